@@ -1,0 +1,46 @@
+# Every target makes its own .venv first; when nothing changed that costs less than a second.
+# ARGS passes options on: make bench ARGS=--quick, make lock ARGS=--upgrade, make test ARGS=--lf
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs lock fmt lint clean
+BIN := .venv/bin
+ARGS ?=
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target what; do printf '  make %-7s %s\n' "$$target" "$$what"; done
+
+setup: ## make .venv from requirements.lock (PYTHON=... picks the interpreter)
+	@./scripts/setup.sh
+
+demo: setup ## see OmniGraph work on the example graph
+	@$(BIN)/python scripts/demo.py
+
+test: lint ## everything: style, types, layers and all tests
+	$(BIN)/pytest -n 2 $(ARGS)
+
+check: lint ## the same without the slow tests, for while you work
+	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+
+bench: setup ## run every benchmark and check its goals
+	@$(BIN)/python bench/run.py $(ARGS)
+
+docs: setup ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+lock: setup ## write requirements.lock anew from pyproject.toml
+	./scripts/lock.sh $(ARGS)
+	@./scripts/setup.sh
+
+fmt: setup ## format the code and fix what can be fixed
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format --quiet .
+
+lint: setup ## style, types and layers only
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+clean: ## remove .venv and everything that was built
+	rm -rf .venv site dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

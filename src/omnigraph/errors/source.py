@@ -1,0 +1,68 @@
+"""Places in source text: what an error points at, and how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_WINDOW = 120
+"""Widest excerpt of a source line that is shown, in characters."""
+
+
+class Span(NamedTuple):
+    """A half-open range of UTF-8 byte offsets into a source text."""
+
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """The smallest span that begins here and covers `other`."""
+        return Span(self.start, max(self.end, other.end))
+
+
+class Location(NamedTuple):
+    """A place for people: both numbers count from 1, the column counts characters."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A source file, or a piece of text that came without one."""
+
+    text: str
+    name: str | None = None
+
+    def locate(self, offset: int) -> Location:
+        """Line and column of a byte offset."""
+        before = self.text.encode()[:offset].decode(errors="ignore")
+        line_start = before.rfind("\n") + 1
+        return Location(before.count("\n") + 1, len(before) - line_start + 1)
+
+    def excerpt(self, span: Span) -> str:
+        """The source line with a caret under the span, as compilers show it."""
+        data = self.text.encode()
+        start = len(data[: span.start].decode(errors="ignore"))
+        width = len(data[span.start : span.end].decode(errors="ignore"))
+        line_no, column = self.locate(span.start)
+        line_start = self.text.rfind("\n", 0, start) + 1
+        line_end = self.text.find("\n", start)
+        line = self.text[line_start : len(self.text) if line_end < 0 else line_end].rstrip("\r")
+
+        left = max(0, column - 1 - _WINDOW // 2)
+        shown = line[left : left + _WINDOW]
+        caret_at = column - 1 - left
+        carets = max(1, min(width, len(shown) - caret_at))
+        prefix = "…" if left else ""
+        suffix = "…" if left + _WINDOW < len(line) else ""
+        # Tabs keep their width in the caret line, so that the caret stays under its word.
+        pad = "".join("\t" if c == "\t" else " " for c in prefix + shown[:caret_at])
+
+        gutter = " " * len(str(line_no))
+        return (
+            f"{gutter}--> {self.name or '<text>'}:{line_no}:{column}\n"
+            f"{gutter} |\n"
+            f"{line_no} | {prefix}{shown}{suffix}\n"
+            f"{gutter} | {pad}{'^' * carets}"
+        )

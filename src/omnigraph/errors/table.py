@@ -1,0 +1,56 @@
+"""One row per kind of error: how each surface reports it, and where it is documented."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.errors.family import (
+    CatalogError,
+    CompileError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    OmnigraphError,
+    OutcomeUnknownError,
+    ParseError,
+    PlanError,
+    RetryableError,
+    TypeCheckError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How one kind of error leaves the process.
+
+    Attributes:
+        http_status: status of an HTTP response.
+        http_code: the `code` member of the HTTP error body.
+        exit_code: exit status of the command line.
+        anchor: heading in `docs/errors.md`.
+    """
+
+    http_status: int
+    http_code: str
+    exit_code: int
+    anchor: str
+
+
+REPORTS: dict[type[OmnigraphError], Report] = {
+    OmnigraphError: Report(500, "internal", 1, "internal"),
+    InputError: Report(400, "bad_request", 1, "bad_request"),
+    NotFoundError: Report(404, "not_found", 1, "not_found"),
+    ConflictError: Report(409, "conflict", 1, "conflict"),
+    RetryableError: Report(503, "too_many_requests", 1, "retry"),
+    OutcomeUnknownError: Report(500, "internal", 1, "outcome_unknown"),
+    CompileError: Report(400, "bad_request", 1, "compile"),
+    ParseError: Report(400, "bad_request", 1, "parse"),
+    CatalogError: Report(400, "bad_request", 1, "catalog"),
+    TypeCheckError: Report(400, "bad_request", 1, "type"),
+    PlanError: Report(400, "bad_request", 1, "plan"),
+}
+
+
+def report_for(error: OmnigraphError) -> Report:
+    """The row of the error's own class, or of its nearest ancestor."""
+    return next(REPORTS[cls] for cls in type(error).__mro__ if cls in REPORTS)

@@ -1,0 +1,172 @@
+"""The promises of the project itself: what the documentation says is there, and nothing belongs to one machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def project_files() -> list[Path]:
+    """Everything that is, or is about to be, in the repository."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return sorted(path for name in names if name and (path := ROOT / name).is_file())
+
+
+FILES = project_files()
+PAGES = [path for path in FILES if path.suffix == ".md"]
+
+
+# ---- what the documentation says is there
+
+
+def test_documented_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page in PAGES:
+        documented = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(documented) <= targets, page
+
+
+def test_readme_shows_the_demo() -> None:
+    assert "\nmake demo\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_relative_links_resolve() -> None:
+    for page in PAGES:
+        links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+        assert broken == [], page
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    def pages(entry: Any) -> set[str]:
+        if isinstance(entry, str):
+            return {entry}
+        return set().union(*map(pages, entry.values() if isinstance(entry, dict) else entry))
+
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    docs = ROOT / "docs"
+    assert pages(config["nav"]) == {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+
+
+def test_every_decision_is_in_the_index() -> None:
+    decisions = ROOT / "docs" / "decisions"
+    index = (decisions / "index.md").read_text(encoding="utf-8")
+    assert [path.name for path in decisions.glob("[0-9]*.md") if f"({path.name})" not in index] == []
+
+
+def test_documentation_builds(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        fetched = re.findall(
+            r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text(encoding="utf-8")
+        )
+        assert fetched == [], f"{page.name} fetches from elsewhere"
+
+
+def test_every_invariant_names_a_test_that_exists() -> None:
+    text = (ROOT / "INVARIANTS.md").read_text(encoding="utf-8")
+    promises = re.split(r"^- ", text.partition("## Promises")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
+    assert promises
+    for promise in promises:
+        holders = re.findall(r"\[`(\w+)`\]\((tests/[\w/]+\.py)\)", promise)
+        assert holders, f"no test holds: {promise}"
+        for name, file in holders:
+            source = (ROOT / file).read_text(encoding="utf-8")
+            assert re.search(rf"^ *def {name}\(", source, re.MULTILINE), f"{file} has no {name}"
+
+
+# ---- nothing belongs to one machine
+
+MACHINE = re.compile(
+    r"(?<![\w.~/-])/(?:home|Users|root|work|opt|mnt|private)/\w"  # somebody's folders
+    r"|\b[A-Z]:\\Users\\"
+    r"|(?://|@)[\w.-]+\.(?:internal|intranet|local|corp|lan)\b"  # somebody's network
+    r"|(?<![\d.])(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+(?![\d.])"
+)
+
+
+def test_nothing_names_a_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in FILES
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if MACHINE.search(line)
+    ]
+    assert found == []
+
+
+# ---- what is installed
+
+
+def locked_versions() -> dict[str, set[str]]:
+    locked: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK, re.MULTILINE):
+        locked.setdefault(canonicalize_name(name), set()).add(version)
+    return locked
+
+
+def wanted() -> list[Requirement]:
+    project = PYPROJECT["project"]
+    lines = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+        *(line for group in PYPROJECT["dependency-groups"].values() for line in group),
+        *PYPROJECT["build-system"]["requires"],
+    ]
+    return [requirement for requirement in map(Requirement, lines) if requirement.name != project["name"]]
+
+
+@pytest.mark.parametrize("requirement", wanted(), ids=str)
+def test_lock_covers_every_dependency(requirement: Requirement) -> None:
+    versions = locked_versions().get(canonicalize_name(requirement.name), set())
+    assert versions, "run `make lock`"
+    assert all(requirement.specifier.contains(version, prereleases=True) for version in versions), versions
+
+
+def test_lock_hashes_everything() -> None:
+    entries = re.split(r"^(?=\w)", LOCK, flags=re.MULTILINE)[1:]
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_lock_names_no_place() -> None:
+    assert [line for line in LOCK.splitlines() if "/" in line or "--index" in line or "--find-links" in line] == []
+
+
+def test_extra_all_holds_every_extra() -> None:
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    (everything,) = extras["all"]
+    assert Requirement(everything).extras == extras.keys() - {"all"}
+
+
+# ---- what is run
+
+
+def test_continuous_integration_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert "set -euo pipefail" in lines
+    assert "make test" in lines
+
+
+def test_layers_hold() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
