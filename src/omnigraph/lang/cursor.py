@@ -1,0 +1,118 @@
+"""What both parsers share: a place in the tokens, and saying what was expected there."""
+
+from __future__ import annotations
+
+from omnigraph.errors import ParseError, Span
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.tokens import Tokens, unquote
+
+MAX_DEPTH = 100
+"""Deepest nesting of parentheses and blocks. It bounds recursion in the parser and in all that walks the tree."""
+
+_DESCRIPTIONS = {
+    "type": "a type name (upper-case first letter)",
+    "name": "a name (lower-case first letter)",
+    "var": "a variable ($name)",
+    "at": "an annotation (@name)",
+    "int": "an integer",
+    "float": "a number",
+    "string": "a string",
+    "end": "the end of the text",
+}
+
+
+class Cursor:
+    """A position in a token list. The parsers derive from it."""
+
+    __slots__ = ("depth", "ends", "i", "kinds", "source", "starts", "texts", "tokens")
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.source = tokens.source
+        self.kinds = tokens.kinds
+        self.texts = tokens.texts
+        self.starts = tokens.starts
+        self.ends = tokens.ends
+        self.i = 0
+        self.depth = 0
+
+    def span_from(self, start: int) -> Span:
+        """From the token with index `start` to the last one consumed."""
+        return Span(self.starts[start], self.ends[max(start, self.i - 1)])
+
+    def here(self) -> Span:
+        """The span of the next token."""
+        return Span(self.starts[self.i], self.ends[self.i])
+
+    def at_word(self, word: str) -> bool:
+        """Whether the next token is this word. Words are not reserved: the parser asks where one may stand."""
+        return self.texts[self.i] == word and self.kinds[self.i] == "name"
+
+    def accept(self, kind: str) -> bool:
+        """Step over the next token if it is of this kind."""
+        if self.kinds[self.i] == kind:
+            self.i += 1
+            return True
+        return False
+
+    def accept_word(self, word: str) -> bool:
+        """Step over the next token if it is this word."""
+        if self.texts[self.i] == word and self.kinds[self.i] == "name":
+            self.i += 1
+            return True
+        return False
+
+    def expect(self, kind: str, purpose: str | None = None) -> str:
+        """The text of the next token, which must be of this kind."""
+        i = self.i
+        if self.kinds[i] != kind:
+            raise self.unexpected(purpose or _DESCRIPTIONS.get(kind, f"'{kind}'"))
+        self.i = i + 1
+        return self.texts[i]
+
+    def expect_word(self, word: str) -> None:
+        if not self.accept_word(word):
+            raise self.unexpected(f"'{word}'", words=[word])
+
+    def expect_string(self, purpose: str | None = None) -> str:
+        index = self.i
+        return unquote(self.expect("string", purpose), self.tokens.span(index), self.source)
+
+    def found(self) -> str:
+        """The next token as an error names it."""
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        if kind == "end":
+            return "the end of the text"
+        if len(text) > 40:
+            text = text[:40] + "…"
+        return f"'@{text}'" if kind == "at" else text if kind == "string" else f"'{text}'"
+
+    def unexpected(
+        self, expected: str, *, words: list[str] | None = None, hint: str | None = None
+    ) -> ParseError:
+        """An error at the next token.
+
+        Args:
+            expected: what could have stood here, as a phrase.
+            words: words that could have stood here, to suggest the nearest.
+            hint: what to do, when there is something better than the nearest word.
+        """
+        if hint is None and words and self.kinds[self.i] in ("name", "type"):
+            near = did_you_mean(self.texts[self.i], words)
+            hint = near if near and near.startswith("did") else None
+        return self.error(f"expected {expected}, found {self.found()}", hint=hint)
+
+    def error(self, message: str, *, span: Span | None = None, hint: str | None = None) -> ParseError:
+        """A parse error at a place, by default at the next token."""
+        return ParseError(message, span=span or self.here(), source=self.source, hint=hint)
+
+    def descend(self) -> None:
+        """Enter one more level of nesting; pair with `ascend`."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(
+                f"nested deeper than {MAX_DEPTH} levels", hint="name intermediate results, or split the query"
+            )
+
+    def ascend(self) -> None:
+        self.depth -= 1

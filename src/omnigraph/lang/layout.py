@@ -1,0 +1,117 @@
+"""Laying out printed source, and putting the comments of the original back where they belong."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from omnigraph.errors import Span
+from omnigraph.lang.tokens import Comment, Tokens
+
+INDENT = "    "
+WIDTH = 100
+"""Longest line that the printers keep in one piece."""
+
+_REST_OF_LINE = re.compile(rb"[ \t\r,]*")
+
+
+class Layout:
+    """Collects printed lines. Without an original, the result depends on the tree alone.
+
+    With an original, its comments come back: a comment before or inside an item on a line of its own above that
+    item, a comment behind an item at the end of that item's line. Single blank lines between items are kept.
+    """
+
+    def __init__(self, original: Tokens | None = None) -> None:
+        self._lines: list[str] = []
+        self._level = 0
+        self._comments: Sequence[Comment] = original.comments if original else ()
+        self._starts = [comment.span.start for comment in self._comments]
+        self._next = 0
+        self._bytes = original.source.text.encode() if original else b""
+        self._last_end = 0
+        self._fresh = True
+
+    def line(self, text: str, span: Span | None = None) -> None:
+        """One item on a line of its own. `span` is where the item stood in the original."""
+        self._place(text, span)
+        if span is not None:
+            self._behind()
+
+    def open(self, text: str, span: Span | None = None) -> None:
+        """The first line of a block; what follows is indented until `close`. `span` covers the opening alone."""
+        self._place(text, span)
+        self._level += 1
+        if span is not None:
+            self._behind()
+        self._fresh = True
+
+    def close(self, text: str = "}", end: int | None = None) -> None:
+        """The last line of a block. `end` is the offset just behind the closing brace in the original."""
+        if end is not None:
+            self._flush(end - 1)
+        self._level -= 1
+        self._fresh = True
+        self._emit(text)
+        self._fresh = False
+        if end is not None:
+            self._last_end = max(self._last_end, end)
+            self._behind()
+
+    def blank(self) -> None:
+        """A blank line, unless there is one or the block just began."""
+        if self._lines and self._lines[-1] and not self._fresh:
+            self._lines.append("")
+
+    def text(self) -> str:
+        """All lines, with what comments remain at the end."""
+        self._flush(len(self._bytes) + 1)
+        while self._lines and not self._lines[-1]:
+            self._lines.pop()
+        return "\n".join(self._lines) + "\n" if self._lines else ""
+
+    def has_comment(self, span: Span) -> bool:
+        """Whether a comment stands inside the span: then it must not be printed as one line."""
+        first = bisect_left(self._starts, span.start, self._next)
+        return first < len(self._starts) and self._starts[first] < span.end
+
+    def _emit(self, text: str) -> None:
+        self._lines.append(INDENT * self._level + text if text else "")
+        self._fresh = False
+
+    def _place(self, text: str, span: Span | None) -> None:
+        """An item, after the comments that stand before it and inside it."""
+        if span is not None:
+            self._flush(span.start)
+            if self._blank_between(self._last_end, span.start):
+                self.blank()
+            while self._next < len(self._comments) and self._starts[self._next] < span.end:
+                self._emit(self._comments[self._next].text.rstrip())
+                self._next += 1
+            self._last_end = max(self._last_end, span.end)
+        self._emit(text)
+
+    def _flush(self, until: int) -> None:
+        """The comments that stand before an offset, each on a line of its own."""
+        while self._next < len(self._comments) and self._starts[self._next] < until:
+            comment = self._comments[self._next]
+            self._next += 1
+            if self._blank_between(self._last_end, comment.span.start):
+                self.blank()
+            self._emit(comment.text.rstrip())
+            self._last_end = max(self._last_end, comment.span.end)
+
+    def _behind(self) -> None:
+        """The comments on the rest of the item's last line stay behind it."""
+        while self._next < len(self._comments):
+            comment = self._comments[self._next]
+            gap = _REST_OF_LINE.match(self._bytes, self._last_end)
+            if gap is None or gap.end() != comment.span.start:
+                return
+            self._lines[-1] += "  " + comment.text.rstrip()
+            self._next += 1
+            self._last_end = max(self._last_end, comment.span.end)
+
+    def _blank_between(self, start: int, end: int) -> bool:
+        return self._bytes[start:end].count(b"\n") > 1

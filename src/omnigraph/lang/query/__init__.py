@@ -1,0 +1,20 @@
+"""The query language `.gq`: from text to a checked, typed IR."""
+
+from omnigraph.lang.query.compile import compile_queries, compile_query, select_query
+from omnigraph.lang.query.lint import LintReport, lint_queries
+from omnigraph.lang.query.operation import Operation, describe
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.query.printer import format_queries, print_queries
+
+__all__ = [
+    "LintReport",
+    "Operation",
+    "compile_queries",
+    "compile_query",
+    "describe",
+    "format_queries",
+    "lint_queries",
+    "parse_queries",
+    "print_queries",
+    "select_query",
+]

@@ -1,0 +1,54 @@
+"""Checking queries against a schema. What comes out is the IR."""
+
+from __future__ import annotations
+
+from omnigraph.errors import SourceText, TypeCheckError
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.params import parameters
+from omnigraph.lang.query.check.result import read
+from omnigraph.lang.query.check.scope import Context, fail
+from omnigraph.lang.query.check.write import write
+from omnigraph.lang.schema.catalog import Catalog
+
+__all__ = ["check_names", "check_query"]
+
+
+def check_query(query: ast.Query, catalog: Catalog, source: SourceText | None = None) -> ir.Query:
+    """One query, checked and lowered.
+
+    Raises:
+        TypeCheckError: the first rule that the query breaks.
+    """
+    try:
+        return check_with_context(query, catalog)[0]
+    except TypeCheckError as error:
+        error.source = source
+        raise
+
+
+def check_with_context(query: ast.Query, catalog: Catalog) -> tuple[ir.Query, Context]:
+    """As `check_query`, with what lint wants to know about the names."""
+    reads = isinstance(query.body, ast.Read)
+    context = Context(catalog, parameters(query.params, catalog, reads=reads))
+    try:
+        body = read(query.body, context) if isinstance(query.body, ast.Read) else write(query.body, context)
+    except RecursionError:
+        raise fail("T31", "this query is nested too deeply", query.span) from None
+    checked = ir.Query(query.name, tuple(context.params.values()), body, query.description, query.instruction)
+    return checked, context
+
+
+def check_names(file: ast.QueryFile) -> None:
+    """Refuse two queries of one name.
+
+    Raises:
+        TypeCheckError: T40, at the second of them.
+    """
+    seen: set[str] = set()
+    for query in file.queries:
+        if query.name in seen:
+            message = f"there are two queries called '{query.name}'"
+            error = fail("T40", message, query.name_span, hint="rename one of them")
+            error.source = file.source
+            raise error
+        seen.add(query.name)

@@ -1,0 +1,54 @@
+"""Aggregates: what each takes, and what it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.scope import VarKind, fail
+from omnigraph.lang.types import Scalar, ValueType
+
+if TYPE_CHECKING:
+    from omnigraph.lang.query.check.expr import Expressions
+
+
+def aggregate(node: ast.Aggregate, expressions: Expressions) -> ir.Aggregate:
+    """A checked aggregate. Its argument may hold neither aggregates nor ranks."""
+    function = ir.AggregateFunction(node.function)
+    if node.arg is None:
+        return ir.Aggregate(function, None, False, ir.I64)
+    arg = _argument(node.arg, expressions)
+    name, value = node.function, arg.type
+    match function:
+        case ir.AggregateFunction.COUNT:
+            if node.distinct and value.is_vector:
+                raise fail("T8", "count(distinct …) cannot compare vectors", node.arg.span)
+            result = ir.I64
+        case ir.AggregateFunction.SUM | ir.AggregateFunction.AVG:
+            if not value.scalar.is_numeric or value.list:
+                raise fail("T8", f"{name} takes numbers, this is {value}", node.arg.span)
+            exact = function is ir.AggregateFunction.SUM and value.scalar.is_integer
+            result = (ir.I64 if exact else ir.F64).with_nullable(True)
+        case ir.AggregateFunction.MIN | ir.AggregateFunction.MAX:
+            if not value.is_plain_scalar:
+                raise fail("T8", f"{name} takes values that have an order, this is {value}", node.arg.span)
+            result = value.with_nullable(True)
+        case ir.AggregateFunction.COLLECT:
+            if value.list or value.is_vector:
+                raise fail("T8", f"collect cannot make a list of {value}", node.arg.span)
+            result = ValueType(value.scalar, False, True, value.enum_values)
+    return ir.Aggregate(function, arg, node.distinct, result)
+
+
+def _argument(node: ast.Expr, expressions: Expressions) -> ir.Expr:
+    """The argument. A bare node variable stands for its id, so that `count($v)` counts its rows."""
+    if isinstance(node, ast.Var) and node.name not in expressions.scope.context.params:
+        variable = expressions.find(node.name, node)
+        if variable.kind is VarKind.NODE:
+            return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
+    if isinstance(node, ast.Access) and node.property != "*":
+        value = expressions.access(node, allow_blob=True)
+        if value.type.scalar is Scalar.BLOB:
+            raise fail("T24", f"{node.property} is a Blob, which cannot be aggregated", node.span)
+        return value
+    return expressions.inside_aggregate().check(node)

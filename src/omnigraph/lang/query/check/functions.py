@@ -1,0 +1,163 @@
+"""The scalar functions and arithmetic: what they take and what they give."""
+
+from __future__ import annotations
+
+from omnigraph.errors import Span
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.compare import comparable, is_text
+from omnigraph.lang.query.check.scope import fail
+from omnigraph.lang.types import Scalar, ValueType
+
+_TEXT = {"lower": ir.Function.LOWER, "upper": ir.Function.UPPER, "trim": ir.Function.TRIM}
+_ROUNDING = {"abs": ir.Function.ABS, "floor": ir.Function.FLOOR, "ceil": ir.Function.CEIL}
+_CALENDAR = {"year": ir.Function.YEAR, "month": ir.Function.MONTH, "day": ir.Function.DAY}
+_TIMES = (Scalar.DATE, Scalar.DATETIME)
+_WITHIN_A_DAY = {ir.TimeUnit.MILLISECOND, ir.TimeUnit.SECOND, ir.TimeUnit.MINUTE, ir.TimeUnit.HOUR}
+
+SCALAR_FUNCTIONS = frozenset({*_TEXT, *_ROUNDING, *_CALENDAR, "length", "coalesce", "round", "date_diff", "date_add"})
+
+
+def apply(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
+    """A checked call of a scalar function."""
+    name = node.function
+    if node.options:
+        raise fail("T31", f"{name} takes no named arguments", node.span)
+    if name in _TEXT:
+        (text,) = _exactly(1, node, args)
+        _require(is_text(text.type), node, 0, args, "a text")
+        return ir.Apply(_TEXT[name], (text,), ir.STRING.with_nullable(text.type.nullable))
+    if name in _ROUNDING:
+        (number,) = _exactly(1, node, args)
+        _require(is_number(number.type), node, 0, args, "a number")
+        return ir.Apply(_ROUNDING[name], (number,), wide(number.type))
+    if name in _CALENDAR:
+        (time,) = _exactly(1, node, args)
+        _require(_is_time(time.type), node, 0, args, "a Date or DateTime")
+        return ir.Apply(_CALENDAR[name], (time,), ir.I64.with_nullable(time.type.nullable))
+    if name == "length":
+        (value,) = _exactly(1, node, args)
+        _require(is_text(value.type) or value.type.list, node, 0, args, "a text, a list or a path")
+        return ir.Apply(ir.Function.LENGTH, (value,), ir.I64.with_nullable(value.type.nullable))
+    if name == "round":
+        return _round(node, args)
+    if name == "date_diff":
+        return _date_diff(node, args)
+    return _date_add(node, args)
+
+
+def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
+    """The first argument that is not null; None stands for a written null, which adds nothing."""
+    given = [arg for arg in args if arg is not None]
+    if len(args) < 2 or not given or node.options:
+        raise fail("T31", "coalesce takes two or more values", node.span)
+    first = given[0].type
+    for arg, written in zip(args, node.args, strict=True):
+        if arg is not None and not (comparable(first, arg.type) and first.list == arg.type.list):
+            raise fail("T31", f"coalesce cannot mix {first} and {arg.type}", written.span)
+    scalars = {arg.type.scalar for arg in given}
+    nullable = all(arg.type.nullable for arg in given)
+    if len(scalars) == 1:
+        enums = {arg.type.enum_values for arg in given}
+        result = ValueType(first.scalar, nullable, first.list, enums.pop() if len(enums) == 1 else None, first.dim)
+    else:
+        floats = any(scalar.is_float for scalar in scalars)
+        result = ValueType(Scalar.F64 if floats else Scalar.I64, nullable, first.list)
+    return ir.Apply(ir.Function.COALESCE, tuple(given), result)
+
+
+def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+    """Checked arithmetic. Integers give I64, `/` and anything with a float give F64."""
+    nullable = left.type.nullable or right.type.nullable
+    if node.op == "+" and is_text(left.type) and is_text(right.type):
+        return ir.Arith(ir.ArithOp.CONCAT, left, right, ir.STRING.with_nullable(nullable))
+    for side, operand in ((left, node.left), (right, node.right)):
+        if not is_number(side.type):
+            wanted = "numbers or two texts" if node.op == "+" else "numbers"
+            raise fail("T31", f"'{node.op}' takes {wanted}, this is {side.type}", operand.span)
+    integers = left.type.scalar.is_integer and right.type.scalar.is_integer
+    result = ir.I64 if integers and node.op != "/" else ir.F64
+    # Division by zero is null.
+    return ir.Arith(ir.ArithOp(node.op), left, right, result.with_nullable(nullable or node.op in "/%"))
+
+
+def negate(node: ast.Negate, value: ir.Expr) -> ir.Expr:
+    if not is_number(value.type):
+        raise fail("T31", f"'-' takes a number, this is {value.type}", node.operand.span)
+    return ir.Negate(value, wide(value.type))
+
+
+def unknown_function(node: ast.Call, known: frozenset[str]) -> Exception:
+    span = Span(node.span.start, node.span.start + len(node.function))
+    return fail("T31", f"there is no function '{node.function}'", span, hint=did_you_mean(node.function, known))
+
+
+def is_number(value: ValueType) -> bool:
+    return value.scalar.is_numeric and not value.list
+
+
+def wide(value: ValueType) -> ValueType:
+    """The type that arithmetic on a number gives."""
+    return (ir.I64 if value.scalar.is_integer else ir.F64).with_nullable(value.nullable)
+
+
+def _is_time(value: ValueType) -> bool:
+    return value.scalar in _TIMES and not value.list
+
+
+def _exactly(count: int, node: ast.Call, args: list[ir.Expr]) -> list[ir.Expr]:
+    if len(args) != count:
+        raise fail("T31", f"{node.function} takes {count} argument{'s' * (count > 1)}, not {len(args)}", node.span)
+    return args
+
+
+def _require(holds: bool, node: ast.Call, index: int, args: list[ir.Expr], wanted: str) -> None:
+    if not holds:
+        raise fail("T31", f"{node.function} takes {wanted}, this is {args[index].type}", node.args[index].span)
+
+
+def _round(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
+    if not 1 <= len(args) <= 2:
+        raise fail("T31", "round takes a number and, if wanted, how many digits", node.span)
+    _require(is_number(args[0].type), node, 0, args, "a number")
+    if len(args) == 2:
+        _require(args[1].type.scalar.is_integer and not args[1].type.list, node, 1, args, "an integer of digits")
+    nullable = any(arg.type.nullable for arg in args)
+    return ir.Apply(ir.Function.ROUND, tuple(args), wide(args[0].type).with_nullable(nullable))
+
+
+def _unit(node: ast.Call, args: list[ir.Expr]) -> ir.TimeUnit:
+    unit = args[0]
+    names = [u.value for u in ir.TimeUnit]
+    if not isinstance(unit, ir.Const) or not isinstance(unit.value, str):
+        raise fail("T31", f"{node.function} takes its unit as a text: {', '.join(names)}", node.args[0].span)
+    if unit.value not in names:
+        hint = did_you_mean(unit.value, names)
+        raise fail("T31", f'"{unit.value}" is not a unit of time', node.args[0].span, hint=hint)
+    return ir.TimeUnit(unit.value)
+
+
+def _date_diff(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
+    _, start, end = _exactly(3, node, args)
+    unit = _unit(node, args)
+    for i in (1, 2):
+        _require(_is_time(args[i].type), node, i, args, "two dates")
+    if start.type.scalar is not end.type.scalar:
+        raise fail("T31", "date_diff takes two Dates or two DateTimes, not one of each", node.span)
+    _whole_days(node, unit, start.type)
+    return ir.DateDiff(unit, start, end, ir.I64.with_nullable(start.type.nullable or end.type.nullable))
+
+
+def _date_add(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
+    _, amount, when = _exactly(3, node, args)
+    unit = _unit(node, args)
+    _require(amount.type.scalar.is_integer and not amount.type.list, node, 1, args, "a whole number of units")
+    _require(_is_time(when.type), node, 2, args, "a Date or DateTime")
+    _whole_days(node, unit, when.type)
+    nullable = amount.type.nullable or when.type.nullable
+    return ir.DateAdd(unit, amount, when, ValueType(when.type.scalar, nullable))
+
+
+def _whole_days(node: ast.Call, unit: ir.TimeUnit, value: ValueType) -> None:
+    if unit in _WITHIN_A_DAY and value.scalar is Scalar.DATE:
+        raise fail("T31", f"a Date has no {unit.value}s", node.args[0].span, hint="use a DateTime, or whole days")

@@ -1,0 +1,189 @@
+"""Checking `match`: patterns, blocks and their scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph.errors import Span
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.compare import comparable
+from omnigraph.lang.query.check.expr import Allow, Expressions, misused
+from omnigraph.lang.query.check.scope import Context, Scope, Variable, VarKind, fail, properties_of, property_type
+from omnigraph.lang.query.check.traversal import traversal
+from omnigraph.lang.query.check.values import fit
+from omnigraph.lang.types import Scalar, ValueType
+
+
+def block(clauses: Sequence[ast.Clause], scope: Scope) -> ir.Block:
+    """The conjunction of some clauses.
+
+    Clauses that bind are taken in textual order, because each tells the next what it knows. Filters and `not` blocks
+    come after, so that they may stand before the clause that binds what they mention.
+    """
+    filters: list[ir.Expr] = []
+    expands: list[ir.Expand] = []
+    optionals: list[ir.Block] = []
+    for clause in clauses:
+        if isinstance(clause, ast.Pattern):
+            _pattern(clause, scope, filters)
+        elif isinstance(clause, ast.Traversal):
+            expands.append(traversal(clause, scope))
+        elif isinstance(clause, ast.Optional):
+            optionals.append(_optional(clause, scope))
+    expressions = Expressions(scope, Allow.TEXT_FILTERS)
+    filters += [expressions.condition(c.expr) for c in clauses if isinstance(c, ast.Filter)]
+    negations = tuple(_negation(c, scope) for c in clauses if isinstance(c, ast.Negation))
+    return ir.Block(
+        nodes=tuple(
+            ir.NodeVar(v.name, v.types, "#" not in v.name)
+            for v in scope.vars.values()
+            if v.kind is VarKind.NODE and not v.nullable
+        ),
+        expands=tuple(expands),
+        filters=tuple(filters),
+        optionals=tuple(optionals),
+        negations=negations,
+        outer=tuple(sorted(scope.outer)),
+    )
+
+
+def _negation(clause: ast.Negation, scope: Scope) -> ir.Block:
+    inner = Scope(scope.context, scope)
+    checked = block(clause.clauses, inner)
+    if not inner.outer:
+        raise fail(
+            "T9",
+            "this 'not' block mentions no variable from outside, so it would keep all rows or none",
+            clause.span,
+            hint="use a variable of the match in it",
+        )
+    return checked
+
+
+def _optional(clause: ast.Optional, scope: Scope) -> ir.Block:
+    """An optional block. What it binds is visible from here on, and may be null."""
+    inner = Scope(scope.context, scope)
+    checked = block(clause.clauses, inner)
+    if not inner.outer:
+        raise fail(
+            "T34",
+            "this 'optional' block mentions no variable that is bound before it",
+            clause.span,
+            hint="put it behind the clauses that it extends",
+        )
+    for variable in inner.vars.values():
+        variable.nullable = True
+        scope.vars[variable.name] = variable
+    return checked
+
+
+def _pattern(clause: ast.Pattern, scope: Scope, filters: list[ir.Expr]) -> None:
+    catalog = scope.context.catalog
+    interface: str | None = None
+    if clause.type_name in catalog.nodes:
+        types: tuple[str, ...] = (clause.type_name,)
+    elif clause.type_name in catalog.interfaces:
+        interface = clause.type_name
+        types = catalog.interfaces[interface].implementors
+    else:
+        raise _unknown_type(clause, scope.context)
+    variable = None if clause.var == ast.ANONYMOUS else scope.find(clause.var)
+    if variable is None:
+        variable = scope.bind(Variable(scope.context.fresh(clause.var), VarKind.NODE, types, clause.span, interface))
+        if not types:
+            # No node type implements the interface, so nothing can match; the IR says it with an empty range.
+            filters.append(ir.Const(False, ir.BOOL))
+    else:
+        _narrow(clause, variable, types, interface, scope, filters)
+    for matcher in clause.matchers:
+        filters.append(_matcher(matcher, variable, scope))
+
+
+def _narrow(
+    clause: ast.Pattern,
+    variable: Variable,
+    types: tuple[str, ...],
+    interface: str | None,
+    scope: Scope,
+    filters: list[ir.Expr],
+) -> None:
+    """A pattern for a variable that is already bound: it must be of that type as well."""
+    if variable.kind is not VarKind.NODE:
+        raise misused(variable, ast.Var(clause.var, Span(clause.span.start, clause.span.start + len(clause.var) + 1)))
+    both = tuple(t for t in variable.types if t in types)
+    if not both:
+        known = " or ".join(variable.types)
+        raise fail("T25", f"${clause.var} is {known}, so it cannot be {clause.type_name}", clause.type_span)
+    if scope.owns(variable):
+        variable.types = both
+        if interface is None:
+            variable.interface = None
+        return
+    if variable.nullable:
+        filters.append(ir.VarIsNull(variable.name, True))
+    if both != variable.types:
+        names = ir.Const(both, ValueType(Scalar.STRING, list=True))
+        filters.append(ir.InList(ir.TypeOf(variable.name, variable.nullable), names, False))
+
+
+def _unknown_type(clause: ast.Pattern, context: Context) -> Exception:
+    catalog = context.catalog
+    if clause.type_name in catalog.edges:
+        word = catalog.edges[clause.type_name].word
+        between = f"an edge is matched between two nodes: $a {word} $b, or $a $e:{word} $b"
+        return fail("T1", f"{clause.type_name} is an edge type, not a node type", clause.type_span, hint=between)
+    hint = did_you_mean(clause.type_name, [*catalog.nodes, *catalog.interfaces])
+    return fail("T1", f"there is no node type {clause.type_name}", clause.type_span, hint=hint)
+
+
+def _matcher(matcher: ast.Assign, variable: Variable, scope: Scope) -> ir.Expr:
+    """`name: value` as a filter: equality, or membership of a scalar in a list property."""
+    catalog = scope.context.catalog
+    owner = variable.interface or " and ".join(variable.types)
+    what = f"{owner}.{matcher.name}"
+    field: ir.Expr
+    if matcher.name == "id":
+        field = ir.Ident(variable.name, ir.Role.ID, variable.nullable)
+    else:
+        found = property_type(catalog, variable, matcher.name)
+        if found is None:
+            hint = did_you_mean(matcher.name, properties_of(catalog, variable))
+            raise fail("T2", f"{owner} has no property '{matcher.name}'", matcher.name_span, hint=hint)
+        field = ir.Prop(variable.name, matcher.name, found)
+    kind = field.type
+    if kind.scalar in (Scalar.BLOB, Scalar.VECTOR):
+        raise fail("T3", f"{what} is {kind}, which cannot be matched", matcher.span)
+    value = _matcher_value(matcher, kind, what, scope)
+    op = ir.CompareOp.HAS_ITEM if kind.list else ir.CompareOp.EQ
+    return ir.Compare(op, field, value)
+
+
+def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, scope: Scope) -> ir.Expr:
+    node = matcher.value
+    if isinstance(node, ast.ListLiteral):
+        raise fail("T3", f"{what} cannot be matched with a whole list", node.span, hint="name one item, or use 'in'")
+    if isinstance(node, ast.Literal):
+        if node.kind is ast.LiteralKind.NULL:
+            raise fail("T3", "a matcher never matches null", node.span, hint="write a filter with 'is null'")
+        if node.kind in (ast.LiteralKind.INT, ast.LiteralKind.FLOAT) and kind.scalar.is_numeric:
+            # Kept as written: a number that the property cannot hold matches nothing.
+            return Expressions(scope, Allow.NOTHING).check(node)
+        return fit(node, kind.item, what)
+    if isinstance(node, ast.Now):
+        if kind.scalar is not Scalar.DATETIME:
+            raise fail("T7", f"{what} is {kind}, now() is DateTime", node.span)
+        return ir.Now()
+    param = scope.context.param(node.name)
+    if param is None:
+        if scope.find(node.name) is not None:
+            raise fail(
+                "T3",
+                f"a matcher takes a literal or a parameter, and ${node.name} is a variable",
+                node.span,
+                hint=f"compare in a filter: $v.{matcher.name} = ${node.name}.property",
+            )
+        raise scope.unbound(node.name, node.span)
+    if param.type.list or param.type.is_vector or not comparable(kind.item, param.type):
+        raise fail("T7", f"{what} is {kind}, ${node.name} is {param.type}", node.span)
+    return param

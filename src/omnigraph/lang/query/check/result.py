@@ -1,0 +1,347 @@
+"""Checking what a read gives back: `return`, `having`, `order`, `limit`, `offset`."""
+
+from __future__ import annotations
+
+from omnigraph.errors import Span, TypeCheckError
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.expr import Allow, Expressions
+from omnigraph.lang.query.check.match import block
+from omnigraph.lang.query.check.scope import Context, Scope, VarKind, fail, properties_of
+from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
+
+_RANKED = (ir.Nearest, ir.Bm25, ir.Fusion)
+
+
+def read(node: ast.Read, context: Context) -> ir.Read:
+    """A checked read query."""
+    scope = Scope(context)
+    match = block(node.match, scope)
+    result = _Result(node, scope)
+    result.project()
+    return ir.Read(
+        match=match,
+        columns=tuple(result.columns.values()),
+        grouped=result.grouped,
+        distinct=node.distinct,
+        having=result.having(),
+        order=result.order(),
+        ties=result.ties(),
+        limit=_count(node.limit, "limit", context),
+        offset=_count(node.offset, "offset", context),
+    )
+
+
+class _Result:
+    """The columns of a read, as they become known."""
+
+    def __init__(self, node: ast.Read, scope: Scope) -> None:
+        self.node = node
+        self.scope = scope
+        self.columns: dict[str, ir.OutColumn] = {}
+        self.written: dict[ast.Expr, str] = {}
+        """Column names by the expression they were written with, for sort keys that repeat a projection."""
+        self.aggregated: set[str] = set()
+        self.grouped = any(_has_aggregate(p.expr) for p in node.projections)
+
+    # return
+
+    def project(self) -> None:
+        for projection in self.node.projections:
+            if isinstance(projection.expr, ast.Access) and projection.expr.property == "*":
+                self._star(projection, projection.expr)
+                continue
+            expressions = Expressions(self.scope, Allow.RANKS | Allow.AGGREGATES, self._earlier_alias)
+            expr = self._projected(projection.expr, expressions)
+            name = projection.alias or _column_name(projection.expr)
+            if expressions.aggregates:
+                self.aggregated.add(name)
+                self._check_mixed(projection.expr)
+            elif self.grouped:
+                self._check_groupable(expr, projection.expr)
+            self._add(name, expr, projection.span)
+            self.written.setdefault(projection.expr, name)
+
+    def _projected(self, node: ast.Expr, expressions: Expressions) -> ir.Expr:
+        """A projection. A bare node variable gives its id."""
+        if isinstance(node, ast.Var) and node.name not in self.scope.context.params:
+            variable = expressions.find(node.name, node)
+            if variable.kind is VarKind.NODE:
+                return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
+        if isinstance(node, ast.Literal) and node.kind is ast.LiteralKind.NULL:
+            raise fail("T30", "a column of nothing but null has no type", node.span)
+        expr = expressions.check(node)
+        if expr.type.scalar is Scalar.BLOB:
+            raise fail("T24", "a Blob cannot be returned by a query", node.span)
+        return expr
+
+    def _star(self, projection: ast.Projection, node: ast.Access) -> None:
+        if projection.alias is not None:
+            raise fail("T30", f"${node.var}.* gives several columns, so it takes no alias", projection.span)
+        if node.var in self.scope.context.params:
+            raise fail("T6", f"${node.var} is a parameter and has no properties", node.span)
+        variable = self.scope.find(node.var)
+        if variable is None:
+            raise self.scope.unbound(node.var, node.span, "T6")
+        if variable.kind is VarKind.PATH:
+            raise fail("T35", f"${node.var} is a path and has no properties", node.span)
+        expressions = Expressions(self.scope, Allow.NOTHING)
+        for name, prop in sorted(properties_of(self.scope.context.catalog, variable).items()):
+            if prop.type.scalar is Scalar.BLOB:
+                continue
+            access = ast.Access(node.var, name, node.span, node.span)
+            expr = expressions.check(access)
+            if self.grouped:
+                self._check_groupable(expr, node)
+            self._add(f"{node.var}.{name}", expr, projection.span)
+            self.written.setdefault(access, f"{node.var}.{name}")
+
+    def _add(self, name: str, expr: ir.Expr, span: Span) -> None:
+        if name in self.columns:
+            raise fail("T29", f"two columns are called '{name}'", span, hint="name one of them with 'as'")
+        self.columns[name] = ir.OutColumn(name, expr)
+
+    def _earlier_alias(self, node: ast.Name) -> ir.Expr:
+        column = self.columns.get(node.name)
+        if column is None:
+            raise fail(
+                "T30",
+                f"no earlier column is called '{node.name}'",
+                node.span,
+                hint=did_you_mean(node.name, self.columns) or "an alias can be used behind the column that it names",
+            )
+        return ir.Column(column.name, column.expr.type)
+
+    def _check_groupable(self, expr: ir.Expr, node: ast.Expr) -> None:
+        if _contains_rank(expr):
+            raise fail("T9", "a rank belongs to one row, so it cannot stand beside an aggregate", node.span)
+        if expr.type.is_vector:
+            raise fail("T9", "rows cannot be grouped by a vector", node.span)
+
+    def _check_mixed(self, node: ast.Expr) -> None:
+        """Beside an aggregate inside one expression, only constants, parameters and aliases have one value a group."""
+        for leaf in _outside_aggregates(node):
+            if isinstance(leaf, ast.Access | ast.Call) or (
+                isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
+            ):
+                raise fail(
+                    "T9",
+                    "this has no single value for a group",
+                    leaf.span,
+                    hint="make it a column of its own and use its alias",
+                )
+
+    # having
+
+    def having(self) -> tuple[ir.Expr, ...]:
+        if self.node.having and not self.grouped:
+            raise fail(
+                "T37",
+                "'having' filters groups, and this query has no aggregate",
+                self.node.having[0].span,
+                hint="filter rows in 'match'",
+            )
+        expressions = Expressions(self.scope, Allow.AGGREGATES, self._any_alias)
+        filters = []
+        for clause in self.node.having:
+            self._check_having(clause.expr)
+            filters.append(expressions.condition(clause.expr))
+        return tuple(filters)
+
+    def _check_having(self, node: ast.Expr) -> None:
+        for leaf in _outside_aggregates(node):
+            if isinstance(leaf, ast.Access) or (
+                isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
+            ):
+                hint = "return it with an alias and use the alias"
+                raise fail("T37", "'having' sees groups: aliases and aggregates", leaf.span, hint=hint)
+
+    def _any_alias(self, node: ast.Name) -> ir.Expr:
+        column = self.columns.get(node.name)
+        if column is None:
+            near = [n for n in self.columns if n.rpartition(".")[2] == node.name]
+            hint = f"did you mean ${near[0]}?" if near else did_you_mean(node.name, self.columns)
+            raise fail("T30", f"no column is called '{node.name}'", node.span, hint=hint)
+        return ir.Column(column.name, column.expr.type)
+
+    # order
+
+    def order(self) -> tuple[ir.SortKey, ...]:
+        keys = [self._sort_key(sort, first=i == 0) for i, sort in enumerate(self.node.order)]
+        ranked = [self._rank_behind(key.expr) for key in keys]
+        for sort, rank in zip(self.node.order, ranked, strict=True):
+            if rank is None or self.node.limit is not None:
+                continue
+            word, code = ("rrf", "T21") if isinstance(rank, ir.Fusion) else ("nearest", "T17")
+            if not isinstance(rank, ir.Bm25):
+                raise fail(code, f"an order by {word} needs a limit", sort.span, hint="add 'limit 10'")
+        if keys and isinstance(keys[0].expr, _RANKED) and len(keys) > 1:
+            second = self.node.order[1]
+            if isinstance(keys[0].expr, ir.Nearest) and isinstance(second.expr, ast.Name):
+                raise fail("T18", "an alias cannot be combined with nearest", second.span)
+            raise fail(
+                "T32",
+                "a rank decides the whole order, so nothing can follow it",
+                second.span,
+                hint="return the rank with an alias and sort by aliases",
+            )
+        return tuple(keys)
+
+    def _rank_behind(self, expr: ir.Expr) -> ir.Rank | None:
+        if isinstance(expr, ir.Column):
+            expr = self.columns[expr.name].expr
+        return expr if isinstance(expr, _RANKED) else None
+
+    def _sort_key(self, sort: ast.Sort, *, first: bool) -> ir.SortKey:
+        expr = self._sort_expr(sort)
+        if isinstance(expr, _RANKED):
+            return self._rank_key(sort, expr, first=first)
+        kind = expr.type
+        if not kind.is_plain_scalar:
+            code = "T24" if kind.scalar is Scalar.BLOB else "T30"
+            raise fail(code, f"{kind} has no order", sort.span)
+        descending = bool(sort.descending)
+        nulls_first = not descending if sort.nulls_first is None else sort.nulls_first
+        return ir.SortKey(expr, descending, nulls_first)
+
+    def _sort_expr(self, sort: ast.Sort) -> ir.Expr:
+        node = sort.expr
+        if isinstance(node, ast.Name):
+            return self._any_alias(node)
+        if self.grouped or self.node.distinct:
+            name = self.written.get(node)
+            if name is not None and not (self.grouped and name in self.aggregated):
+                return ir.Column(name, self.columns[name].expr.type)
+            raise self._not_in_result(node)
+        if isinstance(node, ast.Var) and node.name not in self.scope.context.params:
+            raise fail("T30", f"${node.name} is not a value", node.span, hint=f"did you mean ${node.name}.id?")
+        if isinstance(node, ast.Literal | ast.ListLiteral | ast.Now | ast.Var):
+            raise fail("T30", "a constant gives no order", node.span)
+        if _has_aggregate(node):
+            raise fail("T30", "an aggregate cannot be a sort key", node.span, hint="sort by its alias")
+        return Expressions(self.scope, Allow.RANKS, self._any_alias).check(node)
+
+    def _not_in_result(self, node: ast.Expr) -> TypeCheckError:
+        if self.grouped and isinstance(node, ast.Call) and node.function in ("nearest", "bm25", "rrf"):
+            return fail("T32", "groups cannot be ordered by the rank of a row", node.span)
+        what = "groups" if self.grouped else "distinct rows"
+        return fail(
+            "T30",
+            f"{what} are sorted by columns of the result, and this is none",
+            node.span,
+            hint="give it an alias in 'return' and sort by the alias",
+        )
+
+    def _rank_key(self, sort: ast.Sort, expr: ir.Rank, *, first: bool) -> ir.SortKey:
+        if not first:
+            raise fail("T32", "a rank function can only be the first sort key", sort.span)
+        nearest = isinstance(expr, ir.Nearest)
+        if sort.nulls_first is not None or (sort.descending is not None and (nearest or not sort.descending)):
+            order = "nearest first" if nearest else "best first"
+            raise fail("T32", f"a rank has its own order: {order}", sort.span)
+        return ir.SortKey(expr, not nearest, False)
+
+    def ties(self) -> tuple[ir.Expr, ...]:
+        """What makes any order total: all columns of groups and distinct rows, otherwise the ids of all variables."""
+        if self.grouped or self.node.distinct:
+            return tuple(
+                ir.Column(c.name, c.expr.type)
+                for c in self.columns.values()
+                if c.name not in self.aggregated and c.expr.type.is_plain_scalar
+            )
+        keys: list[ir.Expr] = []
+        for name, variable in sorted(self.scope.vars.items()):
+            if variable.kind is VarKind.PATH or "#" in name:
+                continue
+            keys.append(ir.Ident(name, ir.Role.ID, variable.nullable))
+            if len(variable.types) > 1:
+                keys.append(ir.TypeOf(name, variable.nullable))
+        return tuple(keys)
+
+
+def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> ir.Expr | None:
+    if node is None:
+        return None
+    if isinstance(node, ast.Literal):
+        if not isinstance(node.value, int) or node.value > INTEGER_RANGES[Scalar.I64][1]:
+            raise fail("T36", f"this {word} is too large", node.span)
+        return ir.Const(node.value, ir.I64)
+    param = context.param(node.name)
+    if param is None:
+        hint = did_you_mean(node.name, context.params)
+        raise fail("T36", f"{word} takes a number or a parameter, and ${node.name} is none", node.span, hint=hint)
+    if not param.type.scalar.is_integer or param.type.list or param.type.nullable:
+        raise fail("T36", f"{word} takes a whole number, ${node.name} is {param.type}", node.span)
+    return param
+
+
+def _column_name(node: ast.Expr) -> str:
+    """What a column is called without an alias."""
+    match node:
+        case ast.Access():
+            return f"{node.var}.{node.property}"
+        case ast.Var() | ast.Name():
+            return node.name
+        case ast.Literal() | ast.ListLiteral():
+            return "literal"
+        case ast.Now():
+            return "now"
+        case ast.Aggregate():
+            return node.function if node.arg is None else _column_name(node.arg)
+        case ast.Call():
+            return node.function
+    return "value"
+
+
+def _children(node: ast.Expr) -> tuple[ast.Expr, ...]:
+    match node:
+        case ast.Call():
+            return (*node.args, *(value for _, value in node.options))
+        case ast.Arithmetic() | ast.Comparison() | ast.Membership():
+            return (node.left, node.right)
+        case ast.Negate() | ast.Not() | ast.NullTest():
+            return (node.operand,)
+        case ast.Logical():
+            return node.operands
+        case ast.Aggregate():
+            return () if node.arg is None else (node.arg,)
+    return ()
+
+
+def _has_aggregate(node: ast.Expr) -> bool:
+    return isinstance(node, ast.Aggregate) or any(map(_has_aggregate, _children(node)))
+
+
+def _outside_aggregates(node: ast.Expr) -> list[ast.Expr]:
+    """The leaves and search calls of an expression that are not inside an aggregate."""
+    if isinstance(node, ast.Aggregate):
+        return []
+    children = _children(node)
+    if not children or (isinstance(node, ast.Call) and node.function in ("nearest", "bm25", "rrf", "type")):
+        return [node]
+    return [leaf for child in children for leaf in _outside_aggregates(child)]
+
+
+def _contains_rank(expr: ir.Expr) -> bool:
+    if isinstance(expr, _RANKED):
+        return True
+    parts: tuple[ir.Expr, ...] = ()
+    match expr:
+        case ir.Arith() | ir.Compare():
+            parts = (expr.left, expr.right)
+        case ir.Negate() | ir.IsNull():
+            parts = (expr.value,)
+        case ir.InList():
+            parts = (expr.value, expr.items)
+        case ir.Apply():
+            parts = expr.args
+        case ir.And() | ir.Or():
+            parts = expr.terms
+        case ir.Not():
+            parts = (expr.term,)
+    return any(map(_contains_rank, parts))
+
+
+def result_type(column: ir.OutColumn) -> ValueType:
+    """The type of a column."""
+    return column.expr.type

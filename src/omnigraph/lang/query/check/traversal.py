@@ -1,0 +1,220 @@
+"""Checking traversals: which edges, in which direction, between which types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail
+from omnigraph.lang.query.expressions import OPERATOR_WORDS
+from omnigraph.lang.query.ir import Direction, Step
+from omnigraph.lang.schema.catalog import Catalog, EdgeType
+
+
+def traversal(clause: ast.Traversal, scope: Scope) -> ir.Expand:
+    """A checked traversal. Ends that are not bound yet get their types from the edge."""
+    catalog = scope.context.catalog
+    edges = _edges(clause, catalog)
+    hops = _hops(clause)
+    left, right = _end(clause.left, scope), _end(clause.right, scope)
+    same = clause.left.name == clause.right.name != ast.ANONYMOUS
+    left_types = set(left.types) if left else None
+    right_types = set(right.types) if right else None
+    steps = _steps(clause, edges, left_types, right_types)
+    if same:
+        steps = [step for step in steps if step.left_type == step.right_type]
+    if not steps:
+        raise _does_not_fit(clause, edges, left, right)
+    reached = [step for step in steps if right_types is None or step.right_type in right_types]
+    started = [step for step in steps if left_types is None or step.left_type in left_types]
+    left = _settle(clause.left, left, {s.left_type for s in started}, scope)
+    right = left if same else _settle(clause.right, right, {s.right_type for s in reached}, scope)
+    return ir.Expand(
+        left.name,
+        right.name,
+        tuple(steps),
+        _edge_var(clause, edges, steps, scope),
+        hops,
+        _path_var(clause, scope),
+    )
+
+
+def _edges(clause: ast.Traversal, catalog: Catalog) -> list[EdgeType]:
+    if not clause.words:
+        return list(catalog.edges.values())
+    edges: dict[str, EdgeType] = {}
+    for word in clause.words:
+        edge = catalog.edge_by_word(word)
+        if edge is None:
+            hint = did_you_mean(word, catalog.edge_words())
+            if word in OPERATOR_WORDS:
+                hint = f"'{word}' compares a property or a literal: $v.property {word} …"
+            raise fail("T4", f"there is no edge '{word}'", clause.word_span, hint=hint)
+        edges[edge.name] = edge
+    return list(edges.values())
+
+
+def _hops(clause: ast.Traversal) -> ir.HopRange | None:
+    hops = clause.hops
+    if hops is None:
+        if clause.path_var is not None:
+            raise fail(
+                "T35",
+                "a shortest path needs the range of its length",
+                clause.word_span,
+                hint=f"for example {clause.words[0] if clause.words else '(*)'}{{1,}}",
+            )
+        return None
+    if clause.edge_var is not None:
+        raise fail("T23", "an edge variable holds one edge, so it cannot be combined with hops", hops.span)
+    if hops.min < 1:
+        raise fail("T15", "a hop range begins at 1 or more", hops.span)
+    if hops.max is not None and hops.max < hops.min:
+        raise fail("T15", f"the range ends ({hops.max}) before it begins ({hops.min})", hops.span)
+    return ir.HopRange(hops.min, hops.max)
+
+
+def _end(var: ast.Var, scope: Scope) -> Variable | None:
+    """The variable at one end, if it is bound already."""
+    if var.name == ast.ANONYMOUS:
+        return None
+    variable = scope.find(var.name)
+    if variable is None:
+        return None
+    if variable.kind is VarKind.EDGE:
+        raise fail("T23", f"${var.name} is an edge, and a traversal joins nodes", var.span)
+    if variable.kind is VarKind.PATH:
+        raise fail("T35", f"${var.name} is a path, and a traversal joins nodes", var.span)
+    return variable
+
+
+def _settle(var: ast.Var, variable: Variable | None, types: Iterable[str], scope: Scope) -> Variable:
+    """What the traversal says about the types of one end."""
+    found = tuple(sorted(types))
+    if variable is None:
+        return scope.bind(Variable(scope.context.fresh(var.name), VarKind.NODE, found, var.span))
+    if scope.owns(variable):
+        variable.types = tuple(t for t in variable.types if t in found)
+    return variable
+
+
+def _steps(
+    clause: ast.Traversal, edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None
+) -> list[Step]:
+    """Every way in which the clause can be walked."""
+    if clause.undirected:
+        return _undirected(clause, edges, left, right)
+    if clause.hops is not None and len(edges) > 1:
+        steps = _closure(edges, left, right)
+        if right is not None and not any(step.right_type in right for step in steps):
+            return []
+        if left is not None and not any(step.left_type in left for step in steps):
+            return []
+    else:
+        steps = [step for edge in edges for step in _directions(edge, left, right)]
+    walked = {step.edge for step in steps}
+    if clause.words:
+        for edge in edges:
+            if edge.name not in walked and steps:
+                raise fail(
+                    "T5",
+                    f"{edge.word} joins {edge.from_type} and {edge.to_type}, which does not fit here",
+                    clause.word_span,
+                )
+    return steps
+
+
+def _undirected(
+    clause: ast.Traversal, edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None
+) -> list[Step]:
+    for edge in edges:
+        if clause.words and not edge.same_type:
+            raise fail(
+                "T22",
+                f"{edge.word} joins {edge.from_type} and {edge.to_type}: it has only one direction between them",
+                clause.word_span,
+                hint=f"write {edge.word} without < >",
+            )
+    return [
+        Step(edge.name, Direction.BOTH, edge.from_type, edge.to_type)
+        for edge in edges
+        if edge.same_type and (left is None or edge.from_type in left) and (right is None or edge.to_type in right)
+    ]
+
+
+def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -> list[Step]:
+    """How one edge joins the two ends: forward where the types allow it, reverse where only that does."""
+    source, target = edge.from_type, edge.to_type
+    forward = (left is None or source in left) and (right is None or target in right)
+    reverse = (left is None or target in left) and (right is None or source in right)
+    steps = []
+    if forward:
+        steps.append(Step(edge.name, Direction.OUT, source, target))
+    if reverse and not edge.same_type and not (left is None and right is None):
+        steps.append(Step(edge.name, Direction.IN, target, source))
+    return steps
+
+
+def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None) -> list[Step]:
+    """Alternative edges over several hops: each is walked in the direction in which the walk first reaches it."""
+    backwards = left is None and right is not None
+    reached = set(right or ()) if backwards else set(left or (edge.from_type for edge in edges))
+    steps: dict[str, Step] = {}
+    while True:
+        grown = False
+        for edge in edges:
+            if edge.name in steps:
+                continue
+            out = Step(edge.name, Direction.OUT, edge.from_type, edge.to_type)
+            into = Step(edge.name, Direction.IN, edge.to_type, edge.from_type)
+            for step in (out,) if edge.same_type else (out, into):
+                begin, end = (step.right_type, step.left_type) if backwards else (step.left_type, step.right_type)
+                if begin in reached:
+                    steps[edge.name] = step
+                    reached.add(end)
+                    grown = True
+                    break
+        if not grown:
+            return [steps[edge.name] for edge in edges if edge.name in steps]
+
+
+def _does_not_fit(
+    clause: ast.Traversal, edges: Sequence[EdgeType], left: Variable | None, right: Variable | None
+) -> Exception:
+    ends = []
+    for var, variable in ((clause.left, left), (clause.right, right)):
+        if variable is None and clause.left.name == clause.right.name:
+            ends = [f"${var.name} is both of its ends"]
+        elif variable is not None:
+            ends.append(f"${var.name} is {' or '.join(variable.types) or 'nothing'}")
+    if len(edges) == 1:
+        edge = edges[0]
+        what = f"{edge.word} joins {edge.from_type} and {edge.to_type}"
+    else:
+        what = "none of these edges fits" if clause.words else "no edge type joins these"
+    return fail("T5", f"{what}, but {' and '.join(ends)}", clause.span)
+
+
+def _edge_var(
+    clause: ast.Traversal, edges: Sequence[EdgeType], steps: Sequence[Step], scope: Scope
+) -> ir.EdgeVar | None:
+    name = clause.edge_var
+    if name is None or name == ast.ANONYMOUS:
+        return None
+    if name in (clause.left.name, clause.right.name) or scope.find(name) is not None:
+        raise fail("T23", f"${name} is bound already, and an edge needs a variable of its own", clause.span)
+    used = {step.edge for step in steps}
+    types = tuple(sorted(edge.name for edge in edges if edge.name in used))
+    scope.bind(Variable(name, VarKind.EDGE, types, clause.span))
+    return ir.EdgeVar(name, types)
+
+
+def _path_var(clause: ast.Traversal, scope: Scope) -> str | None:
+    name = clause.path_var
+    if name is None:
+        return None
+    if name in (clause.left.name, clause.right.name, ast.ANONYMOUS) or scope.find(name) is not None:
+        raise fail("T35", f"a path needs a variable of its own, and ${name} is taken", clause.span)
+    scope.bind(Variable(name, VarKind.PATH, (), clause.span))
+    return name

@@ -1,0 +1,75 @@
+"""The diagnostic identifiers of `.gq`."""
+
+from __future__ import annotations
+
+from omnigraph.lang.diagnostics import Diagnostic, Severity
+
+_ERRORS = {
+    "T1": "the type of a pattern is neither a node type nor an interface",
+    "T2": "a matcher names a property that the type does not declare",
+    "T3": "a literal in a matcher or an assignment does not fit the property: type, enum, null, vector length or range",
+    "T4": "an edge word that no edge type has",
+    "T5": "the ends of a traversal do not fit the edge",
+    "T6": "a property access on an unknown variable, or of a property that is not declared",
+    "T7": "values that cannot be compared or assigned to each other",
+    "T8": "an aggregate whose argument has the wrong type",
+    "T9": "a `not` block that mentions nothing from outside it, or a projection that cannot be a grouping key",
+    "T10": "a mutation of an unknown type, or one that assigns nothing",
+    "T11": "a mutation that assigns or tests a property that is not declared, or tests a Blob",
+    "T12": "an insert without a required property, a key member or an endpoint",
+    "T13": "a property that is assigned twice",
+    "T14": "a mutation that uses a variable which is not a declared parameter",
+    "T15": "hop bounds out of order, or a `nearest` whose target or query is not a vector of the right dimension",
+    "T16": "an update of a key member or an endpoint",
+    "T17": "an order by `nearest` without a limit",
+    "T18": "an order by `nearest` together with an alias",
+    "T19": "`search` or `fuzzy` with arguments of the wrong type",
+    "T20": "`match_text` or `bm25` with arguments of the wrong type",
+    "T21": "`rrf` with wrong arms, weights or k, or without a limit",
+    "T22": "an undirected traversal of an edge between two types",
+    "T23": "an edge variable where none can stand",
+    "T24": "a Blob as a value that is read",
+    "T25": "a variable that would have to be of two types",
+    "T26": "a variable that nothing binds",
+    "T27": "a parameter whose name is taken or reserved, whose type is unknown, or whose default does not fit",
+    "T28": "a list literal that is nested, mixed or holds null",
+    "T29": "two result columns of one name",
+    "T30": "a projection or sort key that cannot be computed",
+    "T31": "an unknown function, or a function or operator with arguments of the wrong number or type",
+    "T32": "a rank function where none can stand, or a sort key beside one",
+    "T33": "a filter that is not true or false, or a text filter used as a value",
+    "T34": "an `optional` block that is not connected to what stands before it",
+    "T35": "a path variable where none can stand, or a path without a hop range",
+    "T36": "a `limit` or `offset` that is not a whole number",
+    "T37": "`having` without an aggregate",
+    "T38": "a query that both writes and deletes",
+    "T39": "a `merge` into a type without a key",
+    "T40": "two queries of one name",
+    "T41": "a date, datetime or integer literal that has no value",
+    "T42": "a regular expression that is not valid",
+}
+
+_WARNINGS = {
+    "L201": "a nullable property that none of the file's updates of its type sets",
+    "L202": "a parameter that is not used",
+    "L203": "a variable that is used nowhere else",
+    "L204": "two groups of variables that nothing connects, so that every row of one meets every row of the other",
+    "L205": "a limit without an order: which rows are kept is arbitrary",
+    "L207": "a hop range that no walk can reach",
+    "L208": "an optional block whose variables are required later, so that it is not optional",
+    "L209": "a mutation that sets a property to its default",
+}
+
+_INFOS = {
+    "L206": "a filter or rank that no index serves",
+}
+
+CODES: dict[str, Diagnostic] = {
+    code: Diagnostic(code, severity, summary)
+    for severity, rules in (
+        (Severity.ERROR, {"Q000": "the text does not parse"} | _ERRORS),
+        (Severity.WARNING, _WARNINGS),
+        (Severity.INFO, _INFOS),
+    )
+    for code, summary in rules.items()
+}

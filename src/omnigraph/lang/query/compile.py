@@ -1,0 +1,63 @@
+"""From query text to IR in one call."""
+
+from __future__ import annotations
+
+from omnigraph.errors import NotFoundError
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check import check_names, check_query
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.schema.catalog import Catalog
+
+
+def compile_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -> dict[str, ir.Query]:
+    """Every query of a text, by name, in source order.
+
+    Args:
+        text: the source.
+        catalog: the schema.
+        name: what errors call the source, usually its path.
+
+    Raises:
+        ParseError: the text does not follow the grammar.
+        TypeCheckError: the first rule that a query breaks.
+    """
+    file = parse_queries(text, name)
+    check_names(file)
+    return {query.name: check_query(query, catalog, file.source) for query in file.queries}
+
+
+def compile_query(
+    text: str | bytes, catalog: Catalog, query_name: str | None = None, *, name: str | None = None
+) -> ir.Query:
+    """One query of a text. A text with a single query needs no name.
+
+    Example:
+        >>> from omnigraph.lang.schema import compile_schema
+        >>> catalog = compile_schema("node Person { name: String @key }")
+        >>> query = compile_query("query all() { match { $p: Person } return { $p.name } }", catalog)
+        >>> [column.name for column in query.body.columns]
+        ['p.name']
+
+    Raises:
+        ParseError: the text does not follow the grammar.
+        TypeCheckError: the query breaks a rule.
+        NotFoundError: the text has no query of this name, or several and none was named.
+    """
+    file = parse_queries(text, name)
+    check_names(file)
+    return check_query(select_query(file, query_name), catalog, file.source)
+
+
+def select_query(file: ast.QueryFile, query_name: str | None) -> ast.Query:
+    """The query of a name, or the only one."""
+    names = [query.name for query in file.queries]
+    if query_name is None:
+        if len(names) == 1:
+            return file.queries[0]
+        found = "no query" if not names else f"{len(names)} queries"
+        raise NotFoundError(f"the text has {found}; name one", hint=", ".join(names) or None)
+    for query in file.queries:
+        if query.name == query_name:
+            return query
+    raise NotFoundError(f"there is no query '{query_name}'", hint=did_you_mean(query_name, names))

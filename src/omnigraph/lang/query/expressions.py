@@ -1,0 +1,301 @@
+"""Parsing values and expressions: precedence climbing, so that depth follows parentheses alone."""
+
+from __future__ import annotations
+
+import math
+
+from omnigraph.lang.cursor import Cursor
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.ast import LiteralKind
+from omnigraph.lang.tokens import Tokens
+
+AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "collect"})
+COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
+
+_OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY = range(1, 7)
+
+_OPERATORS: dict[str, int] = dict.fromkeys(COMPARISONS, _COMPARE) | {
+    "+": _ADD,
+    "-": _ADD,
+    "*": _MULTIPLY,
+    "/": _MULTIPLY,
+    "%": _MULTIPLY,
+}
+_WORDS: dict[str, int] = {
+    "or": _OR,
+    "and": _AND,
+    "contains": _COMPARE,
+    "starts_with": _COMPARE,
+    "ends_with": _COMPARE,
+    "matches": _COMPARE,
+    "in": _COMPARE,
+    "is": _COMPARE,
+}
+OPERATOR_WORDS = frozenset(_WORDS)
+
+FUNCTIONS = AGGREGATES | {
+    *("now", "date", "datetime", "type", "length", "nodes", "edges"),
+    *("nearest", "search", "fuzzy", "match_text", "bm25", "rrf"),
+    *("lower", "upper", "trim", "coalesce", "abs", "round", "floor", "ceil"),
+    *("year", "month", "day", "date_diff", "date_add"),
+}
+"""All functions. Before one of these, white space may precede the parenthesis; behind any other name a separate
+parenthesis begins the next filter."""
+
+_CONSTANTS: dict[str, tuple[LiteralKind, bool | None]] = {
+    "true": (LiteralKind.BOOL, True),
+    "false": (LiteralKind.BOOL, False),
+    "null": (LiteralKind.NULL, None),
+}
+
+_MAX_INT_DIGITS = 40
+"""No type holds an integer longer than this; the checker says which one it would have to fit."""
+
+
+class ExpressionParser(Cursor):
+    """The part of the query parser that reads values and expressions."""
+
+    __slots__ = ("in_where",)
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self.in_where = False
+        """Whether a bare name is a property, so that even a property called `true` or `not` can be tested."""
+
+    def expression(self, level: int = _OR) -> ast.Expr:
+        """An expression whose operators bind at least as tightly as `level`."""
+        self.descend()
+        entered = self.depth
+        start = self.i
+        left = self._operand()
+        while (binding := self._binding()) >= level:
+            if binding <= _AND:
+                left = self._logical(left, start, binding)
+            elif binding == _COMPARE:
+                left = self._comparison(left, start)
+                if self._binding() == _COMPARE:
+                    raise self.error("comparisons do not chain", hint="join two comparisons with 'and'")
+            else:
+                op = self.kinds[self.i]
+                self.i += 1
+                right = self.expression(binding + 1)
+                left = ast.Arithmetic(op, left, right, self.span_from(start))
+                self.descend()  # a chain grows to the left: each link is one level of the tree
+        self.depth = entered - 1
+        return left
+
+    def _binding(self) -> int:
+        """How tightly the next token binds as an operator; 0 when it is none."""
+        i = self.i
+        kind = self.kinds[i]
+        if kind != "name":
+            return _OPERATORS.get(kind, 0)
+        text = self.texts[i]
+        if text == "not":
+            return _COMPARE if self.texts[i + 1] == "in" and self.kinds[i + 1] == "name" else 0
+        return _WORDS.get(text, 0)
+
+    def _logical(self, first: ast.Expr, start: int, binding: int) -> ast.Expr:
+        word = "or" if binding == _OR else "and"
+        operands = [first]
+        while self.accept_word(word):
+            operands.append(self.expression(binding + 1))
+        return ast.Logical(word, tuple(operands), self.span_from(start))
+
+    def _comparison(self, left: ast.Expr, start: int) -> ast.Expr:
+        op = self.texts[self.i]
+        self.i += 1
+        if op == "is":
+            negated = self.accept_word("not")
+            self.expect_word("null")
+            return ast.NullTest(left, negated, self.span_from(start))
+        if op in ("in", "not"):
+            if op == "not":
+                self.i += 1
+            right = self.expression(_COMPARE + 1)
+            return ast.Membership(left, right, op == "not", self.span_from(start))
+        right = self.expression(_COMPARE + 1)
+        return ast.Comparison(op, left, right, self.span_from(start))
+
+    def _operand(self) -> ast.Expr:
+        i = self.i
+        kind = self.kinds[i]
+        if kind == "var":
+            self.i = i + 1
+            return self._access(i) if self.kinds[i + 1] == "." else self._var(i)
+        if kind == "name":
+            return self._word()
+        if kind == "(":
+            self.i = i + 1
+            inner = self.expression()
+            self.expect(")")
+            return inner
+        if kind == "-":
+            self.i = i + 1
+            if self.kinds[i + 1] in ("int", "float"):
+                return self._number(negative=True)
+            return ast.Negate(self.expression(_MULTIPLY + 1), self.span_from(i))
+        literal = self._literal()
+        if literal is None:
+            raise self.unexpected("a value or an expression")
+        return literal
+
+    def _var(self, index: int) -> ast.Var:
+        return ast.Var(self.texts[index][1:], self.tokens.span(index))
+
+    def _access(self, index: int) -> ast.Access:
+        self.i = index + 2
+        if self.kinds[self.i] == "*":
+            self.i += 1
+            prop = "*"
+        else:
+            prop = self.expect("name", "a property name or *")
+        return ast.Access(self.texts[index][1:], prop, self.span_from(index), self.tokens.span(self.i - 1))
+
+    def _word(self) -> ast.Expr:
+        """What begins with a word: a constant, a function, `not`, or a bare name."""
+        i = self.i
+        text, after = self.texts[i], self.kinds[i + 1]
+        if after == "(" and text != "not" and (self.ends[i] == self.starts[i + 1] or text in FUNCTIONS):
+            return self._call()
+        if self.in_where and after in COMPARISONS:
+            self.i = i + 1
+            return ast.Name(text, self.tokens.span(i))
+        if text == "not" and after not in COMPARISONS:
+            if after == "{":
+                raise self.error(
+                    "'not { … }' is a clause of its own, not part of an expression",
+                    hint="write 'not (…)' to negate an expression",
+                )
+            self.i = i + 1
+            return ast.Not(self.expression(_NOT), self.span_from(i))
+        self.i = i + 1
+        if text in _CONSTANTS:
+            constant, value = _CONSTANTS[text]
+            return ast.Literal(constant, value, self.tokens.span(i))
+        return ast.Name(text, self.tokens.span(i))
+
+    def _call(self) -> ast.Expr:
+        start = self.i
+        name = self.texts[start]
+        self.i = start + 2
+        if name in ("date", "datetime"):
+            text = self.expect_string(f"the text of a {name}, as a string")
+            self.expect(")")
+            return ast.Literal(LiteralKind(name), text, self.span_from(start))
+        if name == "now":
+            self.expect(")")
+            return ast.Now(self.span_from(start))
+        if name in AGGREGATES:
+            return self._aggregate(name, start)
+        args: list[ast.Expr] = []
+        options: list[tuple[str, ast.Expr]] = []
+        while self.kinds[self.i] != ")":
+            if args or options:
+                self.expect(",", "',' or ')'")
+            if self.kinds[self.i] == "name" and self.kinds[self.i + 1] == "=":
+                option = self.texts[self.i]
+                self.i += 2
+                options.append((option, self.expression()))
+            elif options:
+                raise self.error("a positional argument cannot follow a named one")
+            else:
+                args.append(self.expression())
+        self.i += 1
+        return ast.Call(name, tuple(args), tuple(options), self.span_from(start))
+
+    def _aggregate(self, name: str, start: int) -> ast.Aggregate:
+        if self.accept("*"):
+            if name != "count":
+                raise self.error(f"only count takes *: {name}(*) has no meaning", span=self.span_from(start))
+            self.expect(")")
+            return ast.Aggregate(name, None, False, self.span_from(start))
+        distinct = self.at_word("distinct") and self.kinds[self.i + 1] != ")"
+        if distinct:
+            self.i += 1
+        arg = self.expression()
+        self.expect(")")
+        return ast.Aggregate(name, arg, distinct, self.span_from(start))
+
+    def value(self, purpose: str) -> ast.Value:
+        """A literal, a parameter or `now()`: what matchers and assignments take."""
+        i = self.i
+        kind, text = self.kinds[i], self.texts[i]
+        if kind == "var":
+            self.i = i + 1
+            if self.kinds[i + 1] == ".":
+                raise self.unexpected(
+                    f"the end of {purpose}", hint="only a literal, a parameter or now() can stand here"
+                )
+            return self._var(i)
+        if kind == "name" and text == "now" and self.kinds[i + 1] == "(":
+            self.i = i + 2
+            self.expect(")")
+            return ast.Now(self.span_from(i))
+        literal = self.literal()
+        if literal is None:
+            raise self.unexpected(
+                f"{purpose}: a literal, a parameter or now()",
+                hint='a text needs double quotes: "…"' if kind in ("name", "type") else None,
+            )
+        return literal
+
+    def literal(self) -> ast.Literal | ast.ListLiteral | None:
+        """A literal, or None when something else comes next."""
+        i = self.i
+        kind, text = self.kinds[i], self.texts[i]
+        if kind == "-" and self.kinds[i + 1] in ("int", "float"):
+            self.i = i + 1
+            return self._number(negative=True)
+        if kind == "name":
+            if text in _CONSTANTS:
+                self.i = i + 1
+                constant, value = _CONSTANTS[text]
+                return ast.Literal(constant, value, self.tokens.span(i))
+            if text in ("date", "datetime") and self.kinds[i + 1] == "(":
+                made = self._call()
+                assert isinstance(made, ast.Literal)
+                return made
+            return None
+        return self._literal()
+
+    def _literal(self) -> ast.Literal | ast.ListLiteral | None:
+        i = self.i
+        kind = self.kinds[i]
+        if kind == "string":
+            return ast.Literal(LiteralKind.STRING, self.expect_string(), self.tokens.span(i))
+        if kind in ("int", "float"):
+            return self._number(negative=False)
+        if kind == "[":
+            return self._list()
+        return None
+
+    def _number(self, *, negative: bool) -> ast.Literal:
+        i = self.i
+        self.i = i + 1
+        text = self.texts[i]
+        span = self.span_from(i - 1 if negative else i)
+        if self.kinds[i] == "int":
+            if len(text) > _MAX_INT_DIGITS:
+                raise self.error("this integer fits no type", span=span)
+            return ast.Literal(LiteralKind.INT, -int(text) if negative else int(text), span)
+        number = float(text)
+        if math.isinf(number):
+            raise self.error("this number is too large for a float", span=span)
+        return ast.Literal(LiteralKind.FLOAT, -number if negative else number, span)
+
+    def _list(self) -> ast.ListLiteral:
+        start = self.i
+        self.i += 1
+        self.descend()
+        items: list[ast.Literal | ast.ListLiteral] = []
+        while not self.accept("]"):
+            if items:
+                self.expect(",", "',' or ']'")
+            item = self.literal()
+            if item is None:
+                hint = "pass the whole list as a parameter" if self.kinds[self.i] == "var" else None
+                raise self.unexpected("a literal", hint=hint)
+            items.append(item)
+        self.ascend()
+        return ast.ListLiteral(tuple(items), self.span_from(start))

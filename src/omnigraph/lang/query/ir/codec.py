@@ -1,0 +1,108 @@
+"""The IR as JSON, and its fingerprint.
+
+A node is an object whose `kind` is the class name, members in declaration order; members at their default are left
+out, so that adding one later does not change the text of older queries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from omnigraph.errors import InputError
+from omnigraph.lang.query.ir import expr, query
+from omnigraph.lang.types import ValueType
+
+JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
+
+_CLASSES: dict[str, type] = {"ValueType": ValueType} | {
+    cls.__name__: cls
+    for module in (expr, query)
+    for cls in vars(module).values()
+    if dataclasses.is_dataclass(cls) and isinstance(cls, type) and cls.__module__ == module.__name__
+}
+_KINDS: dict[type, str] = {cls: kind for kind, cls in _CLASSES.items()}
+
+
+def to_json(ir: query.Query) -> JsonValue:
+    """The query as JSON values."""
+    return _encode(ir)
+
+
+def from_json(data: JsonValue) -> query.Query:
+    """The inverse of `to_json`.
+
+    Raises:
+        InputError: the data is not the JSON of a query.
+    """
+    decoded = _decode(data)
+    if not isinstance(decoded, query.Query):
+        raise InputError("this is not the JSON of a query")
+    return decoded
+
+
+def dumps(ir: query.Query) -> str:
+    """Compact JSON text: the same text for the same query."""
+    return json.dumps(to_json(ir), ensure_ascii=False, separators=(",", ":"))
+
+
+def fingerprint(ir: query.Query) -> str:
+    """A hash of the meaning: it changes when, and only when, the IR does."""
+    return "sha256:" + hashlib.sha256(dumps(ir).encode()).hexdigest()
+
+
+@cache
+def _members(cls: type) -> tuple[tuple[str, Any, Any], ...]:
+    """Name, default and declared type of each member."""
+    hints = typing.get_type_hints(cls)
+    return tuple((f.name, f.default, hints[f.name]) for f in dataclasses.fields(cls))
+
+
+def _encode(value: Any) -> JsonValue:
+    kind = _KINDS.get(type(value))
+    if kind is not None:
+        out: dict[str, JsonValue] = {"kind": kind}
+        for name, default, _ in _members(value.__class__):
+            member = getattr(value, name)
+            if default is dataclasses.MISSING or member != default or type(member) is not type(default):
+                out[name] = _encode(member)
+        return out
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, StrEnum):
+        return value.value
+    return value  # type: ignore[no-any-return]
+
+
+def _decode(data: JsonValue) -> Any:
+    if not isinstance(data, dict):
+        return tuple(_decode(item) for item in data) if isinstance(data, list) else data
+    cls = _CLASSES.get(str(data.get("kind")))
+    if cls is None:
+        raise InputError(f"unknown IR node {data.get('kind')!r}")
+    members: dict[str, Any] = {}
+    for name, default, hint in _members(cls):
+        if name in data:
+            members[name] = _member(hint, data[name])
+        elif default is dataclasses.MISSING:
+            raise InputError(f"IR node {data['kind']} lacks {name!r}")
+    unknown = data.keys() - members.keys() - {"kind"}
+    if unknown:
+        raise InputError(f"IR node {data['kind']} has unknown members: {', '.join(sorted(unknown))}")
+    return cls(**members)
+
+
+def _member(hint: Any, data: JsonValue) -> Any:
+    """A member's value: enums are restored from the declared type, everything else from its own shape."""
+    choices = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(data, str):
+        for choice in choices:
+            if isinstance(choice, type) and issubclass(choice, StrEnum):
+                return choice(data)
+    return _decode(data)

@@ -1,0 +1,445 @@
+"""Parsing `.gq`: from text to a syntax tree."""
+
+from __future__ import annotations
+
+from omnigraph.errors import ParseError, SourceText
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.expressions import ExpressionParser
+from omnigraph.lang.tokens import query_tokens, read_source
+from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
+
+_STATEMENTS = ("insert", "create", "merge", "update", "delete")
+
+
+def parse_queries(text: str | bytes, name: str | None = None) -> ast.QueryFile:
+    """The queries of a `.gq` text.
+
+    Args:
+        text: the source, as text or UTF-8 bytes.
+        name: what errors call it, usually the file's path.
+
+    Raises:
+        ParseError: the text does not follow the grammar.
+    """
+    source = read_source(text, name)
+    tokens = query_tokens(source)
+    parser = QueryParser(tokens)
+    try:
+        return parser.query_file()
+    except RecursionError:
+        raise _too_deep(source, parser) from None
+
+
+def _too_deep(source: SourceText, parser: QueryParser) -> ParseError:
+    """The caller's own stack was nearly full, so the usual bound on nesting came too late."""
+    return ParseError("nested too deeply", span=parser.here(), source=source)
+
+
+class QueryParser(ExpressionParser):
+    """Recursive descent over the tokens of one text."""
+
+    __slots__ = ()
+
+    def query_file(self) -> ast.QueryFile:
+        queries = []
+        while self.kinds[self.i] != "end":
+            queries.append(self._query())
+        return ast.QueryFile(tuple(queries), self.tokens)
+
+    def _query(self) -> ast.Query:
+        start = self.i
+        if not self.accept_word("query"):
+            raise self.unexpected("'query' or the end of the text", words=["query"])
+        name = self.expect("name", "the query's name (lower-case first letter)")
+        name_span = self.tokens.span(self.i - 1)
+        params = self._params()
+        notes: dict[str, str] = {}
+        while self.kinds[self.i] == "at":
+            self._note(notes)
+        body_start = self.i
+        self.expect("{")
+        body = self._body()
+        self.expect("}")
+        return ast.Query(
+            name,
+            params,
+            body,
+            notes.get("description"),
+            notes.get("instruction"),
+            self.span_from(start),
+            name_span,
+            self.span_from(body_start),
+        )
+
+    def _note(self, notes: dict[str, str]) -> None:
+        word = self.texts[self.i]
+        if word not in ("description", "instruction"):
+            raise self.unexpected("'@description', '@instruction' or '{'", words=["description", "instruction"])
+        if word in notes:
+            raise self.error(f"@{word} is given twice")
+        self.i += 1
+        self.expect("(")
+        notes[word] = self.expect_string()
+        self.expect(")")
+
+    # Parameters
+
+    def _params(self) -> tuple[ast.Param, ...]:
+        self.expect("(")
+        params: list[ast.Param] = []
+        while not self.accept(")"):
+            if params:
+                self.expect(",", "',' or ')'")
+            params.append(self._param())
+        return tuple(params)
+
+    def _param(self) -> ast.Param:
+        start = self.i
+        name = self.expect("var", "a parameter ($name: Type)")[1:]
+        self.expect(":")
+        written = self._param_type()
+        default = None
+        if self.accept("="):
+            default = self.literal()
+            if default is None:
+                raise self.unexpected("a literal as the default")
+        return ast.Param(name, written, default, self.span_from(start))
+
+    def _param_type(self) -> ValueType | ast.EnumOf:
+        start = self.i
+        if self.accept("["):
+            scalar = self._scalar()
+            self.expect("]")
+            return ValueType(scalar, nullable=self.accept("?"), list=True)
+        if self.texts[start] == "Vector" and self.kinds[start] == "type":
+            self.i += 1
+            return self._vector_type()
+        if self.kinds[start] == "type" and self.kinds[start + 1] == ".":
+            type_name = self.texts[start]
+            self.i += 2
+            prop = self.expect("name", "a property name")
+            nullable = self.accept("?")
+            return ast.EnumOf(type_name, prop, nullable, self.span_from(start))
+        scalar = self._scalar()
+        return ValueType(scalar, nullable=self.accept("?"))
+
+    def _vector_type(self) -> ValueType:
+        self.expect("(")
+        digits = self.expect("int", "the vector's dimension")
+        dim = int(digits) if len(digits) <= 10 else MAX_VECTOR_DIM + 1
+        if not 1 <= dim <= MAX_VECTOR_DIM:
+            raise self.error(f"a vector's dimension is 1 to {MAX_VECTOR_DIM:,}", span=self.tokens.span(self.i - 1))
+        self.expect(")")
+        return ValueType(Scalar.VECTOR, nullable=self.accept("?"), dim=dim)
+
+    def _scalar(self) -> Scalar:
+        scalar = WRITTEN_SCALARS.get(self.texts[self.i])
+        if scalar is None or self.kinds[self.i] != "type":
+            hint = None
+            if self.at_word("enum"):
+                hint = "name the property that declares the enum: Type.property"
+            raise self.unexpected("a type", words=list(WRITTEN_SCALARS), hint=hint)
+        self.i += 1
+        return scalar
+
+    # Reads
+
+    def _body(self) -> ast.Read | ast.Write:
+        if self.at_word("match"):
+            return self._read()
+        if self.kinds[self.i] == "name" and self.texts[self.i] in _STATEMENTS:
+            return self._write()
+        raise self.unexpected("'match' or a statement", words=["match", *_STATEMENTS])
+
+    def _read(self) -> ast.Read:
+        start = self.i
+        self.i += 1
+        match = self._block()
+        match_span = self.span_from(start)
+        if self.kinds[self.i] == "name" and self.texts[self.i] in _STATEMENTS:
+            raise self.error(
+                "a query either reads or writes: 'match' cannot precede a write",
+                hint="put the condition into the statement's 'where'",
+            )
+        return_start = self.i
+        self.expect_word("return")
+        distinct = self.accept_word("distinct")
+        projections = self._projections()
+        return_span = self.span_from(return_start)
+        having_start = self.i
+        having = self._having() if self.at_word("having") else ()
+        having_span = self.span_from(having_start)
+        order_start = self.i
+        order = self._order() if self.at_word("order") else ()
+        order_span = self.span_from(order_start)
+        limit = offset = None
+        while self.kinds[self.i] == "name":
+            if limit is None and self.accept_word("limit"):
+                limit = self._count("limit")
+            elif offset is None and self.accept_word("offset"):
+                offset = self._count("offset")
+            else:
+                raise self.unexpected("'}'", words=["having", "order", "limit", "offset"])
+        return ast.Read(
+            match,
+            projections,
+            distinct,
+            having,
+            order,
+            limit,
+            offset,
+            self.span_from(start),
+            match_span,
+            return_span,
+            having_span,
+            order_span,
+        )
+
+    def _block(self) -> tuple[ast.Clause, ...]:
+        """The clauses between two braces."""
+        self.descend()
+        self.expect("{")
+        clauses = [self._clause()]
+        while not self.accept("}"):
+            clauses.append(self._clause())
+        self.ascend()
+        return tuple(clauses)
+
+    def _clause(self) -> ast.Clause:
+        i = self.i
+        kind, after = self.kinds[i], self.kinds[i + 1] if self.kinds[i] != "end" else "end"
+        if kind == "var":
+            if after == ":":
+                return self._pattern()
+            if self._at_traversal():
+                return self._traversal(i, None)
+        elif kind == "name":
+            text = self.texts[i]
+            if after == "{" and text in ("not", "optional"):
+                self.i = i + 1
+                clauses = self._block()
+                span = self.span_from(i)
+                return ast.Negation(clauses, span) if text == "not" else ast.Optional(clauses, span)
+            if text == "shortest" and after == "var":
+                return self._shortest()
+        if kind in ("}", "end"):
+            raise self.unexpected("a clause: a pattern, a traversal, a filter or a block")
+        expr = self.expression()
+        return ast.Filter(expr, self.span_from(i))
+
+    def _pattern(self) -> ast.Pattern:
+        start = self.i
+        var = self.texts[start][1:]
+        self.i = start + 2
+        type_name = self.expect("type", "a type name (upper-case first letter)")
+        type_span = self.tokens.span(self.i - 1)
+        matchers: list[ast.Assign] = []
+        if self.accept("{"):
+            while not matchers or not self.accept("}"):
+                matchers.append(self._assign("a matcher"))
+                if not self.accept(",") and self.kinds[self.i] != "}":
+                    raise self.unexpected("',' or '}'")
+        return ast.Pattern(var, type_name, tuple(matchers), self.span_from(start), type_span)
+
+    def _assign(self, what: str) -> ast.Assign:
+        start = self.i
+        name = self.expect("name", f"{what} (name: value)")
+        name_span = self.tokens.span(start)
+        self.expect(":")
+        value = self.value("the value")
+        return ast.Assign(name, value, self.span_from(start), name_span)
+
+    def _at_traversal(self) -> bool:
+        """Whether the clause that begins with this variable is a traversal rather than a filter."""
+        i = self.i + 1
+        kinds = self.kinds
+        if kinds[i] == "var":
+            return True
+        if kinds[i] == "name":
+            if self.texts[i] == "not":
+                return False
+            return kinds[i + 1] == "{" or (kinds[i + 1] == "var" and kinds[i + 2] != ".")
+        if kinds[i] == "(":
+            return True
+        if kinds[i] != "<":
+            return False
+        i += 1
+        if kinds[i] == "(":
+            i += 1
+        return (kinds[i] == "name" and kinds[i + 1] in (">", "|", ")")) or (
+            kinds[i] == "*" and kinds[i + 1] in (">", ")")
+        )
+
+    def _shortest(self) -> ast.Traversal:
+        start = self.i
+        path_var = self.texts[start + 1][1:]
+        self.i = start + 2
+        self.expect(":")
+        if self.kinds[self.i] != "var":
+            raise self.unexpected("the traversal whose shortest path is wanted")
+        return self._traversal(start, path_var)
+
+    def _traversal(self, start: int, path_var: str | None) -> ast.Traversal:
+        left = self._var(self.i)
+        self.i += 1
+        edge_var = None
+        if self.kinds[self.i] == "var":
+            edge_var = self.texts[self.i][1:]
+            self.i += 1
+            self.expect(":", "':' and an edge word")
+        word_start = self.i
+        undirected = self.accept("<")
+        words = self._edge_words()
+        if undirected:
+            self.expect(">")
+        word_span = self.span_from(word_start)
+        hops = self._hops() if self.kinds[self.i] == "{" else None
+        if self.kinds[self.i] != "var":
+            raise self.unexpected("a variable ($name), the traversal's right end")
+        right = self._var(self.i)
+        self.i += 1
+        return ast.Traversal(left, words, right, undirected, edge_var, hops, path_var, self.span_from(start), word_span)
+
+    def _edge_words(self) -> tuple[str, ...]:
+        grouped = self.accept("(")
+        if self.accept("*"):
+            words = []
+        else:
+            words = [self._edge_word()]
+            while self.accept("|"):
+                words.append(self._edge_word())
+            if len(words) > 1 and not grouped and self.kinds[self.i] != ">":
+                raise self.error("alternative edges stand in parentheses: (a | b)")
+        if grouped:
+            self.expect(")")
+        return tuple(words)
+
+    def _edge_word(self) -> str:
+        if self.at_word("not"):
+            raise self.unexpected("an edge word")
+        if self.kinds[self.i] == "type":
+            text = self.texts[self.i]
+            raise self.unexpected(
+                "an edge word", hint=f"an edge word has a lower-case first letter: {text[0].lower()}{text[1:]}"
+            )
+        return self.expect("name", "an edge word")
+
+    def _hops(self) -> ast.Hops:
+        start = self.i
+        self.expect("{")
+        least = self._hop_count()
+        self.expect(",", "',': hop ranges are written {min,max}")
+        most = None if self.kinds[self.i] == "}" else self._hop_count()
+        self.expect("}")
+        return ast.Hops(least, most, self.span_from(start))
+
+    def _hop_count(self) -> int:
+        digits = self.expect("int", "a number of hops")
+        if len(digits) > 9:
+            raise self.error("this many hops cannot be walked", span=self.tokens.span(self.i - 1))
+        return int(digits)
+
+    def _projections(self) -> tuple[ast.Projection, ...]:
+        self.expect("{")
+        projections: list[ast.Projection] = []
+        while not projections or not self.accept("}"):
+            start = self.i
+            expr = self.expression()
+            alias = self.expect("name", "a column name") if self.accept_word("as") else None
+            projections.append(ast.Projection(expr, alias, self.span_from(start)))
+            self.accept(",")
+        return tuple(projections)
+
+    def _having(self) -> tuple[ast.Filter, ...]:
+        self.i += 1
+        self.expect("{")
+        filters: list[ast.Filter] = []
+        while not filters or not self.accept("}"):
+            start = self.i
+            expr = self.expression()
+            filters.append(ast.Filter(expr, self.span_from(start)))
+        return tuple(filters)
+
+    def _order(self) -> tuple[ast.Sort, ...]:
+        self.i += 1
+        self.expect("{")
+        keys = [self._sort()]
+        while self.accept(","):
+            keys.append(self._sort())
+        self.expect("}", "',' or '}'")
+        return tuple(keys)
+
+    def _sort(self) -> ast.Sort:
+        start = self.i
+        expr = self.expression()
+        descending = nulls_first = None
+        if self.accept_word("asc"):
+            descending = False
+        elif self.accept_word("desc"):
+            descending = True
+        if self.at_word("nulls"):
+            self.i += 1
+            if self.accept_word("first"):
+                nulls_first = True
+            else:
+                self.expect_word("last")
+                nulls_first = False
+        return ast.Sort(expr, descending, nulls_first, self.span_from(start))
+
+    def _count(self, word: str) -> ast.Literal | ast.Var:
+        """The operand of `limit` and `offset`."""
+        i = self.i
+        if self.kinds[i] == "var":
+            self.i = i + 1
+            return self._var(i)
+        if self.kinds[i] != "int":
+            raise self.unexpected(f"an integer or a parameter after '{word}'")
+        return self._number(negative=False)
+
+    # Writes
+
+    def _write(self) -> ast.Write:
+        start = self.i
+        statements = []
+        while self.kinds[self.i] != "}":
+            statements.append(self._statement())
+        return ast.Write(tuple(statements), self.span_from(start))
+
+    def _statement(self) -> ast.Statement:
+        start = self.i
+        word = self.texts[start]
+        if self.kinds[start] != "name" or word not in _STATEMENTS:
+            raise self.unexpected("a statement or '}'", words=list(_STATEMENTS))
+        self.i = start + 1
+        kind = None
+        if self.at_word("edge") or self.at_word("node"):
+            kind = self.texts[self.i]
+            self.i += 1
+        type_name = self.expect("type")
+        type_span = self.tokens.span(self.i - 1)
+        if word == "update":
+            self.expect_word("set")
+            assigns = self._assigns()
+            where = self._where()
+            return ast.Update(type_name, assigns, where, kind, self.span_from(start), type_span)
+        if word == "delete":
+            where = self._where()
+            return ast.Delete(type_name, where, kind, self.span_from(start), type_span)
+        assigns = self._assigns()
+        mode = ast.InsertMode(word)
+        return ast.Insert(mode, type_name, assigns, kind, self.span_from(start), type_span)
+
+    def _assigns(self) -> tuple[ast.Assign, ...]:
+        self.expect("{")
+        assigns: list[ast.Assign] = []
+        while not self.accept("}"):
+            assigns.append(self._assign("an assignment"))
+            self.accept(",")
+        return tuple(assigns)
+
+    def _where(self) -> ast.Expr:
+        self.expect_word("where")
+        self.in_where = True
+        where = self.expression()
+        self.in_where = False
+        return where

@@ -1,0 +1,196 @@
+"""Canonical source for `.gq`: the formatter, and the inverse of the parser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph.errors import Span
+from omnigraph.lang.layout import INDENT, WIDTH, Layout
+from omnigraph.lang.query import ast
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.query.print_expr import ends_in_name, expression, filter_clause
+from omnigraph.lang.tokens import quote
+
+
+def print_queries(file: ast.QueryFile) -> str:
+    """Canonical source of a tree. Parsing it gives an equal tree."""
+    return _Printer(Layout()).file(file)
+
+
+def format_queries(text: str | bytes, name: str | None = None) -> str:
+    """A `.gq` text in canonical form, with its comments.
+
+    Raises:
+        ParseError: the text does not follow the grammar.
+    """
+    file = parse_queries(text, name)
+    return _Printer(Layout(file.tokens)).file(file)
+
+
+def print_query(query: ast.Query) -> str:
+    """Canonical source of one query."""
+    return print_queries(ast.QueryFile((query,)))
+
+
+class _Printer:
+    def __init__(self, out: Layout) -> None:
+        self.out = out
+
+    def file(self, file: ast.QueryFile) -> str:
+        for i, query in enumerate(file.queries):
+            if i:
+                self.out.blank()
+            self.query(query)
+        return self.out.text()
+
+    def query(self, query: ast.Query) -> None:
+        head = Span(query.span.start, query.body_span.start + 1)
+        params = [_param(p) for p in query.params]
+        notes = [
+            f"@{word}({quote(text)})"
+            for word, text in (("description", query.description), ("instruction", query.instruction))
+            if text is not None
+        ]
+        line = " ".join([f"query {query.name}({', '.join(params)})", *notes, "{"])
+        if len(line) > WIDTH:
+            line = _long_head(query.name, params, notes)
+        self.out.open(line, head if query.span.end else None)
+        if isinstance(query.body, ast.Read):
+            self.read(query.body)
+        else:
+            for statement in query.body.statements:
+                self.statement(statement)
+        self.out.close(end=query.span.end or None)
+
+    def read(self, read: ast.Read) -> None:
+        self.block("match", read.match, read.match_span)
+        word = "return distinct" if read.distinct else "return"
+        self.listing(word, [_projection(p) for p in read.projections], read.projections, read.return_span)
+        if read.having:
+            filters = [filter_clause(f.expr, guard_end=i + 1 < len(read.having)) for i, f in enumerate(read.having)]
+            self.listing("having", filters, read.having, read.having_span, separator="")
+        if read.order:
+            self.listing("order", [_sort(s) for s in read.order], read.order, read.order_span)
+        for word, count in (("limit", read.limit), ("offset", read.offset)):
+            if count is not None:
+                self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
+
+    def block(self, word: str, clauses: Sequence[ast.Clause], span: Span) -> None:
+        """`word { clauses }`: a single plain clause stays on the line, otherwise one clause a line."""
+        placed = span if span.end else None
+        if len(clauses) == 1 and not isinstance(clauses[0], ast.Negation | ast.Optional):
+            line = f"{word} {{ {_clause(clauses[0])} }}"
+            if len(line) + 2 * len(INDENT) <= WIDTH and not self.out.has_comment(span):
+                self.out.line(line, placed)
+                return
+        self.out.open(f"{word} {{", Span(span.start, span.start + len(word)) if placed else None)
+        for i, clause in enumerate(clauses):
+            self.clause(clause, last=i + 1 == len(clauses))
+        self.out.close(end=placed.end if placed else None)
+
+    def clause(self, clause: ast.Clause, *, last: bool) -> None:
+        if isinstance(clause, ast.Negation | ast.Optional):
+            self.block("not" if isinstance(clause, ast.Negation) else "optional", clause.clauses, clause.span)
+            return
+        text = _clause(clause, guard_end=not last)
+        self.out.line(text, clause.span if clause.span.end else None)
+
+    def listing(
+        self,
+        word: str,
+        items: list[str],
+        nodes: Sequence[ast.Projection | ast.Filter | ast.Sort | ast.Assign],
+        span: Span,
+        separator: str = ",",
+        tail: str = "",
+    ) -> None:
+        """`word { item, item }` on one line where that fits, otherwise one item a line."""
+        placed = span if span.end else None
+        joined = f"{separator} ".join(items) if separator else "  ".join(items)
+        line = f"{word} {{ {joined} }}{tail}" if items else f"{word} {{ }}{tail}"
+        fits = len(line) + 2 * len(INDENT) <= WIDTH and (separator or len(items) < 2)
+        if fits and not self.out.has_comment(span):
+            self.out.line(line, placed)
+            return
+        self.out.open(f"{word} {{", Span(span.start, span.start + 1) if placed else None)
+        for i, (item, node) in enumerate(zip(items, nodes, strict=True)):
+            comma = separator if i + 1 < len(items) else ""
+            self.out.line(item + comma, node.span if node.span.end else None)
+        self.out.close("}" + tail, end=placed.end if placed else None)
+
+    def statement(self, statement: ast.Statement) -> None:
+        kind = f"{statement.kind} " if statement.kind else ""
+        span = statement.span
+        if isinstance(statement, ast.Delete):
+            text = f"delete {kind}{statement.type_name} where {expression(statement.where, in_where=True)}"
+            self.out.line(text, span if span.end else None)
+            return
+        assigns = [_assign(a) for a in statement.assigns]
+        if isinstance(statement, ast.Insert):
+            word, tail = f"{statement.mode.value} {kind}{statement.type_name}", ""
+        else:
+            word = f"update {kind}{statement.type_name} set"
+            tail = f" where {expression(statement.where, in_where=True)}"
+        self.listing(word, assigns, statement.assigns, span, tail=tail)
+
+
+def _long_head(name: str, params: Sequence[str], notes: Sequence[str]) -> str:
+    """The head of a query that does not fit one line: parameters are broken up first where they are too long."""
+    head = f"query {name}({', '.join(params)})"
+    if len(head) > WIDTH:
+        head = "\n".join([f"query {name}(", ",\n".join(INDENT + p for p in params), ")"])
+        if 2 + sum(len(note) + 1 for note in notes) <= WIDTH:
+            return " ".join([head, *notes, "{"])
+    return "\n".join([head, *(INDENT + note for note in notes), "{"])
+
+
+def _param(param: ast.Param) -> str:
+    if isinstance(param.type, ast.EnumOf):
+        written = f"{param.type.type_name}.{param.type.property}{'?' if param.type.nullable else ''}"
+    else:
+        written = str(param.type)
+    default = "" if param.default is None else f" = {expression(param.default)}"
+    return f"${param.name}: {written}{default}"
+
+
+def _assign(assign: ast.Assign) -> str:
+    return f"{assign.name}: {expression(assign.value)}"
+
+
+def _projection(projection: ast.Projection) -> str:
+    text = expression(projection.expr)
+    return text if projection.alias is None else f"{text} as {projection.alias}"
+
+
+def _sort(sort: ast.Sort) -> str:
+    text = expression(sort.expr)
+    if sort.descending is not None:
+        text += " desc" if sort.descending else " asc"
+    if sort.nulls_first is not None:
+        text += " nulls first" if sort.nulls_first else " nulls last"
+    return text
+
+
+def _clause(clause: ast.Clause, *, guard_end: bool = False) -> str:
+    if isinstance(clause, ast.Pattern):
+        matchers = f" {{ {', '.join(map(_assign, clause.matchers))} }}" if clause.matchers else ""
+        return f"${clause.var}: {clause.type_name}{matchers}"
+    if isinstance(clause, ast.Traversal):
+        return _traversal(clause)
+    assert isinstance(clause, ast.Filter)
+    return filter_clause(clause.expr, guard_end=guard_end and ends_in_name(clause.expr))
+
+
+def _traversal(clause: ast.Traversal) -> str:
+    words = " | ".join(clause.words) or "*"
+    if len(clause.words) != 1:
+        words = f"({words})"
+    if clause.undirected:
+        words = f"<{words}>"
+    if clause.edge_var is not None:
+        words = f"${clause.edge_var}:{words}"
+    if clause.hops is not None:
+        most = "" if clause.hops.max is None else clause.hops.max
+        words += f"{{{clause.hops.min},{most}}}"
+    path = f"shortest ${clause.path_var}: " if clause.path_var is not None else ""
+    return f"{path}${clause.left.name} {words} ${clause.right.name}"

@@ -1,0 +1,32 @@
+"""Walking trees: every node below one, for both the syntax tree and the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
+from omnigraph.errors import Span
+from omnigraph.lang.tokens import Tokens
+
+_MEMBERS: dict[type, tuple[str, ...]] = {}
+
+
+def _member_names(cls: type) -> tuple[str, ...]:
+    if cls not in _MEMBERS:
+        _MEMBERS[cls] = tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+    return _MEMBERS[cls]
+
+
+def walk(node: object) -> Iterator[object]:
+    """The node and all nodes below it, in source order. Iterative: depth does not matter."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, tuple) and not isinstance(current, Span):
+            stack.extend(reversed(current))
+            continue
+        names = _member_names(type(current))
+        if isinstance(current, Tokens) or not names:
+            continue
+        yield current
+        stack.extend(getattr(current, name) for name in reversed(names))

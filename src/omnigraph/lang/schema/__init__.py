@@ -1,0 +1,49 @@
+"""The schema language: `.pg` texts, catalogues, stored schemas and schema changes."""
+
+from omnigraph.lang.schema.accepted import AcceptedSchema, accept, evolve
+from omnigraph.lang.schema.build import build_catalog, check_schema, compile_schema
+from omnigraph.lang.schema.catalog import Catalog, TypeKind
+from omnigraph.lang.schema.entity_id import canonical_text, edge_id, entity_id
+from omnigraph.lang.schema.identity import creation_notes, resolve
+from omnigraph.lang.schema.ir import dump_ir, ir_hash, load_ir
+from omnigraph.lang.schema.lint import lint_schema
+from omnigraph.lang.schema.migrate import DropMode, Plan, Step, Tier, plan
+from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.schema.printer import format_schema, print_schema
+from omnigraph.lang.schema.shape import shape, shape_hash
+from omnigraph.lang.schema.state import SchemaState, check_contract, dump_state, load_state, schema_state
+
+__all__ = [
+    "AcceptedSchema",
+    "Catalog",
+    "DropMode",
+    "Plan",
+    "SchemaState",
+    "Step",
+    "Tier",
+    "TypeKind",
+    "accept",
+    "build_catalog",
+    "canonical_text",
+    "check_contract",
+    "check_schema",
+    "compile_schema",
+    "creation_notes",
+    "dump_ir",
+    "dump_state",
+    "edge_id",
+    "entity_id",
+    "evolve",
+    "format_schema",
+    "ir_hash",
+    "lint_schema",
+    "load_ir",
+    "load_state",
+    "parse_schema",
+    "plan",
+    "print_schema",
+    "resolve",
+    "schema_state",
+    "shape",
+    "shape_hash",
+]

@@ -1,0 +1,234 @@
+"""The checked schema: what every later stage asks about types, properties and constraints.
+
+A catalogue is complete: interfaces are expanded, property-form constraints are desugared, every name resolves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from omnigraph.errors import Span
+from omnigraph.lang.types import ValueType
+
+
+class TypeKind(StrEnum):
+    INTERFACE = "interface"
+    NODE = "node"
+    EDGE = "edge"
+
+
+class IndexKind(StrEnum):
+    """How a property is indexed. `AUTO` leaves the choice to the property's type."""
+
+    AUTO = "auto"
+    BTREE = "btree"
+    FTS = "fts"
+    NGRAM = "ngram"
+    BITMAP = "bitmap"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """An annotation with its arguments as text. `kwargs` are sorted by name."""
+
+    name: str
+    value: str | None = None
+    kwargs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a missing property becomes: a value, or the time of the request (`now()`)."""
+
+    value: str | int | float | bool | None = None
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """A vector that is computed from a text property of the same node."""
+
+    source: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property of a type, after interface expansion.
+
+    Attributes:
+        annotations: those without a structured home, in canonical order.
+        property_constraints: which of `key`, `unique`, `index` were written in property form, sorted.
+        declared_directly: False when the property came from an interface.
+        satisfies: the (interface, property) pairs that this property fulfils, sorted.
+        rename_from: the property's former name, if the schema says so.
+        enum_renames: (new, old) pairs of enum values, sorted.
+        allows: (code, reason) pairs of accepted lint findings.
+        span: where it is declared.
+    """
+
+    name: str
+    type: ValueType
+    annotations: tuple[Annotation, ...] = ()
+    property_constraints: tuple[str, ...] = ()
+    embed: Embed | None = None
+    default: Default | None = None
+    declared_directly: bool = True
+    satisfies: tuple[tuple[str, str], ...] = ()
+    rename_from: str | None = None
+    enum_renames: tuple[tuple[str, str], ...] = ()
+    allows: tuple[tuple[str, str], ...] = ()
+    span: Span = field(default=Span(0, 0), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index declaration. `options` are sorted by name; only single-property indexes carry any."""
+
+    fields: tuple[str, ...]
+    kind: IndexKind = IndexKind.AUTO
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Inclusive bounds of a numeric property; None is open."""
+
+    property: str
+    min: int | float | None
+    max: int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An RE2 pattern that must be found in a String property."""
+
+    property: str
+    pattern: str
+
+
+Constraint = Key | Unique | Index | Range | Check
+
+
+@dataclass(frozen=True, slots=True)
+class Cardinality:
+    """How many edges one endpoint may have; `max` None is unbounded."""
+
+    min: int = 0
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceType:
+    """A property contract. `implementors` are the node types that fulfil it, sorted."""
+
+    name: str
+    properties: Mapping[str, Property]
+    implementors: tuple[str, ...] = ()
+    rename_from: str | None = None
+    allows: tuple[tuple[str, str], ...] = ()
+    span: Span = field(default=Span(0, 0), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A node type. `properties` are in name order, `constraints` in canonical order."""
+
+    name: str
+    properties: Mapping[str, Property]
+    constraints: tuple[Constraint, ...] = ()
+    implements: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    rename_from: str | None = None
+    allows: tuple[tuple[str, str], ...] = ()
+    span: Span = field(default=Span(0, 0), compare=False)
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The properties that make up the id, by name; None when ids are given or generated."""
+        return _key_of(self.constraints)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeType:
+    """An edge type between two node types."""
+
+    name: str
+    from_type: str
+    to_type: str
+    properties: Mapping[str, Property]
+    constraints: tuple[Constraint, ...] = ()
+    card: Cardinality = Cardinality()
+    card_in: Cardinality = Cardinality()
+    annotations: tuple[Annotation, ...] = ()
+    rename_from: str | None = None
+    allows: tuple[tuple[str, str], ...] = ()
+    span: Span = field(default=Span(0, 0), compare=False)
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The fields that make up the id (`src` and `dst` among them); None when ids are given or generated."""
+        return _key_of(self.constraints)
+
+    @property
+    def word(self) -> str:
+        """The edge as a traversal spells it."""
+        return self.name[0].lower() + self.name[1:]
+
+    @property
+    def same_type(self) -> bool:
+        """Whether both ends are of one type, so that direction cannot be told from types."""
+        return self.from_type == self.to_type
+
+
+def _key_of(constraints: tuple[Constraint, ...]) -> tuple[str, ...] | None:
+    return next((c.fields for c in constraints if isinstance(c, Key)), None)
+
+
+class Catalog:
+    """All types of one schema. Iteration and listings are in name order."""
+
+    __slots__ = ("_words", "edges", "interfaces", "nodes")
+
+    def __init__(
+        self,
+        interfaces: Mapping[str, InterfaceType],
+        nodes: Mapping[str, NodeType],
+        edges: Mapping[str, EdgeType],
+    ) -> None:
+        self.interfaces = dict(sorted(interfaces.items()))
+        self.nodes = dict(sorted(nodes.items()))
+        self.edges = dict(sorted(edges.items()))
+        self._words = {edge.name.lower(): edge for edge in self.edges.values()}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Catalog):
+            return NotImplemented
+        return (self.interfaces, self.nodes, self.edges) == (other.interfaces, other.nodes, other.edges)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def edge_by_word(self, word: str) -> EdgeType | None:
+        """The edge type that a traversal or a load line means. Edge names differ after lower-casing, so this is one."""
+        return self._words.get(word.lower())
+
+    def edge_words(self) -> list[str]:
+        """How traversals spell the edge types."""
+        return [edge.word for edge in self.edges.values()]
+
+    def edges_of(self, node: str) -> Iterator[EdgeType]:
+        """The edge types that a node type is an end of."""
+        return (edge for edge in self.edges.values() if node in (edge.from_type, edge.to_type))

@@ -1,0 +1,122 @@
+"""Entity ids: the text that a key value has, and the id that a key makes.
+
+These functions define the ids. What computes them over whole columns must agree with them.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from omnigraph.lang.schema.canonical import compact
+from omnigraph.lang.types import Scalar
+
+KeyValue = str | bool | int | float | date
+"""A value as stored. Dates and times may also be given as their number of days or milliseconds."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def entity_id(members: Sequence[tuple[Scalar, KeyValue]]) -> str:
+    """The id of an entity, from the members of its key in key order.
+
+    One member is its own text; several are a JSON array of their texts.
+
+    >>> entity_id([(Scalar.STRING, "KEW"), (Scalar.U64, 1042)])
+    '["KEW","1042"]'
+
+    Raises:
+        ValueError: a value has no text.
+    """
+    if not members:
+        raise ValueError("a key has at least one member")
+    texts = [canonical_text(scalar, value) for scalar, value in members]
+    return texts[0] if len(texts) == 1 else compact([*texts])
+
+
+def edge_id(src: str, dst: str, members: Sequence[tuple[Scalar, KeyValue]] = ()) -> str:
+    """The id of an edge with a key: like a composite key, with the ids of both ends first.
+
+    >>> edge_id("ash", "oak")
+    '["ash","oak"]'
+    """
+    return entity_id([(Scalar.STRING, src), (Scalar.STRING, dst), *members])
+
+
+def canonical_text(scalar: Scalar, value: KeyValue) -> str:
+    """The text of a key value, as stored.
+
+    >>> canonical_text(Scalar.F32, 0.1), canonical_text(Scalar.F64, 1e21), canonical_text(Scalar.F64, -0.0)
+    ('0.1', '1000000000000000000000', '0')
+
+    Raises:
+        ValueError: the value is not of the type, not finite, or of a type that cannot be a key.
+    """
+    match scalar:
+        case Scalar.STRING if isinstance(value, str):
+            return value
+        case Scalar.BOOL if isinstance(value, bool):
+            return "true" if value else "false"
+        case Scalar.DATE if isinstance(value, date | int) and not isinstance(value, bool | datetime):
+            return str(value if isinstance(value, int) else (value - _EPOCH.date()).days)
+        case Scalar.DATETIME if isinstance(value, datetime | int) and not isinstance(value, bool):
+            return str(value if isinstance(value, int) else _milliseconds(value))
+        case _ if scalar.is_integer and isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        case _ if scalar.is_float and isinstance(value, int | float) and not isinstance(value, bool):
+            return _float_text(float(value), scalar)
+    raise ValueError(f"{value!r} is no key value of type {scalar.value}")
+
+
+def _milliseconds(value: datetime) -> int:
+    # A time without a zone is UTC, as everywhere in the languages.
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _float_text(value: float, scalar: Scalar) -> str:
+    if not math.isfinite(value):
+        raise ValueError("a key is a finite number")
+    if value == 0:
+        return "0"
+    text = _shortest_f32(value) if scalar is Scalar.F32 else repr(value)
+    fixed = format(Decimal(text), "f")
+    return fixed.rstrip("0").rstrip(".") if "." in fixed else fixed
+
+
+def _shortest_f32(value: float) -> str:
+    """The shortest decimal that reads as a 32-bit float: of several the nearest, of two as near the even one."""
+    bits = _f32_bits(abs(value))
+    exact = _f32_value(bits)
+    if bits == 0:
+        return "0"
+    low, high = (exact + _f32_value(bits - 1)) / 2, (exact + _f32_value(bits + 1)) / 2
+    even = bits % 2 == 0
+    for digits in range(1, 10):
+        mantissa, _, exponent = format(Decimal(float(exact)), f".{digits - 1}e").partition("e")
+        step = Fraction(10) ** (int(exponent) - digits + 1)
+        near = int(mantissa.replace(".", ""))
+        # Beside a power of two the interval is lopsided, so the next decimal may lie inside where the nearest does not.
+        inside = [
+            number
+            for number in (near - 1, near, near + 1)
+            if low < number * step < high or (even and number * step in (low, high))
+        ]
+        if inside:
+            best = min(inside, key=lambda number: (abs(number * step - exact), number % 2))
+            return f"{'-' if value < 0 else ''}{best}e{int(exponent) - digits + 1}"
+    raise AssertionError("nine digits name every 32-bit float")
+
+
+def _f32_bits(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _f32_value(bits: int) -> Fraction:
+    if bits >= 0x7F800000:
+        return Fraction(2) ** 128
+    return Fraction(float(struct.unpack("<f", struct.pack("<I", bits))[0]))

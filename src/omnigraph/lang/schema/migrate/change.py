@@ -1,0 +1,66 @@
+"""One declaration before and after a change, with the names of then and now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from omnigraph.lang.schema.catalog import EdgeType, InterfaceType, NodeType, Property, TypeKind
+from omnigraph.lang.schema.codes import CODES
+from omnigraph.lang.schema.identity import Resolution
+from omnigraph.lang.schema.migrate.steps import DropMode, Tier, UnsupportedChange
+
+T = TypeVar("T", InterfaceType, NodeType, EdgeType)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange(Generic[T]):
+    """A declaration that exists on both sides.
+
+    Attributes:
+        kind: what it is.
+        old: as accepted.
+        new: as desired.
+        former: the former name of every property that existed.
+        current: the present name of every property that still exists; the inverse of `former`.
+        resolution: the same for the whole schema.
+        mode: how properties are dropped.
+    """
+
+    kind: TypeKind
+    old: T
+    new: T
+    former: Mapping[str, str]
+    current: Mapping[str, str]
+    resolution: Resolution
+    mode: DropMode
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.value} '{self.new.name}'"
+
+    @property
+    def has_data(self) -> bool:
+        """Interfaces have none, so nothing about them can be lost or fail."""
+        return self.kind is not TypeKind.INTERFACE
+
+    def kept(self) -> Iterator[tuple[Property, Property]]:
+        """The properties that exist on both sides, as (old, new), by present name."""
+        for name, former in sorted(self.former.items()):
+            yield self.old.properties[former], self.new.properties[name]
+
+    def property_label(self, name: str) -> str:
+        return f"{self.kind.value} '{self.new.name}.{name}'"
+
+
+def change_of(kind: TypeKind, old: T, new: T, resolution: Resolution, mode: DropMode) -> TypeChange[T]:
+    former = resolution.properties[kind, new.name]
+    current = {old_name: name for name, old_name in former.items()}
+    return TypeChange(kind, old, new, former, current, resolution, mode)
+
+
+def refuse(code: str, entity: str, reason: str, hint: str, property_name: str | None = None) -> UnsupportedChange:
+    """A refusal with its code, which knows the tier."""
+    tier = Tier(CODES[code].tier or Tier.SAFE)
+    return UnsupportedChange(entity, reason, hint, property_name, tier=tier, code=code)

@@ -1,0 +1,214 @@
+"""Planning: the whole way from an accepted schema to a desired one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from omnigraph.errors import PlanError
+from omnigraph.lang.schema.accepted import AcceptedSchema
+from omnigraph.lang.schema.canonical import Json
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, TypeKind
+from omnigraph.lang.schema.identity import AnyType, Resolution, TypeKey, resolve, types_of
+from omnigraph.lang.schema.migrate.change import TypeChange, change_of, refuse
+from omnigraph.lang.schema.migrate.diff_constraint import cardinality_steps, constraint_steps, key_steps
+from omnigraph.lang.schema.migrate.diff_property import property_steps
+from omnigraph.lang.schema.migrate.steps import (
+    AddType,
+    ChangeImplements,
+    DropMode,
+    DropType,
+    PropertyStep,
+    RenameType,
+    Step,
+    Tier,
+    UnsupportedChange,
+    UpdateTypeMetadata,
+)
+from omnigraph.lang.schema.shape import shape_hash
+
+_TIERS = [Tier.SAFE, Tier.VALIDATED, Tier.DESTRUCTIVE]
+_DROP_CODES = {TypeKind.NODE: "OG-DS-102", TypeKind.EDGE: "OG-DS-103"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a schema change takes.
+
+    Attributes:
+        steps: in the order in which they are shown and carried out; empty when nothing changes.
+        notes: what the schema says without effect, such as rename hints that were followed long ago.
+    """
+
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def supported(self) -> bool:
+        """Whether the change can be made. One refused step refuses the whole."""
+        return not self.refusals
+
+    @property
+    def refusals(self) -> tuple[UnsupportedChange, ...]:
+        return tuple(step for step in self.steps if isinstance(step, UnsupportedChange))
+
+    @property
+    def tier(self) -> Tier:
+        """The gravest tier of all steps."""
+        return max((step.tier for step in self.steps), key=_TIERS.index, default=Tier.SAFE)
+
+    def lines(self) -> list[str]:
+        """The plan for people: a line for each step, and help below what is refused."""
+        lines = []
+        for step in self.steps:
+            lines.append(step.line())
+            if isinstance(step, UnsupportedChange):
+                lines.append(f"  help: {step.hint}")
+        lines += [f"note: {note}" for note in self.notes]
+        return lines or ["no schema changes"]
+
+    def to_json(self) -> dict[str, Json]:
+        entry: dict[str, Json] = {
+            "supported": self.supported,
+            "tier": self.tier.value,
+            "steps": [step.to_json() for step in self.steps],
+        }
+        return entry | ({"notes": list(self.notes)} if self.notes else {})
+
+    def raise_refusal(self) -> None:
+        """Raise the first refusal, if there is one.
+
+        Raises:
+            PlanError: the change cannot be made.
+        """
+        for step in self.refusals:
+            raise PlanError(f"[{step.code}] {step.reason}", diagnostic=step.code, hint=step.hint)
+
+
+def plan(accepted: AcceptedSchema, desired: Catalog, *, allow_data_loss: bool = False) -> Plan:
+    """The steps from an accepted schema to a desired one.
+
+    Args:
+        accepted: what the graph is stored under.
+        desired: the compiled schema that is asked for.
+        allow_data_loss: make every drop hard, so that earlier versions lose it too.
+    """
+    resolution = resolve(accepted.catalog, desired)
+    mode = DropMode.HARD if allow_data_loss else DropMode.SOFT
+    steps = tuple(_Planner(accepted.catalog, desired, resolution, mode).steps())
+    if not steps and shape_hash(accepted.catalog) != shape_hash(desired):
+        steps = (_unclassified(),)
+    return Plan(steps, tuple(resolution.notes))
+
+
+def _unclassified() -> Step:
+    reason = "the schemas differ in a way that no step describes"
+    return refuse("OG-BC-103", "schema", reason, "make the change in smaller parts, and report this as a bug")
+
+
+class _Planner:
+    def __init__(self, accepted: Catalog, desired: Catalog, resolution: Resolution, mode: DropMode) -> None:
+        self.accepted = dict(types_of(accepted))
+        self.desired = dict(types_of(desired))
+        self.resolution = resolution
+        self.mode = mode
+        self.problems: dict[TypeKey, list[UnsupportedChange]] = {}
+        for problem in resolution.problems:
+            step = refuse(problem.code, problem.entity, problem.message, problem.hint, problem.property_name)
+            self.problems.setdefault(problem.owner, []).append(step)
+
+    def steps(self) -> Iterator[Step]:
+        """Interfaces, nodes, edges, each by name."""
+        for kind in TypeKind:
+            kept = {former for (other, _), former in self.resolution.types.items() if other is kind}
+            dropped = {name for other, name in self.accepted if other is kind and name not in kept}
+            wanted = {name for other, name in self.desired if other is kind}
+            for name in sorted(dropped | wanted):
+                if name in wanted:
+                    key = kind, name
+                    yield from _allowed(self.desired[key], self._type_steps(key))
+                else:
+                    yield self._drop(kind, name)
+
+    def _drop(self, kind: TypeKind, name: str) -> Step:
+        step = DropType(kind, name, self.mode)
+        if kind is TypeKind.INTERFACE:
+            return step
+        return replace(step, tier=Tier.DESTRUCTIVE, code=_DROP_CODES[kind])
+
+    def _type_steps(self, key: TypeKey) -> Iterator[Step]:
+        problems = self.problems.get(key, [])
+        former = self.resolution.types.get(key)
+        if former is None:
+            yield from problems
+            if not problems:
+                yield AddType(*key)
+            return
+        if former != key[1]:
+            yield RenameType(key[0], former, key[1])
+        yield from problems
+        old, new = self.accepted[key[0], former], self.desired[key]
+        match old, new:
+            case InterfaceType(), InterfaceType():
+                yield from property_steps(change_of(key[0], old, new, self.resolution, self.mode))
+            case NodeType(), NodeType():
+                yield from _node_steps(change_of(key[0], old, new, self.resolution, self.mode))
+            case EdgeType(), EdgeType():
+                yield from _edge_steps(change_of(key[0], old, new, self.resolution, self.mode))
+
+
+def _node_steps(change: TypeChange[NodeType]) -> Iterator[Step]:
+    yield from key_steps(change)
+    yield from _implements_steps(change)
+    yield from _metadata_steps(change)
+    yield from property_steps(change)
+    yield from constraint_steps(change)
+
+
+def _edge_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
+    yield from _endpoint_steps(change)
+    yield from key_steps(change)
+    yield from cardinality_steps(change)
+    yield from _metadata_steps(change)
+    yield from property_steps(change)
+    yield from constraint_steps(change)
+
+
+def _endpoint_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
+    ends = (
+        ("begins", change.old.from_type, change.new.from_type),
+        ("ends", change.old.to_type, change.new.to_type),
+    )
+    for verb, before, after in ends:
+        if change.resolution.types.get((TypeKind.NODE, after)) != before:
+            yield refuse(
+                "OG-ED-101",
+                change.label,
+                f"{change.label} {verb} at '{before}' and cannot come to {verb.rstrip('s')} at '{after}'",
+                "declare a new edge type with these ends, load the edges into it, and drop this one",
+            )
+
+
+def _implements_steps(change: TypeChange[NodeType]) -> Iterator[Step]:
+    former = {name: change.resolution.types.get((TypeKind.INTERFACE, name)) for name in change.new.implements}
+    added = tuple(name for name, old in former.items() if old not in change.old.implements)
+    removed = tuple(sorted(set(change.old.implements) - set(former.values())))
+    if added or removed:
+        yield ChangeImplements(change.kind, change.new.name, added, removed)
+
+
+def _metadata_steps(change: TypeChange[NodeType] | TypeChange[EdgeType]) -> Iterator[Step]:
+    old, new = change.old, change.new
+    if (old.annotations, old.allows) != (new.annotations, new.allows):
+        yield UpdateTypeMetadata(change.kind, new.name, new.annotations)
+
+
+def _allowed(declaration: AnyType, steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps, each with the reason that its declaration gives for its code."""
+    for step in steps:
+        reasons = dict(declaration.allows)
+        if isinstance(step, PropertyStep | UnsupportedChange):
+            prop = declaration.properties.get(step.property_name or "")
+            reasons |= prop.allows if prop else ()
+        reason = reasons.get(step.code) if step.code else None
+        yield replace(step, allowed=reason) if reason else step

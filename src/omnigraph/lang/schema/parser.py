@@ -1,0 +1,455 @@
+"""From tokens to the tree. One method for each production of the grammar.
+
+The grammar does not nest, so neither does the parser: its depth is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph.errors import ParseError, Span
+from omnigraph.lang.cursor import Cursor
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import ast
+from omnigraph.lang.schema.ast import LiteralKind
+from omnigraph.lang.tokens import read_source, schema_tokens
+from omnigraph.lang.types import WRITTEN_SCALARS, Scalar
+
+MAX_DIGITS = 400
+"""Longest number that is read. It keeps every conversion cheap and is far beyond any type's range."""
+
+DECLARATION_WORDS = ("interface", "node", "edge")
+CONSTRAINT_HEADS = frozenset({"key", "unique", "index", "range", "check"})
+CARDINALITY_HEADS = frozenset({"card", "card_in"})
+TYPE_WORDS = (*WRITTEN_SCALARS, "Vector", "enum")
+
+
+def parse_schema(text: str | bytes, name: str | None = None) -> ast.Schema:
+    """The tree of a `.pg` text.
+
+    Args:
+        text: the text, or its UTF-8 bytes.
+        name: the file name that errors show.
+
+    Raises:
+        ParseError: the text does not follow the grammar.
+    """
+    return _SchemaParser(schema_tokens(read_source(text, name))).schema()
+
+
+class _SchemaParser(Cursor):
+    __slots__ = ()
+
+    def schema(self) -> ast.Schema:
+        declarations: list[ast.Declaration] = []
+        while self.kinds[self.i] != "end":
+            declarations.append(self._declaration())
+        return ast.Schema(tuple(declarations), self.source, Span(0, len(self.source.text.encode())))
+
+    def _declaration(self) -> ast.Declaration:
+        start = self.i
+        if self.accept_word("interface"):
+            return self._interface(start)
+        if self.accept_word("node"):
+            return self._node(start)
+        if self.accept_word("edge"):
+            return self._edge(start)
+        hint = None
+        if self.kinds[self.i] == "}":
+            hint = "there is one closing brace too many"
+        elif self.kinds[self.i] == "at":
+            hint = "annotations stand behind the name of a type, or behind a property"
+        raise self.unexpected("'interface', 'node' or 'edge'", words=list(DECLARATION_WORDS), hint=hint)
+
+    def _interface(self, start: int) -> ast.Interface:
+        name = self._type_name("the name of the interface")
+        if self.kinds[self.i] == "at":
+            raise self.unexpected("'{'", hint="an interface takes no annotations; its properties may")
+        self.expect("{")
+        head = self.span_from(start)
+        members: list[ast.Property] = []
+        while not self.accept("}"):
+            if self._at_constraint():
+                raise self.unexpected(
+                    "a property or '}'",
+                    hint="an interface holds properties only; write the constraint in the node types, "
+                    "or use @key, @unique or @index without parentheses behind a property",
+                )
+            members.append(self._property())
+        return ast.Interface(name, tuple(members), head, self.span_from(start))
+
+    def _node(self, start: int) -> ast.Node:
+        name = self._type_name("the name of the node type")
+        annotations = self._annotations()
+        implements = self._implements()
+        if self.kinds[self.i] == "at":
+            raise self.unexpected("'{'", hint="annotations come before 'implements'")
+        if self.kinds[self.i] != "{":
+            hint = "a node type needs a body, even an empty one: {}" if self._at_declaration() else None
+            raise self.unexpected("'{'", words=["implements"], hint=hint)
+        self.expect("{")
+        head = self.span_from(start)
+        members = self._members()
+        return ast.Node(name, annotations, implements, members, head, self.span_from(start))
+
+    def _implements(self) -> tuple[ast.Name, ...]:
+        if not self.accept_word("implements"):
+            return ()
+        names = [self._type_name("the name of an interface")]
+        while self.accept(","):
+            names.append(self._type_name("the name of an interface"))
+        return tuple(names)
+
+    def _edge(self, start: int) -> ast.Edge:
+        name = self._type_name("the name of the edge type")
+        self.expect(":", "':' and the types at both ends (edge Name: From -> To)")
+        from_type = self._type_name("the node type where the edge begins")
+        self.expect("->", "'->' and the node type where the edge ends")
+        to_type = self._type_name("the node type where the edge ends")
+        card = self._cardinality("card")
+        card_in = self._cardinality("card_in")
+        annotations = self._annotations()
+        members: tuple[ast.Member, ...] = ()
+        has_body = self.accept("{")
+        head = self.span_from(start)
+        if has_body:
+            members = self._members()
+        return ast.Edge(name, from_type, to_type, card, card_in, annotations, members, head, self.span_from(start))
+
+    def _cardinality(self, word: str) -> ast.Cardinality | None:
+        start = self.i
+        if self.kinds[start] != "at" or self.texts[start] != word or self.kinds[start + 1] != "(":
+            return None
+        self.i += 2
+        least = self._integer(f"the least number of edges (@{word}(0..1))")
+        self.expect("..", f"'..' (@{word}({least}..), @{word}({least}..{least}))")
+        most = None if self.kinds[self.i] == ")" else self._integer("the greatest number of edges, or ')'")
+        self.expect(")")
+        return ast.Cardinality(least, most, self.span_from(start))
+
+    def _members(self) -> tuple[ast.Member, ...]:
+        members: list[ast.Member] = []
+        while not self.accept("}"):
+            members.append(self._constraint() if self._at_constraint() else self._property())
+        return tuple(members)
+
+    def _property(self) -> ast.Property:
+        start = self.i
+        if self.kinds[start] != "name":
+            raise self._no_member()
+        self.i += 1
+        name = ast.Name(self.texts[start], self.tokens.span(start))
+        self.expect(":", f"':' and the type of property '{name.text}'")
+        written = self._type()
+        annotations = self._annotations()
+        return ast.Property(name, written, annotations, self.span_from(start))
+
+    def _no_member(self) -> ParseError:
+        """What stands here is neither a property nor a constraint nor the end of the body."""
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        hint = None
+        if kind == "at" and text in CONSTRAINT_HEADS:
+            hint = f"behind a property write @{text}; on a line of its own write @{text}(property)"
+        elif kind == "at" and text in CARDINALITY_HEADS:
+            hint = f"@{text} stands behind the end types of an edge: edge E: A -> B @{text}(0..1)"
+        elif kind == "at":
+            hint = "annotations stand behind a property, or behind the name of the type"
+        elif kind == "type" and self.kinds[self.i + 1] == ":":
+            hint = f"property names begin with a lower-case letter: {text[0].lower()}{text[1:]}"
+        elif kind == ",":
+            hint = "members need no separator; remove the comma"
+        elif kind == "end":
+            hint = "the body has no closing brace"
+        return self.unexpected("a property, a constraint or '}'", hint=hint)
+
+    # ---- types ----
+
+    def _type(self) -> ast.TypeExpression:
+        start = self.i
+        if self.accept("["):
+            scalar, values, dim = self._item()
+            self.expect("]")
+            is_list = True
+        elif self.at_word("enum"):
+            scalar, values, dim, is_list = Scalar.STRING, self._enum(), None, False
+        elif self.kinds[self.i] == "type" and self.texts[self.i] == "Vector":
+            scalar, values, dim, is_list = Scalar.VECTOR, None, self._vector(), False
+        else:
+            scalar, values, dim, is_list = self._scalar(), None, None, False
+        nullable = self.accept("?")
+        return ast.TypeExpression(scalar, nullable, is_list, values, dim, self.span_from(start))
+
+    def _item(self) -> tuple[Scalar, tuple[ast.EnumValue, ...] | None, int | None]:
+        if self.kinds[self.i] == "[":
+            raise self.error("a list cannot hold lists", hint="use a node type and an edge for the inner list")
+        if self.texts[self.i] == "Vector":
+            raise self.error("a list cannot hold vectors", hint="use a node type with one vector each, and an edge")
+        if self.at_word("enum"):
+            scalar, values = Scalar.STRING, self._enum()
+        else:
+            scalar, values = self._scalar(), None
+        if self.kinds[self.i] == "?":
+            raise self.unexpected("']'", hint="'?' makes the whole list nullable: [String]?")
+        return scalar, values, None
+
+    def _scalar(self) -> Scalar:
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        scalar = WRITTEN_SCALARS.get(text) if kind == "type" else None
+        if scalar is None:
+            raise self._no_type(kind, text)
+        self.i += 1
+        return scalar
+
+    def _no_type(self, kind: str, text: str) -> ParseError:
+        if kind == "?":
+            return self.unexpected("a type", hint="'?' stands behind the type: String?")
+        if kind not in ("type", "name"):
+            return self.unexpected("a type")
+        hint = did_you_mean(text, TYPE_WORDS)
+        if hint is None and kind == "type":
+            hint = "a property holds values; connect two node types with an edge"
+        return self.error(f"'{text}' is not a property type", hint=hint)
+
+    def _vector(self) -> int:
+        self.i += 1
+        self.expect("(", "'(' and the dimension (Vector(384))")
+        dim = self._integer("the dimension of the vector")
+        self.expect(")")
+        return dim
+
+    def _enum(self) -> tuple[ast.EnumValue, ...]:
+        self.i += 1
+        self.expect("(", "'(' and the values (enum(open, closed))")
+        if self.kinds[self.i] == ")":
+            raise self.error("an enum needs at least one value")
+        values = [self._enum_value()]
+        while self.accept(","):
+            values.append(self._enum_value())
+        self.expect(")", "',' or ')'")
+        return tuple(values)
+
+    def _enum_value(self) -> ast.EnumValue:
+        start = self.i
+        if self.kinds[start] == "string":
+            raise self.unexpected("an enum value", hint="enum values are written without quotes: enum(open, on-hold)")
+        if self.kinds[start] == ")":
+            raise self.unexpected("an enum value", hint="remove the comma before ')'")
+        text = self._word("an enum value (letters, digits, '_' and '-')")
+        return ast.EnumValue(text, self._annotations(), self.span_from(start))
+
+    def _word(self, purpose: str) -> str:
+        """Letters, digits, underscores and hyphens without a gap, which the tokens hold in pieces."""
+        start = self.i
+        while self.kinds[self.i] in ("name", "type", "int", "-"):
+            if self.i > start and self.starts[self.i] != self.ends[self.i - 1]:
+                break
+            self.i += 1
+        if self.i == start:
+            raise self.unexpected(purpose)
+        return "".join(self.texts[start : self.i])
+
+    # ---- constraints ----
+
+    def _at_constraint(self) -> bool:
+        i = self.i
+        return self.kinds[i] == "at" and self.texts[i] in CONSTRAINT_HEADS and self.kinds[i + 1] == "("
+
+    def _constraint(self) -> ast.Constraint:
+        start = self.i
+        word = self.texts[start]
+        self.i += 2
+        return _CONSTRAINTS[word](self, start)
+
+    def _key(self, start: int) -> ast.KeyConstraint:
+        fields = self._names("key")
+        self.expect(")", "',' or ')'")
+        return ast.KeyConstraint(fields, self.span_from(start))
+
+    def _unique(self, start: int) -> ast.UniqueConstraint:
+        fields = self._names("unique")
+        self.expect(")", "',' or ')'")
+        return ast.UniqueConstraint(fields, self.span_from(start))
+
+    def _index(self, start: int) -> ast.IndexConstraint:
+        fields = [self._field("index")]
+        options: list[ast.Argument] = []
+        while self.accept(","):
+            if options or self._at_argument():
+                options.append(self._argument())
+            else:
+                fields.append(self._field("index"))
+        self.expect(")", "',' or ')'")
+        return ast.IndexConstraint(tuple(fields), tuple(options), self.span_from(start))
+
+    def _names(self, word: str) -> tuple[ast.Name, ...]:
+        names = [self._field(word)]
+        while self.accept(","):
+            names.append(self._field(word))
+        return tuple(names)
+
+    def _field(self, word: str) -> ast.Name:
+        index = self.i
+        if self.kinds[index] == "string":
+            raise self.unexpected("a property name", hint=f"property names are written without quotes: @{word}(name)")
+        if self.kinds[index] == ")":
+            raise self.unexpected("a property name", hint=f"behind a property write @{word} without parentheses")
+        return ast.Name(self.expect("name", "a property name"), self.tokens.span(index))
+
+    def _range(self, start: int) -> ast.RangeConstraint:
+        name = self._field("range")
+        self.expect(",", "',' and the bounds (@range(p, 0..100))")
+        least = None if self.kinds[self.i] == ".." else self._bound()
+        self.expect("..", "'..' between the bounds (0..100, 0.., ..100)")
+        most = None
+        if least is None or self.kinds[self.i] != ")":
+            most = self._bound()
+        self.expect(")")
+        return ast.RangeConstraint(name, least, most, self.span_from(start))
+
+    def _bound(self) -> ast.Literal:
+        if self.kinds[self.i] not in ("-", "int", "float"):
+            raise self.unexpected("a number", hint="bounds are numbers: @range(p, 0..100), @range(p, ..-1.5)")
+        return self._number()
+
+    def _check(self, start: int) -> ast.CheckConstraint:
+        name = self._field("check")
+        self.expect(",", "',' and the pattern (@check(p, \"^[a-z]+$\"))")
+        index = self.i
+        pattern = self.expect_string("the pattern, a string")
+        literal = ast.Literal(LiteralKind.STRING, pattern, self.tokens.span(index))
+        self.expect(")")
+        return ast.CheckConstraint(name, literal, self.span_from(start))
+
+    # ---- annotations ----
+
+    def _annotations(self) -> tuple[ast.Annotation, ...]:
+        annotations: list[ast.Annotation] = []
+        while self.kinds[self.i] in ("at", "@") and not self._at_constraint():
+            annotations.append(self._annotation())
+        return tuple(annotations)
+
+    def _annotation(self) -> ast.Annotation:
+        start = self.i
+        name = self.expect("name", "the name of an annotation") if self.accept("@") else self.expect("at")
+        if name in CARDINALITY_HEADS:
+            raise self._misplaced_cardinality(name, start)
+        values: tuple[ast.Literal, ...] = ()
+        arguments: list[ast.Argument] = []
+        if self.accept("("):
+            values = self._values(name)
+            while self.accept(","):
+                arguments.append(self._argument())
+            self.expect(")", "',' or ')'")
+        return ast.Annotation(name, values, tuple(arguments), self.span_from(start))
+
+    def _misplaced_cardinality(self, name: str, start: int) -> ParseError:
+        if self.kinds[self.i] != "(":
+            message, hint = f"@{name} needs bounds", f"write @{name}(0..1), or @{name}(1..) for no upper bound"
+        else:
+            message = f"@{name} cannot stand here"
+            hint = (
+                "@card and then @card_in come right behind the end types of an edge, "
+                "once each and before every other annotation"
+            )
+        return self.error(message, span=self.span_from(start), hint=hint)
+
+    def _values(self, name: str) -> tuple[ast.Literal, ...]:
+        if self.kinds[self.i] == ")":
+            raise self.unexpected("a value", hint=f"without a value write @{name}")
+        if self._at_argument():
+            raise self.unexpected("a value", hint=f"the first argument has no name: @{name}(value, key=value)")
+        if name != "allow":
+            return (self._value(name),)
+        code = self._code()
+        if self.kinds[self.i] == "," and self.kinds[self.i + 1] == "string":
+            self.i += 1
+            return code, self._literal()
+        return (code,)
+
+    def _value(self, annotation: str) -> ast.Literal:
+        start = self.i
+        if self.kinds[start] == "name" and self.texts[start] not in ("true", "false"):
+            self.i += 1
+            if annotation == "default" and self.texts[start] == "now" and self.accept("("):
+                self.expect(")")
+                return ast.Literal(LiteralKind.NOW, "now", self.span_from(start))
+            return ast.Literal(LiteralKind.WORD, self.texts[start], self.span_from(start))
+        if self.kinds[start] == "-" and annotation == "default":
+            return self._number()
+        return self._literal()
+
+    def _code(self) -> ast.Literal:
+        start = self.i
+        if self.kinds[start] == "string":
+            return self._literal()
+        text = self._word("a diagnostic code (OG-MF-103, L210)")
+        return ast.Literal(LiteralKind.WORD, text, self.span_from(start))
+
+    def _at_argument(self) -> bool:
+        return self.kinds[self.i] == "name" and self.kinds[self.i + 1] == "="
+
+    def _argument(self) -> ast.Argument:
+        start = self.i
+        name = self.expect("name", "name=value")
+        self.expect("=", f"'=' and the value of '{name}'")
+        return ast.Argument(name, self._literal(), self.span_from(start))
+
+    def _literal(self) -> ast.Literal:
+        start = self.i
+        kind, text = self.kinds[start], self.texts[start]
+        if kind == "string":
+            return ast.Literal(LiteralKind.STRING, self.expect_string(), self.span_from(start))
+        if kind in ("int", "float"):
+            return self._number()
+        if kind == "name" and text in ("true", "false"):
+            self.i += 1
+            return ast.Literal(LiteralKind.BOOL, text, self.span_from(start))
+        hint = "only @default and @range take negative numbers" if kind == "-" else None
+        raise self.unexpected("a string, a number, true or false", hint=hint)
+
+    # ---- numbers and names ----
+
+    def _number(self) -> ast.Literal:
+        start = self.i
+        sign = "-" if self.accept("-") else ""
+        i = self.i
+        if self.kinds[i] not in ("int", "float"):
+            raise self.unexpected("a number")
+        if sign and self.starts[i] != self.ends[i - 1]:
+            raise self.error("a minus sign and its number are written without a gap", span=self.tokens.span(start))
+        self._check_digits()
+        self.i += 1
+        kind = LiteralKind.INT if self.kinds[i] == "int" else LiteralKind.FLOAT
+        return ast.Literal(kind, sign + self.texts[i], self.span_from(start))
+
+    def _integer(self, purpose: str) -> int:
+        if self.kinds[self.i] == "int":
+            self._check_digits()
+        return int(self.expect("int", purpose))
+
+    def _check_digits(self) -> None:
+        if len(self.texts[self.i]) > MAX_DIGITS:
+            raise self.error(f"a number has at most {MAX_DIGITS} digits")
+
+    def _type_name(self, purpose: str) -> ast.Name:
+        index = self.i
+        if self.kinds[index] == "name":
+            text = self.texts[index]
+            capital = text.lstrip("_")
+            hint = "type names begin with an upper-case letter"
+            if capital:
+                hint += f": {capital[0].upper()}{capital[1:]}"
+            raise self.unexpected(purpose, hint=hint)
+        return ast.Name(self.expect("type", purpose), self.tokens.span(index))
+
+    def _at_declaration(self) -> bool:
+        return self.kinds[self.i] == "end" or self.texts[self.i] in DECLARATION_WORDS
+
+
+_CONSTRAINTS: dict[str, Callable[[_SchemaParser, int], ast.Constraint]] = {
+    "key": _SchemaParser._key,
+    "unique": _SchemaParser._unique,
+    "index": _SchemaParser._index,
+    "range": _SchemaParser._range,
+    "check": _SchemaParser._check,
+}

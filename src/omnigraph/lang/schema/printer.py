@@ -1,0 +1,158 @@
+"""From the tree back to text: one canonical way to write each schema."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from omnigraph.errors import Span
+from omnigraph.lang.layout import INDENT, WIDTH, Layout
+from omnigraph.lang.schema import ast
+from omnigraph.lang.schema.ast import LiteralKind
+from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.tokens import quote, schema_tokens
+from omnigraph.lang.types import Scalar
+
+
+def print_schema(schema: ast.Schema) -> str:
+    """The canonical text of a tree. Parsing it gives the tree back."""
+    return _Printer(Layout()).print(schema)
+
+
+def format_schema(text: str | bytes, name: str | None = None) -> str:
+    """A text in canonical form, with its comments and single blank lines kept.
+
+    Raises:
+        ParseError: the text does not follow the grammar.
+    """
+    tree = parse_schema(text, name)
+    return _Printer(Layout(schema_tokens(tree.source))).print(tree)
+
+
+class _Printer:
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def print(self, schema: ast.Schema) -> str:
+        for before, declaration in pairwise((None, *schema.declarations)):
+            assert declaration is not None
+            if before is not None and not (_is_line(before) and _is_line(declaration)):
+                self.layout.blank()
+            self._declaration(declaration)
+        return self.layout.text()
+
+    def _declaration(self, tree: ast.Declaration) -> None:
+        head = declaration_head(tree)
+        body = Span(tree.head.end, tree.span.end)
+        if tree.members or (isinstance(tree, ast.Node | ast.Interface) and self.layout.has_comment(body)):
+            self.layout.open(head + " {", tree.head)
+            for member in tree.members:
+                self._member(member)
+            self.layout.close("}", tree.span.end)
+        else:
+            self.layout.line(head if isinstance(tree, ast.Edge) else head + " {}", tree.span)
+
+    def _member(self, tree: ast.Member) -> None:
+        if not isinstance(tree, ast.Property):
+            self.layout.line(constraint_text(tree), tree.span)
+            return
+        text = property_text(tree)
+        if tree.type.enum_values and (len(INDENT) + len(text) > WIDTH or self.layout.has_comment(tree.type.span)):
+            self._tall_enum(tree, tree.type.enum_values)
+        else:
+            self.layout.line(text, tree.span)
+
+    def _tall_enum(self, tree: ast.Property, values: tuple[ast.EnumValue, ...]) -> None:
+        """One value on each line, so that each keeps its comment."""
+        left, right = ("[", "]") if tree.type.list else ("", "")
+        self.layout.open(f"{tree.name.text}: {left}enum(", Span(tree.span.start, tree.span.start))
+        for i, value in enumerate(values):
+            comma = "," if i < len(values) - 1 else ""
+            self.layout.line(enum_value_text(value) + comma, value.span)
+        rest = _words(f"){right}{'?' if tree.type.nullable else ''}", *map(annotation_text, tree.annotations))
+        self.layout.close(rest, tree.span.end)
+
+
+def _is_line(tree: ast.Declaration) -> bool:
+    return isinstance(tree, ast.Edge) and not tree.members
+
+
+def _words(*words: str | None) -> str:
+    return " ".join(word for word in words if word)
+
+
+def declaration_head(tree: ast.Declaration) -> str:
+    """All of a declaration that stands before its body."""
+    match tree:
+        case ast.Interface():
+            return f"interface {tree.name.text}"
+        case ast.Node():
+            implements = ", ".join(name.text for name in tree.implements)
+            return _words(
+                f"node {tree.name.text}",
+                *map(annotation_text, tree.annotations),
+                f"implements {implements}" if implements else None,
+            )
+        case ast.Edge():
+            return _words(
+                f"edge {tree.name.text}: {tree.from_type.text} -> {tree.to_type.text}",
+                _cardinality_text("@card", tree.card),
+                _cardinality_text("@card_in", tree.card_in),
+                *map(annotation_text, tree.annotations),
+            )
+
+
+def _cardinality_text(word: str, card: ast.Cardinality | None) -> str | None:
+    return None if card is None else f"{word}({card.min}..{'' if card.max is None else card.max})"
+
+
+def property_text(tree: ast.Property) -> str:
+    return _words(f"{tree.name.text}: {type_text(tree.type)}", *map(annotation_text, tree.annotations))
+
+
+def type_text(tree: ast.TypeExpression) -> str:
+    if tree.enum_values is not None:
+        text = f"enum({', '.join(map(enum_value_text, tree.enum_values))})"
+    elif tree.scalar is Scalar.VECTOR:
+        text = f"Vector({tree.dim})"
+    else:
+        text = tree.scalar.value
+    if tree.list:
+        text = f"[{text}]"
+    return text + "?" if tree.nullable else text
+
+
+def enum_value_text(tree: ast.EnumValue) -> str:
+    return _words(tree.text, *map(annotation_text, tree.annotations))
+
+
+def annotation_text(tree: ast.Annotation) -> str:
+    arguments = [*map(literal_text, tree.values), *map(_argument_text, tree.arguments)]
+    return f"@{tree.name}({', '.join(arguments)})" if arguments else f"@{tree.name}"
+
+
+def _argument_text(tree: ast.Argument) -> str:
+    return f"{tree.name}={literal_text(tree.value)}"
+
+
+def literal_text(tree: ast.Literal) -> str:
+    if tree.kind is LiteralKind.STRING:
+        return quote(tree.text)
+    return "now()" if tree.kind is LiteralKind.NOW else tree.text
+
+
+def constraint_text(tree: ast.Constraint) -> str:
+    match tree:
+        case ast.KeyConstraint(fields):
+            return f"@key({_names(fields)})"
+        case ast.UniqueConstraint(fields):
+            return f"@unique({_names(fields)})"
+        case ast.IndexConstraint(fields, options):
+            return f"@index({', '.join([_names(fields), *map(_argument_text, options)])})"
+        case ast.RangeConstraint(name, least, most):
+            return f"@range({name.text}, {least.text if least else ''}..{most.text if most else ''})"
+        case ast.CheckConstraint(name, pattern):
+            return f"@check({name.text}, {quote(pattern.text)})"
+
+
+def _names(names: tuple[ast.Name, ...]) -> str:
+    return ", ".join(name.text for name in names)

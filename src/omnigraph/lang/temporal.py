@@ -1,0 +1,84 @@
+"""Dates and times as text: the forms that schemas, queries and load files share.
+
+A `Date` is stored as days and a `DateTime` as milliseconds, both since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+MS_PER_DAY = 86_400_000
+
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)"
+    r"(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))?)?",
+    re.ASCII,
+)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+def parse_datetime(text: str) -> int:
+    """Milliseconds of a timestamp. Without an offset it is UTC; a bare date is its midnight.
+
+    >>> parse_datetime("1970-01-02T00:00:00.5+00:00")
+    86400500
+
+    Raises:
+        ValueError: the text is no timestamp, or names a day or time that does not exist.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError("not a timestamp like 2026-03-14T09:30:00Z")
+    year, month, day, hour, minute, second, fraction, _, sign, off_hours, off_minutes = match.groups()
+    days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
+    if hour is None:
+        return days * MS_PER_DAY
+    if int(hour) > 23 or int(minute) > 59 or int(second) > 59:
+        raise ValueError(f"there is no time {hour}:{minute}:{second}")
+    millis = ((int(hour) * 60 + int(minute)) * 60 + int(second)) * 1000
+    # Digits below a millisecond are dropped, never rounded.
+    millis += int((fraction or "0")[:3].ljust(3, "0"))
+    if sign is not None:
+        if int(off_hours) > 23 or int(off_minutes) > 59:
+            raise ValueError(f"there is no offset {sign}{off_hours}:{off_minutes}")
+        offset = (int(off_hours) * 60 + int(off_minutes)) * 60_000
+        millis += offset if sign == "-" else -offset
+    return days * MS_PER_DAY + millis
+
+
+def parse_date(text: str) -> int:
+    """Days of a date. A timestamp means the day that it falls on in UTC.
+
+    >>> parse_date("1970-01-03")
+    2
+
+    Raises:
+        ValueError: as `parse_datetime`.
+    """
+    try:
+        return parse_datetime(text) // MS_PER_DAY
+    except ValueError as error:
+        if str(error).startswith("not a timestamp"):
+            raise ValueError("not a date like 2026-03-14") from None
+        raise
+
+
+def format_date(days: int) -> str:
+    """The day as ISO 8601 text.
+
+    >>> format_date(2)
+    '1970-01-03'
+    """
+    return date.fromordinal(days + _EPOCH_DAY).isoformat()
+
+
+def format_datetime(millis: int) -> str:
+    """The timestamp in UTC, with milliseconds only when there are any.
+
+    >>> format_datetime(86400500)
+    '1970-01-02T00:00:00.500Z'
+    """
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
+    precision = "milliseconds" if millis % 1000 else "seconds"
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
