@@ -1,0 +1,80 @@
+"""`omnigraph check`: every error of every file, and an exit status to match."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.shell import Shell
+
+BAD_QUERY = "query q() { match { $p: Persn } return { $p.name } }\n"
+
+
+def test_good_files(shell: Shell) -> None:
+    result = shell.run("check", shell.schema, shell.queries)
+    assert result.exit_code == 0
+    assert result.output == f"OK    {shell.schema}\nOK    {shell.queries}\n"
+
+
+def test_the_only_schema_is_the_one_queries_are_checked_against(shell: Shell) -> None:
+    assert shell.run("check", str(shell.root)).exit_code == 0
+    shell.write("other.pg", "node Other { name: String @key }\n")
+    result = shell.run("check", str(shell.root))
+    assert result.exit_code == 1
+    assert "2 were given" in result.stderr
+    assert "--schema" in result.stderr
+
+
+def test_queries_without_a_schema(shell: Shell) -> None:
+    result = shell.run("check", shell.queries)
+    assert result.exit_code == 1
+    assert "none was given" in result.stderr
+
+
+def test_an_error_shows_the_place_and_help(shell: Shell) -> None:
+    bad = shell.write("bad.gq", BAD_QUERY)
+    result = shell.run("check", "--schema", shell.schema, bad)
+    assert result.exit_code == 1
+    assert "T1" in result.output
+    assert f"{bad}:1:25" in result.output
+    assert "^^^^^" in result.output
+    assert "did you mean 'Person'?" in result.output
+
+
+def test_all_errors_are_reported(shell: Shell) -> None:
+    bad = shell.write("bad.gq", BAD_QUERY + BAD_QUERY.replace("query q", "query r"))
+    schema = shell.write("worse.pg", "node A { x: Strin }\n")
+    result = shell.run("check", "--schema", shell.schema, bad, schema)
+    assert result.exit_code == 1
+    assert result.output.count("T1") == 2
+    assert "worse.pg:1:13" in result.output
+
+
+def test_queries_wait_for_a_schema_that_compiles(shell: Shell) -> None:
+    schema = shell.write("broken.pg", "node A { x: Nope }\n")
+    result = shell.run("check", "--schema", schema, shell.queries)
+    assert result.exit_code == 1
+    assert f"SKIP  {shell.queries}" in result.output
+
+
+def test_json(shell: Shell) -> None:
+    bad = shell.write("bad.gq", BAD_QUERY)
+    result = shell.run("check", "--json", "--schema", shell.schema, bad)
+    assert result.exit_code == 1
+    report = json.loads(result.output)
+    assert report["status"] == "error"
+    (error,) = report["files"][0]["errors"]
+    assert error["diagnostic"] == "T1"
+    assert (error["line"], error["column"]) == (1, 25)
+    assert BAD_QUERY[slice(*error["span"])] == "Persn"
+
+
+def test_nothing_to_check_is_a_usage_error(shell: Shell) -> None:
+    assert shell.run("check").exit_code == 2
+    assert shell.run("check", "no-such-file.pg").exit_code == 2
+
+
+def test_other_files_are_refused(shell: Shell) -> None:
+    other = shell.write("notes.txt", "hello")
+    result = shell.run("check", other)
+    assert result.exit_code == 1
+    assert "neither a .pg file, a .gq file nor a directory" in result.stderr

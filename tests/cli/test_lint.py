@@ -1,0 +1,63 @@
+"""`omnigraph lint`: a report for people and one for programs."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.shell import Shell
+
+
+def test_warnings_do_not_fail(shell: Shell) -> None:
+    queries = shell.write("q.gq", "query q($x: I32) { match { $p: Person } return { $p.name } limit 3 }\n")
+    result = shell.run("lint", "--schema", shell.schema, "--query", queries)
+    assert result.exit_code == 0
+    assert "OK    q (read)" in result.output
+    assert "WARN  L202 q: parameter $x is not used" in result.output
+    assert "WARN  L205" in result.output
+    assert result.output.endswith("1 query: 0 errors, 2 warnings, 0 remarks\n")
+
+
+def test_an_error_fails_and_the_other_queries_are_still_checked(shell: Shell) -> None:
+    queries = shell.write(
+        "q.gq",
+        "query bad() { match { $p: Person } return { $p.nam } }\n"
+        "query good() { match { $p: Person } return { $p.name } }\n",
+    )
+    result = shell.run("lint", "--schema", shell.schema, "--query", queries)
+    assert result.exit_code == 1
+    assert "ERROR bad: type error: T6" in result.output
+    assert "OK    good (read)" in result.output
+
+
+def test_a_file_that_does_not_parse(shell: Shell) -> None:
+    queries = shell.write("q.gq", "query q( { }")
+    result = shell.run("lint", "--schema", shell.schema, "--query", queries)
+    assert result.exit_code == 1
+    assert "ERROR Q000 parse error" in result.output
+
+
+def test_json_report(shell: Shell) -> None:
+    result = shell.run("lint", "--json", "--schema", shell.schema, "--query", shell.queries)
+    report = json.loads(result.output)
+    assert list(report) == [
+        *("status", "schema_source", "query_path", "queries_processed"),
+        *("errors", "warnings", "infos", "results", "findings"),
+    ]
+    assert report["schema_source"] == {"kind": "file", "path": shell.schema}
+    assert report["results"][0]["operation"]["result"] == [{"name": "friend.name", "kind": "string", "nullable": False}]
+
+
+def test_a_schema_alone(shell: Shell) -> None:
+    lonely = shell.write("lonely.pg", "node Island { name: String @key }\n")
+    result = shell.run("lint", "--schema", lonely)
+    assert result.exit_code == 0
+    assert "WARN  L210" in result.output
+    report = json.loads(shell.run("lint", "--json", "--schema", lonely).output)
+    assert (report["warnings"], report["findings"][0]["code"]) == (1, "L210")
+
+
+def test_a_schema_that_does_not_compile(shell: Shell) -> None:
+    broken = shell.write("broken.pg", "node A { id: String }\n")
+    result = shell.run("lint", "--schema", broken, "--query", shell.queries)
+    assert result.exit_code == 1
+    assert "broken.pg:1:10" in result.stderr

@@ -1,0 +1,48 @@
+"""`omnigraph schema plan`: what a change takes, before anything is changed."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.shell import SCHEMA, Shell
+
+
+def test_no_change(shell: Shell) -> None:
+    result = shell.run("schema", "plan", "--from", shell.schema, "--to", shell.schema)
+    assert result.exit_code == 0
+    assert result.output == "supported: yes\nno schema changes\n"
+
+
+def test_a_supported_change(shell: Shell) -> None:
+    new = shell.write("new.pg", SCHEMA.replace("age: I32?", "age: I64?\n    city: String?"))
+    result = shell.run("schema", "plan", "--from", shell.schema, "--to", new)
+    assert result.exit_code == 0
+    assert result.output.startswith("supported: yes\n")
+    assert result.output.count("[safe]") == 2
+
+
+def test_a_refused_change_says_what_to_do(shell: Shell) -> None:
+    new = shell.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n    email: String"))
+    result = shell.run("schema", "plan", "--from", shell.schema, "--to", new)
+    assert result.exit_code == 1
+    assert result.output.startswith("supported: no\n")
+    assert "[OG-MF-103" in result.output
+    assert "help:" in result.output
+
+
+def test_json(shell: Shell) -> None:
+    new = shell.write("new.pg", SCHEMA.replace("    age: I32?\n", ""))
+    soft = json.loads(shell.run("schema", "plan", "--json", "--from", shell.schema, "--to", new).output)
+    assert soft["supported"] is True
+    assert soft["step_count"] == 1
+    assert (soft["steps"][0]["kind"], soft["steps"][0]["mode"]) == ("drop_property", "soft")
+    assert soft["tier"] != "safe"
+    hard = shell.run("schema", "plan", "--json", "--allow-data-loss", "--from", shell.schema, "--to", new)
+    assert json.loads(hard.output)["steps"][0]["mode"] == "hard"
+
+
+def test_a_schema_that_does_not_compile(shell: Shell) -> None:
+    broken = shell.write("broken.pg", "node A {")
+    result = shell.run("schema", "plan", "--from", shell.schema, "--to", broken)
+    assert result.exit_code == 1
+    assert "broken.pg" in result.stderr

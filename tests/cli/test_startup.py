@@ -1,0 +1,55 @@
+"""The command line answers at once: help loads no engine and takes little time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"pyarrow", "lance", "datafusion", "pyspark", "obstore", "numpy", "re2", "omnigraph.lang", "rich", "pandas"}
+
+_LOADED = """
+import sys
+from omnigraph.cli.main import cli
+try:
+    cli.main(args={args!r}, prog_name="omnigraph")
+except SystemExit:
+    pass
+import json
+print("LOADED" + json.dumps(sorted(sys.modules)))
+"""
+
+
+def loaded_by(*args: str) -> set[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", _LOADED.format(args=list(args))], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(run.stdout.partition("LOADED")[2]))
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["version"], ["lint", "--help"], ["schema", "plan", "--help"]]
+)
+def test_help_loads_no_engine(args: list[str]) -> None:
+    assert not loaded_by(*args) & HEAVY
+
+
+def test_the_languages_load_no_engine() -> None:
+    modules = loaded_by("check", "examples/papers/schema.pg", "examples/papers/queries.gq")
+    assert "omnigraph.lang" in modules
+    assert not modules & (HEAVY - {"re2", "omnigraph.lang"})
+
+
+def test_help_takes_under_100_ms_of_cpu() -> None:
+    """CPU time, not wall time, so that a busy machine does not matter; the best of several, so that noise does not."""
+
+    def cpu() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "omnigraph.cli.main", "--help"], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+
+    assert min(cpu() for _ in range(7)) < 0.1
