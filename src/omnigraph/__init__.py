@@ -1,3 +1,21 @@
 """OmniGraph: a typed property graph on Lance, with branches over the whole graph."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph, init, open
+
+__all__ = ["Graph", "__version__", "init", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    """The embedded API, loaded when it is first used: the command line's help needs none of it."""
+    if name in ("Graph", "init", "open"):
+        from omnigraph import graph
+
+        return getattr(graph, name)
+    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")

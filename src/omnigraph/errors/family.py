@@ -32,7 +32,7 @@ class OmnigraphError(Exception):
     """
 
     code: ClassVar[str] = "internal"
-    disposition: ClassVar[Disposition] = Disposition.FIX
+    disposition: Disposition = Disposition.FIX
 
     def __init__(self, message: str, *, hint: str | None = None, span: Span | None = None) -> None:
         super().__init__(message)

@@ -17,6 +17,26 @@ from omnigraph.errors.family import (
     RetryableError,
     TypeCheckError,
 )
+from omnigraph.errors.graph import (
+    AlreadyInitializedError,
+    BranchNotFoundError,
+    CorruptionError,
+    DriftError,
+    FormatError,
+    InitializationClaimedError,
+    InitializationCommittedError,
+    InitializationIndeterminateError,
+    KeyConflictError,
+    LeaseLostError,
+    LeaseTimeoutError,
+    MovedGraphError,
+    PreconditionFailedError,
+    ReadOnlyError,
+    ReadSetChangedError,
+    RecoveryRequiredError,
+    VersionReclaimedError,
+)
+from omnigraph.errors.storage import StorageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,24 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     CatalogError: Report(400, "bad_request", 1, "catalog"),
     TypeCheckError: Report(400, "bad_request", 1, "type"),
     PlanError: Report(400, "bad_request", 1, "plan"),
+    StorageError: Report(500, "internal", 1, "storage"),
+    ReadSetChangedError: Report(409, "conflict", 1, "read_set_changed"),
+    KeyConflictError: Report(409, "conflict", 1, "key_conflict"),
+    PreconditionFailedError: Report(412, "precondition_failed", 4, "precondition_failed"),
+    RecoveryRequiredError: Report(503, "recovery_required", 1, "recovery_required"),
+    DriftError: Report(409, "conflict", 1, "drift"),
+    LeaseTimeoutError: Report(503, "too_many_requests", 1, "lease_timeout"),
+    LeaseLostError: Report(409, "conflict", 1, "lease_lost"),
+    BranchNotFoundError: Report(404, "not_found", 1, "branch_not_found"),
+    AlreadyInitializedError: Report(409, "conflict", 1, "already_initialized"),
+    InitializationClaimedError: Report(409, "conflict", 1, "initialization_claimed"),
+    InitializationCommittedError: Report(500, "internal", 1, "initialization_committed"),
+    InitializationIndeterminateError: Report(500, "internal", 1, "initialization_indeterminate"),
+    FormatError: Report(500, "internal", 1, "unsupported_format"),
+    MovedGraphError: Report(500, "internal", 1, "moved_graph"),
+    ReadOnlyError: Report(400, "bad_request", 1, "read_only"),
+    VersionReclaimedError: Report(500, "internal", 1, "version_reclaimed"),
+    CorruptionError: Report(500, "internal", 1, "corruption"),
 }
 
 

@@ -26,6 +26,7 @@ class Layout:
     def __init__(self, original: Tokens | None = None) -> None:
         self._lines: list[str] = []
         self._level = 0
+        self._original = original
         self._comments: Sequence[Comment] = original.comments if original else ()
         self._starts = [comment.span.start for comment in self._comments]
         self._next = 0
@@ -70,6 +71,16 @@ class Layout:
         while self._lines and not self._lines[-1]:
             self._lines.pop()
         return "\n".join(self._lines) + "\n" if self._lines else ""
+
+    def opening(self, span: Span) -> Span:
+        """The part of a block's span that ends with its first brace, where it stood in the original."""
+        if self._original is None:
+            return span
+        kinds = self._original.kinds
+        brace = bisect_left(self._original.starts, span.start)
+        while kinds[brace] != "{":
+            brace += 1
+        return Span(span.start, self._original.ends[brace])
 
     def has_comment(self, span: Span) -> bool:
         """Whether a comment stands inside the span: then it must not be printed as one line."""

@@ -16,6 +16,8 @@ _TIMESTAMP = re.compile(
     re.ASCII,
 )
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+_FIRST_MS = (date.min.toordinal() - _EPOCH_DAY) * MS_PER_DAY
+_LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
 
 
 def parse_datetime(text: str) -> int:
@@ -31,7 +33,10 @@ def parse_datetime(text: str) -> int:
     if match is None:
         raise ValueError("not a timestamp like 2026-03-14T09:30:00Z")
     year, month, day, hour, minute, second, fraction, _, sign, off_hours, off_minutes = match.groups()
-    days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
+    try:
+        days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
+    except ValueError:
+        raise ValueError(f"there is no day {year}-{month}-{day}") from None
     if hour is None:
         return days * MS_PER_DAY
     if int(hour) > 23 or int(minute) > 59 or int(second) > 59:
@@ -44,7 +49,10 @@ def parse_datetime(text: str) -> int:
             raise ValueError(f"there is no offset {sign}{off_hours}:{off_minutes}")
         offset = (int(off_hours) * 60 + int(off_minutes)) * 60_000
         millis += offset if sign == "-" else -offset
-    return days * MS_PER_DAY + millis
+    total = days * MS_PER_DAY + millis
+    if not _FIRST_MS <= total <= _LAST_MS:
+        raise ValueError("outside the years 1 to 9999 in UTC")
+    return total
 
 
 def parse_date(text: str) -> int:

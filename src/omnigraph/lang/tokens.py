@@ -49,7 +49,7 @@ _QUERY = re.compile(
   | (?P<var>\$[a-z_][A-Za-z0-9_]*)
   | (?P<float>[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))
   | (?P<int>[0-9]+)
-  | (?P<punct>>=|<=|!=|[{}()\[\]:,.?=@<>|*/%+-])
+  | (?P<punct>>=|<=|!=|/(?!\*)|[{}()\[\]:,.?=@<>|*%+-])
 """,
     re.VERBOSE | re.DOTALL,
 )
@@ -176,6 +176,8 @@ def _lexical_error(source: SourceText, position: int) -> ParseError:
         "'": 'strings take double quotes: "…"',
         "#": "comments begin with // or are enclosed in /* */",
         ";": "no separator is needed here; remove it",
+        ".": "a point stands only between the digits of a number: 0.5",
+        "+": "numbers are written without a plus sign, and there is no arithmetic here",
         "$": "a variable is $ and a name that begins with a lower-case letter or _",
         "&": "write 'and'",
         "|": "write 'or'",
@@ -198,7 +200,7 @@ def unquote(token: str, span: Span, source: SourceText) -> str:
         if match[1] not in _ESCAPES:
             at = span.start + 1 + len(body[: match.start()].encode())
             raise ParseError(
-                f"unknown escape {match[0]!r} in a string",
+                f"unknown escape {match[0]} in a string",
                 span=Span(at, at + len(match[0].encode())),
                 source=source,
                 hint=r'the escapes are \" \\ \n \r \t',

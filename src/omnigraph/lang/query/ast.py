@@ -221,6 +221,9 @@ class Traversal:
     path_var: str | None = None
     span: Span = field(default=NOWHERE, compare=False)
     word_span: Span = field(default=NOWHERE, compare=False)
+    word_spans: tuple[Span, ...] = field(default=(), compare=False)
+    edge_var_span: Span = field(default=NOWHERE, compare=False)
+    path_var_span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from omnigraph.lang.diagnostics import Diagnostic, Severity
 _ERRORS = {
     "T1": "the type of a pattern is neither a node type nor an interface",
     "T2": "a matcher names a property that the type does not declare",
-    "T3": "a literal in a matcher or an assignment does not fit the property: type, enum, null, vector length or range",
+    "T3": "a literal that does not fit what it is for: the type, enum, null, vector length or range of a property or "
+    "parameter; a matcher that compares a list, Vector or Blob",
     "T4": "an edge word that no edge type has",
     "T5": "the ends of a traversal do not fit the edge",
     "T6": "a property access on an unknown variable, or of a property that is not declared",
@@ -31,7 +32,7 @@ _ERRORS = {
     "T24": "a Blob as a value that is read",
     "T25": "a variable that would have to be of two types",
     "T26": "a variable that nothing binds",
-    "T27": "a parameter whose name is taken or reserved, whose type is unknown, or whose default does not fit",
+    "T27": "a parameter whose name is taken or reserved, or whose type is unknown",
     "T28": "a list literal that is nested, mixed or holds null",
     "T29": "two result columns of one name",
     "T30": "a projection or sort key that cannot be computed",

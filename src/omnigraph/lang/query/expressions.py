@@ -137,8 +137,26 @@ class ExpressionParser(Cursor):
             return ast.Negate(self.expression(_MULTIPLY + 1), self.span_from(i))
         literal = self._literal()
         if literal is None:
-            raise self.unexpected("a value or an expression")
+            raise self.unexpected("a value or an expression", hint=self._operand_hint())
         return literal
+
+    def _operand_hint(self) -> str | None:
+        """What was probably meant by a token that begins no value."""
+        i = self.i
+        kind, before = self.kinds[i], self.kinds[i - 1]
+        if kind == ".":
+            if "int" in (before, self.kinds[i + 1]):
+                return "a number has digits on both sides of its point: 0.5"
+            return "a property belongs to a variable: $name.property"
+        if kind == "=" and before == "=":
+            return "equality is written with one ="
+        if kind == ">" and before == "<":
+            return "'differs from' is written !="
+        if kind == ">" and before == "-":
+            return "a traversal names its edge: $a edge $b"
+        if kind == "|":
+            return "write 'or'; alternative edges stand in parentheses: (a | b)"
+        return None
 
     def _var(self, index: int) -> ast.Var:
         return ast.Var(self.texts[index][1:], self.tokens.span(index))
@@ -234,11 +252,18 @@ class ExpressionParser(Cursor):
             return ast.Now(self.span_from(i))
         literal = self.literal()
         if literal is None:
-            raise self.unexpected(
-                f"{purpose}: a literal, a parameter or now()",
-                hint='a text needs double quotes: "…"' if kind in ("name", "type") else None,
-            )
+            raise self.unexpected(f"{purpose}: a literal, a parameter or now()", hint=self._value_hint())
         return literal
+
+    def _value_hint(self) -> str | None:
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        if kind not in ("name", "type"):
+            return None
+        if text.lower() in _CONSTANTS:
+            return f"did you mean '{text.lower()}'?"
+        if self.kinds[self.i + 1] in ("(", *_OPERATORS):
+            return "expressions cannot stand here; compute the value first and pass it as a parameter"
+        return 'a text needs double quotes: "…"'
 
     def literal(self) -> ast.Literal | ast.ListLiteral | None:
         """A literal, or None when something else comes next."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from omnigraph.errors import ParseError, SourceText, TypeCheckError
 from omnigraph.lang.diagnostics import Finding, Severity, sorted_findings
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check import check_with_context
-from omnigraph.lang.query.check.scope import fail
+from omnigraph.lang.query.check import check_with_context, name_taken
 from omnigraph.lang.query.index_lint import unserved
 from omnigraph.lang.query.operation import Operation, describe
 from omnigraph.lang.query.parser import parse_queries
@@ -117,7 +116,7 @@ def lint_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -
         warnings = (HARD_CODED,) if kind == "mutation" and not query.params else ()
         try:
             if query.name in seen:
-                raise fail("T40", f"there are two queries called '{query.name}'", query.name_span)
+                raise name_taken(query)
             checked, context = check_with_context(query, catalog)
         except TypeCheckError as error:
             error.source = file.source

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from omnigraph.errors import ParseError, SourceText
+from omnigraph.errors import ParseError, SourceText, Span
+from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.expressions import ExpressionParser
+from omnigraph.lang.query.expressions import OPERATOR_WORDS, ExpressionParser
 from omnigraph.lang.tokens import query_tokens, read_source
 from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
+
+_NO_OPERAND_FOLLOWS = ("}", "end", "string", "int", "float", "[")
+"""What cannot follow an edge word: after a variable and a word, this is a traversal without its right end."""
+
+_OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
+    **dict.fromkeys(("float", "double", "number"), "F64"),
+    **dict.fromkeys(("text", "varchar", "str"), "String"),
+    **dict.fromkeys(("bytes", "binary"), "Blob"),
+    "timestamp": "DateTime",
+}
+"""What other languages call our scalars."""
 
 _STATEMENTS = ("insert", "create", "merge", "update", "delete")
 
@@ -27,12 +39,12 @@ def parse_queries(text: str | bytes, name: str | None = None) -> ast.QueryFile:
     try:
         return parser.query_file()
     except RecursionError:
-        raise _too_deep(source, parser) from None
+        raise too_deep(source, parser.here()) from None
 
 
-def _too_deep(source: SourceText, parser: QueryParser) -> ParseError:
-    """The caller's own stack was nearly full, so the usual bound on nesting came too late."""
-    return ParseError("nested too deeply", span=parser.here(), source=source)
+def too_deep(source: SourceText, span: Span) -> ParseError:
+    """The error for a caller whose own stack was nearly full, so that the usual bound on nesting came too late."""
+    return ParseError("nested too deeply", span=span, source=source)
 
 
 class QueryParser(ExpressionParser):
@@ -74,7 +86,8 @@ class QueryParser(ExpressionParser):
     def _note(self, notes: dict[str, str]) -> None:
         word = self.texts[self.i]
         if word not in ("description", "instruction"):
-            raise self.unexpected("'@description', '@instruction' or '{'", words=["description", "instruction"])
+            near = did_you_mean(word, ["description", "instruction"])
+            raise self.unexpected("'@description', '@instruction' or '{'", hint=near)
         if word in notes:
             raise self.error(f"@{word} is given twice")
         self.i += 1
@@ -111,15 +124,15 @@ class QueryParser(ExpressionParser):
             scalar = self._scalar()
             self.expect("]")
             return ValueType(scalar, nullable=self.accept("?"), list=True)
-        if self.texts[start] == "Vector" and self.kinds[start] == "type":
-            self.i += 1
-            return self._vector_type()
         if self.kinds[start] == "type" and self.kinds[start + 1] == ".":
             type_name = self.texts[start]
             self.i += 2
             prop = self.expect("name", "a property name")
             nullable = self.accept("?")
             return ast.EnumOf(type_name, prop, nullable, self.span_from(start))
+        if self.texts[start] == "Vector" and self.kinds[start] == "type":
+            self.i += 1
+            return self._vector_type()
         scalar = self._scalar()
         return ValueType(scalar, nullable=self.accept("?"))
 
@@ -135,12 +148,18 @@ class QueryParser(ExpressionParser):
     def _scalar(self) -> Scalar:
         scalar = WRITTEN_SCALARS.get(self.texts[self.i])
         if scalar is None or self.kinds[self.i] != "type":
-            hint = None
-            if self.at_word("enum"):
-                hint = "name the property that declares the enum: Type.property"
-            raise self.unexpected("a type", words=list(WRITTEN_SCALARS), hint=hint)
+            raise self.unexpected("a type", hint=self._type_hint())
         self.i += 1
         return scalar
+
+    def _type_hint(self) -> str:
+        text = self.texts[self.i]
+        near = did_you_mean(text, WRITTEN_SCALARS)
+        if self.at_word("enum"):
+            return "name the property that declares the enum: Type.property"
+        if text.lower() in _OTHER_NAMES:
+            return f"did you mean '{_OTHER_NAMES[text.lower()]}'?"
+        return near or "a parameter is a scalar, [scalar], Vector(n) or Type.property, the enum of a property"
 
     # Reads
 
@@ -179,7 +198,7 @@ class QueryParser(ExpressionParser):
             elif offset is None and self.accept_word("offset"):
                 offset = self._count("offset")
             else:
-                raise self.unexpected("'}'", words=["having", "order", "limit", "offset"])
+                raise self._misplaced()
         return ast.Read(
             match,
             projections,
@@ -194,6 +213,15 @@ class QueryParser(ExpressionParser):
             having_span,
             order_span,
         )
+
+    def _misplaced(self) -> ParseError:
+        """The error for a word behind the parts of a read."""
+        word = self.texts[self.i]
+        if word in ("limit", "offset"):
+            return self.error(f"'{word}' is given twice")
+        if word in ("having", "order"):
+            return self.error(f"'{word}' cannot stand here: the order is return, having, order, limit, offset")
+        return self.unexpected("'}'", words=["having", "order", "limit", "offset"])
 
     def _block(self) -> tuple[ast.Clause, ...]:
         """The clauses between two braces."""
@@ -222,9 +250,12 @@ class QueryParser(ExpressionParser):
                 return ast.Negation(clauses, span) if text == "not" else ast.Optional(clauses, span)
             if text == "shortest" and after == "var":
                 return self._shortest()
-        if kind in ("}", "end"):
-            raise self.unexpected("a clause: a pattern, a traversal, a filter or a block")
+        if kind in ("}", "end", ","):
+            hint = "clauses need no separator; remove the comma" if kind == "," else None
+            raise self.unexpected("a clause: a pattern, a traversal, a filter or a block", hint=hint)
         expr = self.expression()
+        if isinstance(expr, ast.Name) and self.kinds[self.i] == ":":
+            raise self.error(f"'{expr.name}' is not a variable", span=expr.span, hint=f"write ${expr.name}")
         return ast.Filter(expr, self.span_from(i))
 
     def _pattern(self) -> ast.Pattern:
@@ -258,8 +289,10 @@ class QueryParser(ExpressionParser):
         if kinds[i] == "name":
             if self.texts[i] == "not":
                 return False
+            if kinds[i + 1] in _NO_OPERAND_FOLLOWS:
+                return self.texts[i] not in OPERATOR_WORDS
             return kinds[i + 1] == "{" or (kinds[i + 1] == "var" and kinds[i + 2] != ".")
-        if kinds[i] == "(":
+        if kinds[i] in ("(", "type"):
             return True
         if kinds[i] != "<":
             return False
@@ -272,24 +305,24 @@ class QueryParser(ExpressionParser):
 
     def _shortest(self) -> ast.Traversal:
         start = self.i
-        path_var = self.texts[start + 1][1:]
+        path_var = self._var(start + 1)
         self.i = start + 2
         self.expect(":")
         if self.kinds[self.i] != "var":
             raise self.unexpected("the traversal whose shortest path is wanted")
         return self._traversal(start, path_var)
 
-    def _traversal(self, start: int, path_var: str | None) -> ast.Traversal:
+    def _traversal(self, start: int, path_var: ast.Var | None) -> ast.Traversal:
         left = self._var(self.i)
         self.i += 1
         edge_var = None
         if self.kinds[self.i] == "var":
-            edge_var = self.texts[self.i][1:]
+            edge_var = self._var(self.i)
             self.i += 1
             self.expect(":", "':' and an edge word")
         word_start = self.i
         undirected = self.accept("<")
-        words = self._edge_words()
+        words, word_spans = self._edge_words()
         if undirected:
             self.expect(">")
         word_span = self.span_from(word_start)
@@ -298,21 +331,34 @@ class QueryParser(ExpressionParser):
             raise self.unexpected("a variable ($name), the traversal's right end")
         right = self._var(self.i)
         self.i += 1
-        return ast.Traversal(left, words, right, undirected, edge_var, hops, path_var, self.span_from(start), word_span)
+        return ast.Traversal(
+            left,
+            words,
+            right,
+            undirected,
+            edge_var.name if edge_var else None,
+            hops,
+            path_var.name if path_var else None,
+            self.span_from(start),
+            word_span,
+            word_spans,
+            edge_var.span if edge_var else ast.NOWHERE,
+            path_var.span if path_var else ast.NOWHERE,
+        )
 
-    def _edge_words(self) -> tuple[str, ...]:
+    def _edge_words(self) -> tuple[tuple[str, ...], tuple[Span, ...]]:
         grouped = self.accept("(")
-        if self.accept("*"):
-            words = []
-        else:
-            words = [self._edge_word()]
-            while self.accept("|"):
+        words: list[str] = []
+        spans: list[Span] = []
+        if not self.accept("*"):
+            while not words or self.accept("|"):
+                spans.append(self.here())
                 words.append(self._edge_word())
             if len(words) > 1 and not grouped and self.kinds[self.i] != ">":
                 raise self.error("alternative edges stand in parentheses: (a | b)")
         if grouped:
             self.expect(")")
-        return tuple(words)
+        return tuple(words), tuple(spans)
 
     def _edge_word(self) -> str:
         if self.at_word("not"):
@@ -369,9 +415,19 @@ class QueryParser(ExpressionParser):
         self.expect("}", "',' or '}'")
         return tuple(keys)
 
+    def _sort_key(self) -> ast.Expr:
+        i = self.i
+        if self.kinds[i] == "name" and self.texts[i] in ("not", "null"):
+            # An alias can have these names too, and as a whole key they mean nothing else.
+            after = self.texts[i + 1] if self.kinds[i + 1] == "name" else self.kinds[i + 1]
+            if after in (",", "}", "asc", "desc"):
+                self.i = i + 1
+                return ast.Name(self.texts[i], self.tokens.span(i))
+        return self.expression()
+
     def _sort(self) -> ast.Sort:
         start = self.i
-        expr = self.expression()
+        expr = self._sort_key()
         descending = nulls_first = None
         if self.accept_word("asc"):
             descending = False
@@ -379,11 +435,9 @@ class QueryParser(ExpressionParser):
             descending = True
         if self.at_word("nulls"):
             self.i += 1
-            if self.accept_word("first"):
-                nulls_first = True
-            else:
-                self.expect_word("last")
-                nulls_first = False
+            nulls_first = self.accept_word("first")
+            if not nulls_first and not self.accept_word("last"):
+                raise self.unexpected("'first' or 'last'", words=["first", "last"])
         return ast.Sort(expr, descending, nulls_first, self.span_from(start))
 
     def _count(self, word: str) -> ast.Literal | ast.Var:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast import LiteralKind
+from omnigraph.lang.query.expressions import COMPARISONS, OPERATOR_WORDS
 from omnigraph.lang.tokens import quote
 
 _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY, _UNARY = range(1, 8)
+
+_CONTINUES = re.compile(rf"-|(?:{'|'.join(sorted(OPERATOR_WORDS))}|not in)\b")
+"""How a text begins that would read as the rest of an expression before it."""
+
+_NAMED_ARGUMENT = re.compile(r"\w+ = ")
+_DISTINCT = re.compile(r"distinct\b.")
 
 
 def expression(expr: ast.Expr, level: int = _OR, *, in_where: bool = False) -> str:
@@ -18,17 +27,17 @@ def expression(expr: ast.Expr, level: int = _OR, *, in_where: bool = False) -> s
 def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
     """A filter that stands among clauses, which have no separators.
 
-    A bare variable at its start would read as a traversal, a minus as the continuation of the filter before it, and
-    a name at its end (`guard_end`) could take a parenthesis that follows for its arguments.
+    A bare variable at its start would read as a traversal, a minus or an operator's word as the continuation of the
+    filter before it, and a name at its end (`guard_end`) could take a parenthesis that follows for its arguments.
     """
     text = expression(expr)
-    if text.startswith("-") or _starts_with_bare_var(expr) or (guard_end and ends_in_name(expr)):
+    if _CONTINUES.match(text) or _starts_with_bare_var(expr) or (guard_end and isinstance(_last(expr), ast.Name)):
         return f"({text})"
     return text
 
 
-def ends_in_name(expr: ast.Expr) -> bool:
-    """Whether the last token printed is a bare name."""
+def _last(expr: ast.Expr) -> ast.Expr:
+    """The operand that is printed last."""
     while True:
         if isinstance(expr, ast.Comparison | ast.Membership | ast.Arithmetic):
             expr = expr.right
@@ -37,7 +46,7 @@ def ends_in_name(expr: ast.Expr) -> bool:
         elif isinstance(expr, ast.Logical):
             expr = expr.operands[-1]
         else:
-            return isinstance(expr, ast.Name)
+            return expr
 
 
 def _starts_with_bare_var(expr: ast.Expr) -> bool:
@@ -72,11 +81,13 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
         case ast.Now():
             return "now()", _UNARY
         case ast.Call():
-            args = [sub(arg, _OR) for arg in expr.args]
+            args = [_guarded(sub(arg, _OR), _NAMED_ARGUMENT) for arg in expr.args]
             args += [f"{name}={sub(value, _OR)}" for name, value in expr.options]
             return f"{expr.function}({', '.join(args)})", _UNARY
         case ast.Aggregate():
             arg = "*" if expr.arg is None else sub(expr.arg, _OR)
+            if not expr.distinct:
+                arg = _guarded(arg, _DISTINCT)
             return f"{expr.function}({'distinct ' if expr.distinct else ''}{arg})", _UNARY
         case ast.Negate():
             # A minus before a number would read back as a negative literal.
@@ -86,7 +97,10 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
             binding = _ADD if expr.op in "+-" else _MULTIPLY
             return f"{sub(expr.left, binding)} {expr.op} {sub(expr.right, binding + 1)}", binding
         case ast.Comparison():
-            return f"{sub(expr.left, _ADD)} {expr.op} {sub(expr.right, _ADD)}", _COMPARE
+            left = sub(expr.left, _ADD)
+            if in_where and expr.op in COMPARISONS and _is_constant(_last(expr.left)):
+                left = f"({left})"  # before a comparison, a bare word is a property
+            return f"{left} {expr.op} {sub(expr.right, _ADD)}", _COMPARE
         case ast.Membership():
             word = "not in" if expr.negated else "in"
             return f"{sub(expr.left, _ADD)} {word} {sub(expr.right, _ADD)}", _COMPARE
@@ -98,6 +112,15 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
             # `and` inside `or` binds by itself, but nobody should have to remember that.
             binding = _OR if expr.op == "or" else _AND
             return f" {expr.op} ".join(sub(o, _NOT) for o in expr.operands), binding
+
+
+def _guarded(text: str, misread: re.Pattern[str]) -> str:
+    """The text, in parentheses if it would read as something else where it stands."""
+    return f"({text})" if misread.match(text) else text
+
+
+def _is_constant(expr: ast.Expr) -> bool:
+    return isinstance(expr, ast.Literal) and expr.kind in (LiteralKind.BOOL, LiteralKind.NULL)
 
 
 def _literal(literal: ast.Literal) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from omnigraph.errors import Span
 from omnigraph.lang.layout import INDENT, WIDTH, Layout
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.print_expr import ends_in_name, expression, filter_clause
+from omnigraph.lang.query.parser import parse_queries, too_deep
+from omnigraph.lang.query.print_expr import expression, filter_clause
 from omnigraph.lang.tokens import quote
 
 
@@ -24,7 +24,10 @@ def format_queries(text: str | bytes, name: str | None = None) -> str:
         ParseError: the text does not follow the grammar.
     """
     file = parse_queries(text, name)
-    return _Printer(Layout(file.tokens)).file(file)
+    try:
+        return _Printer(Layout(file.tokens)).file(file)
+    except RecursionError:
+        raise too_deep(file.source, file.queries[0].span) from None
 
 
 def print_query(query: ast.Query) -> str:
@@ -75,15 +78,19 @@ class _Printer:
             if count is not None:
                 self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
 
+    def has_comment(self, span: Span) -> bool:
+        """Whether a comment stands inside a block. One before its brace goes above it, and does not count."""
+        return self.out.has_comment(Span(self.out.opening(span).end, span.end))
+
     def block(self, word: str, clauses: Sequence[ast.Clause], span: Span) -> None:
         """`word { clauses }`: a single plain clause stays on the line, otherwise one clause a line."""
         placed = span if span.end else None
         if len(clauses) == 1 and not isinstance(clauses[0], ast.Negation | ast.Optional):
             line = f"{word} {{ {_clause(clauses[0])} }}"
-            if len(line) + 2 * len(INDENT) <= WIDTH and not self.out.has_comment(span):
+            if len(line) + 2 * len(INDENT) <= WIDTH and not self.has_comment(span):
                 self.out.line(line, placed)
                 return
-        self.out.open(f"{word} {{", Span(span.start, span.start + len(word)) if placed else None)
+        self.out.open(f"{word} {{", self.out.opening(span) if placed else None)
         for i, clause in enumerate(clauses):
             self.clause(clause, last=i + 1 == len(clauses))
         self.out.close(end=placed.end if placed else None)
@@ -109,10 +116,10 @@ class _Printer:
         joined = f"{separator} ".join(items) if separator else "  ".join(items)
         line = f"{word} {{ {joined} }}{tail}" if items else f"{word} {{ }}{tail}"
         fits = len(line) + 2 * len(INDENT) <= WIDTH and (separator or len(items) < 2)
-        if fits and not self.out.has_comment(span):
+        if fits and not self.has_comment(span):
             self.out.line(line, placed)
             return
-        self.out.open(f"{word} {{", Span(span.start, span.start + 1) if placed else None)
+        self.out.open(f"{word} {{", self.out.opening(span) if placed else None)
         for i, (item, node) in enumerate(zip(items, nodes, strict=True)):
             comma = separator if i + 1 < len(items) else ""
             self.out.line(item + comma, node.span if node.span.end else None)
@@ -164,6 +171,8 @@ def _projection(projection: ast.Projection) -> str:
 
 def _sort(sort: ast.Sort) -> str:
     text = expression(sort.expr)
+    if text == "null" and not isinstance(sort.expr, ast.Name):
+        text = "(null)"
     if sort.descending is not None:
         text += " desc" if sort.descending else " asc"
     if sort.nulls_first is not None:
@@ -178,7 +187,7 @@ def _clause(clause: ast.Clause, *, guard_end: bool = False) -> str:
     if isinstance(clause, ast.Traversal):
         return _traversal(clause)
     assert isinstance(clause, ast.Filter)
-    return filter_clause(clause.expr, guard_end=guard_end and ends_in_name(clause.expr))
+    return filter_clause(clause.expr, guard_end=guard_end)
 
 
 def _traversal(clause: ast.Traversal) -> str:

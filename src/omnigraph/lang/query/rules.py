@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from omnigraph.errors import Span
 from omnigraph.lang.diagnostics import Finding, Severity
@@ -18,12 +19,13 @@ def query_findings(query: ast.Query, checked: ir.Query, context: Context) -> Ite
     yield from _unused_parameters(query, context)
     if isinstance(query.body, ast.Read) and isinstance(checked.body, ir.Read):
         yield from _unused_variables(query.name, query.body)
-        yield from _products(query, checked.body.match)
+        blocks = list(_blocks(query.body.match, checked.body.match, query.body.match_span))
+        yield from _products(query, blocks)
         yield from _arbitrary_limit(query, query.body, checked.body)
-        yield from _unreachable_hops(query, checked.body.match)
-        yield from _required_optionals(query, checked.body.match)
-    elif isinstance(checked.body, ir.Write):
-        yield from _written_defaults(query, checked.body, context)
+        yield from _unreachable_hops(query, blocks)
+        yield from _required_optionals(query, blocks)
+    elif isinstance(query.body, ast.Write) and isinstance(checked.body, ir.Write):
+        yield from _written_defaults(query, query.body, checked.body, context)
 
 
 def _warning(
@@ -58,15 +60,31 @@ def _unused_variables(name: str, read: ast.Read) -> Iterator[Finding]:
                 yield _warning("L203", f"{name}: ${var} is used nowhere else{hint}", name, node.span)
 
 
-def _products(query: ast.Query, block: ir.Block) -> Iterator[Finding]:
-    """Groups of variables that nothing connects, in this block and in those below it."""
-    groups = _components(block)
-    if len(groups) > 1:
-        shown = " and ".join("{" + ", ".join(_shown(name) for name in sorted(group)) + "}" for group in groups)
-        message = f"{query.name}: nothing connects {shown}, so every combination is a row"
-        yield _warning("L204", message, query.name, query.span)
-    for inner in (*block.optionals, *block.negations):
-        yield from _products(query, inner)
+class _Placed(NamedTuple):
+    """A block of the IR with the clauses that it was made from, which know their places."""
+
+    clauses: tuple[ast.Clause, ...]
+    block: ir.Block
+    span: Span
+
+
+def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Iterator[_Placed]:
+    """A block and all blocks below it."""
+    yield _Placed(clauses, block, span)
+    for kind, inner in ((ast.Optional, block.optionals), (ast.Negation, block.negations)):
+        written = [clause for clause in clauses if isinstance(clause, kind)]
+        for clause, lowered in zip(written, inner, strict=True):
+            yield from _blocks(clause.clauses, lowered, clause.span)
+
+
+def _products(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
+    """Groups of variables that nothing connects."""
+    for _, block, span in blocks:
+        groups = _components(block)
+        if len(groups) > 1:
+            shown = " and ".join("{" + ", ".join(_shown(name) for name in sorted(group)) + "}" for group in groups)
+            message = f"{query.name}: nothing connects {shown}, so every combination is a row"
+            yield _warning("L204", message, query.name, span)
 
 
 def _shown(name: str) -> str:
@@ -75,23 +93,38 @@ def _shown(name: str) -> str:
 
 def _components(block: ir.Block) -> list[set[str]]:
     """The groups of variables that are connected by traversals, comparisons or optional blocks."""
-    groups: list[set[str]] = [{node.name} for node in block.nodes]
+    optionals = [part for inner in block.optionals for part in walk(inner) if isinstance(part, ir.Block)]
+    groups: list[set[str]] = [{node.name} for part in (block, *optionals) for node in part.nodes]
     if block.outer:
         groups.append(set(block.outer))
-    links: list[set[str]] = [{expand.left, expand.right} for expand in block.expands]
-    owners = {e.edge_var.name: e.left for e in block.expands if e.edge_var} | {
-        e.path_var: e.left for e in block.expands if e.path_var
-    }
-    for condition in block.filters:
-        links.append({owners.get(name, name) for name in _variables(condition)})
-    for optional in block.optionals:
-        links.append({owners.get(name, name) for name in optional.outer} | {n.name for n in optional.nodes})
+    owners: dict[str, str] = {}
+    links: list[set[str]] = []
+    for part in (block, *optionals):
+        for expand in part.expands:
+            links.append({expand.left, expand.right})
+            if expand.edge_var is not None:
+                owners[expand.edge_var.name] = expand.left
+            if expand.path_var is not None:
+                owners[expand.path_var] = expand.left
+    links += [{owners.get(name, name) for name in _variables(condition)} for condition in block.filters]
+    for part in optionals:
+        # An optional block is joined to its row, whatever it is made of; its own products are its own finding.
+        links.append({owners.get(name, name) for name in part.outer} | {node.name for node in part.nodes})
+    return _joined(groups, links)
+
+
+def _joined(groups: list[set[str]], links: list[set[str]]) -> list[set[str]]:
+    """The groups after each link has made one of all that it touches, in order of first mention."""
+    of = {name: group for group in groups for name in group}
     for link in links:
-        touched = [group for group in groups if group & link]
-        if touched:
-            groups = [group for group in groups if not group & link]
-            groups.append(set().union(*touched))
-    return groups
+        touched = {id(of[name]): of[name] for name in link if name in of}
+        if len(touched) < 2:
+            continue
+        first, *others = sorted(touched.values(), key=len, reverse=True)
+        for group in others:  # the smaller into the larger, so that no name moves often
+            first |= group
+            of |= dict.fromkeys(group, first)
+    return list({id(of[name]): of[name] for group in groups for name in group}.values())
 
 
 def _variables(node: object) -> Iterator[str]:
@@ -106,25 +139,20 @@ def _variables(node: object) -> Iterator[str]:
 
 
 def _arbitrary_limit(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[Finding]:
-    one_row = checked.grouped and all(isinstance(c.expr, ir.Aggregate) for c in checked.columns)
+    one_row = checked.grouped and not checked.keys
     if read.limit is not None and not read.order and not one_row:
         message = f"{query.name}: 'limit' without 'order' keeps arbitrary rows"
         yield _warning("L205", message, query.name, read.limit.span)
 
 
-def _blocks(block: ir.Block) -> Iterator[ir.Block]:
-    yield block
-    for inner in (*block.optionals, *block.negations):
-        yield from _blocks(inner)
-
-
-def _unreachable_hops(query: ast.Query, match: ir.Block) -> Iterator[Finding]:
-    for block in _blocks(match):
-        for expand in block.expands:
+def _unreachable_hops(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
+    for clauses, block, _ in blocks:
+        written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
+        for clause, expand in zip(written, block.expands, strict=True):
             if expand.hops is not None and not _can_walk(expand.steps, expand.hops.min):
                 edges = " | ".join(sorted({step.edge for step in expand.steps}))
                 message = f"{query.name}: no walk along {edges} has {expand.hops.min} hops"
-                yield _warning("L207", message, query.name, query.span)
+                yield _warning("L207", message, query.name, clause.span)
 
 
 def _can_walk(steps: Iterable[ir.Step], hops: int) -> bool:
@@ -138,33 +166,42 @@ def _can_walk(steps: Iterable[ir.Step], hops: int) -> bool:
     return True
 
 
-def _required_optionals(query: ast.Query, match: ir.Block) -> Iterator[Finding]:
+def _required_optionals(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
     """Optional variables that a required clause of the same block cannot do without."""
-    for block in _blocks(match):
+    for clauses, block, _ in blocks:
         required = {name for expand in block.expands for name in (expand.left, expand.right)}
         for condition in block.filters:
-            match condition:
-                case ir.VarIsNull(negated=True):
-                    required.add(condition.var)
-                case ir.Compare() | ir.InList() | ir.SameEntity() | ir.TextMatch():
-                    if not any(isinstance(n, ir.Apply) and n.function is ir.Function.COALESCE for n in walk(condition)):
-                        required.update(_variables(condition))
-        for optional in block.optionals:
+            required.update(_cannot_be_null(condition))
+        written = [clause for clause in clauses if isinstance(clause, ast.Optional)]
+        for clause, optional in zip(written, block.optionals, strict=True):
             bound = {node.name for node in optional.nodes}
             bound |= {e.edge_var.name for e in optional.expands if e.edge_var}
             for name in sorted(bound & required):
-                message = f"{query.name}: {_shown(name)} is required later, so its 'optional' block keeps no more rows"
-                yield _warning("L208", message, query.name, query.span)
+                message = f"{query.name}: {_shown(name)} is required elsewhere, so rows without it are dropped after all"
+                yield _warning("L208", message, query.name, clause.span)
 
 
-def _written_defaults(query: ast.Query, write: ir.Write, context: Context) -> Iterator[Finding]:
-    for statement in write.statements:
-        if not isinstance(statement, ir.InsertNode | ir.InsertEdge):
+def _cannot_be_null(condition: ir.Expr) -> Iterator[str]:
+    """The variables without which a filter is not true."""
+    if isinstance(condition, ir.VarIsNull) and condition.negated:
+        yield condition.var
+    elif isinstance(condition, ir.Compare | ir.InList | ir.SameEntity | ir.TextMatch) and not any(
+        isinstance(part, ir.IsNull | ir.VarIsNull)
+        or (isinstance(part, ir.Apply) and part.function is ir.Function.COALESCE)
+        for part in walk(condition)
+    ):
+        yield from _variables(condition)
+
+
+def _written_defaults(query: ast.Query, body: ast.Write, write: ir.Write, context: Context) -> Iterator[Finding]:
+    catalog = context.catalog
+    for written, statement in zip(body.statements, write.statements, strict=True):
+        if not isinstance(written, ast.Insert) or not isinstance(statement, ir.InsertNode | ir.InsertEdge):
             continue
-        catalog = context.catalog
         owner = (catalog.nodes if isinstance(statement, ir.InsertNode) else catalog.edges)[statement.type_name]
+        places = {assign.name: assign.span for assign in written.assigns}
         for assign in statement.assigns:
             prop = owner.properties[assign.property]
             if prop.default is not None and default_value(prop) == assign.value:
                 message = f"{query.name}: {owner.name}.{prop.name} is set to its default"
-                yield _warning("L209", message, query.name, query.span, owner.name, prop.name)
+                yield _warning("L209", message, query.name, places[prop.name], owner.name, prop.name)

@@ -5,7 +5,8 @@ from omnigraph.lang.schema.build import build_catalog, check_schema, compile_sch
 from omnigraph.lang.schema.catalog import Catalog, TypeKind
 from omnigraph.lang.schema.entity_id import canonical_text, edge_id, entity_id
 from omnigraph.lang.schema.identity import creation_notes, resolve
-from omnigraph.lang.schema.ir import dump_ir, ir_hash, load_ir
+from omnigraph.lang.schema.ir import dump_ir, ir_hash
+from omnigraph.lang.schema.ir_reader import load_ir
 from omnigraph.lang.schema.lint import lint_schema
 from omnigraph.lang.schema.migrate import DropMode, Plan, Step, Tier, plan
 from omnigraph.lang.schema.parser import parse_schema

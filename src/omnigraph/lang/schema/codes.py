@@ -83,12 +83,12 @@ SCHEMA_CHANGES = (
         reserved=True,
     ),
     # naming
-    _change("OG-NM-101", "safe", "@rename_from names something that did not exist. Refused."),
-    _change("OG-NM-102", "safe", "@rename_from names a declaration of another kind. Refused."),
-    _change("OG-NM-103", "safe", "@rename_from names something that another declaration already is. Refused."),
+    _change("OG-NM-101", "destructive", "@rename_from names something that did not exist. Refused."),
+    _change("OG-NM-102", "destructive", "@rename_from names a declaration of another kind. Refused."),
+    _change("OG-NM-103", "destructive", "@rename_from names something that another declaration already is. Refused."),
     # ownership
-    _change("OG-OW-101", "safe", "@rename_from names a property of another type. Refused."),
-    _change("OG-OW-102", "safe", "@rename_from stands on a property of a new type. Refused."),
+    _change("OG-OW-101", "destructive", "@rename_from names a property of another type. Refused."),
+    _change("OG-OW-102", "destructive", "@rename_from stands on a property of a new type. Refused."),
     # vectors
     _change(
         "OG-VE-101", "safe", "@embed changes; vectors stored before are stale until they are computed anew.", _INFO
@@ -107,6 +107,7 @@ LINTS = (
     _lint("L211", "An edge type has neither @key nor @unique(src, dst), so the same edge can be stored twice."),
     _lint("L212", "A vector has neither @embed nor @index."),
     _lint("L213", "@allow names a code that does not exist."),
+    _lint("L214", "An annotation that means nothing is spelled nearly like one that does."),
 )
 
 CODES: dict[str, Diagnostic] = {diagnostic.code: diagnostic for diagnostic in (*SCHEMA_CHECKS, *SCHEMA_CHANGES, *LINTS)}

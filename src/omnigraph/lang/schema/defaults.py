@@ -55,7 +55,7 @@ def read_default(
         default = _convert(written, target.type)
         _check_constraints(default, target.name, constraints)
     except _MisfitError as misfit:
-        problems.report("OG-SC-027", f"{where}: {misfit}", written.span, hint=misfit.hint)
+        problems.report("OG-SC-027", f"{owner}: default of '{target.name}': {misfit}", written.span, hint=misfit.hint)
         return None
     return default
 

@@ -74,18 +74,23 @@ def types_of(catalog: Catalog) -> Iterator[tuple[TypeKey, AnyType]]:
         yield (TypeKind.EDGE, edge.name), edge
 
 
+def property_label(owner: TypeKey, name: str) -> str:
+    """A property as plans and notes call it."""
+    return f"{owner[0].value} property '{owner[1]}.{name}'"
+
+
 def creation_notes(catalog: Catalog) -> list[str]:
     """The rename hints of a new graph's schema: there is nothing that they could rename."""
     notes = []
-    for (kind, name), declaration in types_of(catalog):
-        if declaration.rename_from:
-            notes.append(f"{kind.value} '{name}': @rename_from(\"{declaration.rename_from}\") has no effect here")
-        for prop in declaration.properties.values():
-            if prop.rename_from and prop.declared_directly:
-                notes.append(
-                    f"{kind.value} '{name}.{prop.name}': @rename_from(\"{prop.rename_from}\") has no effect here"
-                )
-    return [note + ": the graph is new" for note in notes]
+    for key, declaration in types_of(catalog):
+        hints = [(f"{key[0].value} '{key[1]}'", declaration.rename_from)]
+        hints += [
+            (property_label(key, prop.name), prop.rename_from)
+            for prop in declaration.properties.values()
+            if prop.declared_directly
+        ]
+        notes += [f'{entity}: @rename_from("{hint}") has no effect: the graph is new' for entity, hint in hints if hint]
+    return notes
 
 
 def resolve(accepted: Catalog, desired: Catalog) -> Resolution:
@@ -132,7 +137,7 @@ def _match_properties(
         hint = prop.rename_from
         if hint is None or hint == name:
             continue
-        entity = f"{key[0].value} '{key[1]}.{name}'"
+        entity = property_label(key, name)
         if name in matched:
             result.notes.append(_ignored(entity, hint))
         elif hint in known and hint not in claimed:
@@ -142,7 +147,7 @@ def _match_properties(
             # The interface speaks to all its implementors; not every one of them had the property.
             result.notes.append(f'{entity}: @rename_from("{hint}") of its interface has no effect here')
         elif hint in known:
-            _report_claimed(entity, f"property '{hint}'", key, prop.span, result)
+            _report_claimed(entity, f"'{hint}'", key, prop.span, result, name)
         else:
             _report_unknown_property(entity, key, prop, hint, old, former, result)
     return matched
@@ -152,15 +157,18 @@ def _ignored(entity: str, hint: str) -> str:
     return f'{entity}: @rename_from("{hint}") is ignored: the name existed before and keeps its identity'
 
 
-def _report_claimed(entity: str, claim: str, owner: TypeKey, span: Span, result: Resolution) -> None:
+def _report_claimed(
+    entity: str, claim: str, owner: TypeKey, span: Span, result: Resolution, property_name: str | None = None
+) -> None:
     result.problems.append(
         IdentityProblem(
             "OG-NM-103",
             entity,
-            f"{claim} cannot become {entity}: another declaration already is it",
+            f"{entity} cannot have been {claim}: another declaration is that already",
             "remove the hint, or remove the other declaration",
             owner,
             span,
+            property_name,
         )
     )
 

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from omnigraph.lang.diagnostics import Finding, all_codes, sorted_findings
 from omnigraph.lang.names import did_you_mean
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, Index, NodeType, Property, Unique
+from omnigraph.lang.schema.catalog import (
+    Annotation,
+    Catalog,
+    EdgeType,
+    Index,
+    InterfaceType,
+    NodeType,
+    Property,
+    Unique,
+)
 from omnigraph.lang.schema.codes import CODES
+from omnigraph.lang.schema.identity import AnyType, property_label, types_of
 from omnigraph.lang.schema.owner import ENDPOINTS
+
+KNOWN_ANNOTATIONS = (
+    *("key", "unique", "index", "range", "check", "card", "card_in"),
+    *("embed", "default", "description", "instruction", "rename_from", "allow"),
+)
 
 
 def lint_schema(catalog: Catalog) -> list[Finding]:
     """The findings about a schema, without those that it accepts with `@allow`."""
-    findings = [*_unconnected(catalog), *_repeatable_edges(catalog), *_idle_vectors(catalog), *_unknown_allows(catalog)]
-    return sorted_findings(findings)
+    checks = (_unconnected, _repeatable_edges, _idle_vectors, _unknown_allows, _misspelled_annotations)
+    return sorted_findings(finding for check in checks for finding in check(catalog))
 
 
 def _tables(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
@@ -22,7 +38,7 @@ def _tables(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
     yield from catalog.edges.values()
 
 
-def _finding(code: str, message: str, owner: NodeType | EdgeType, prop: Property | None = None) -> Iterator[Finding]:
+def _finding(code: str, message: str, owner: AnyType, prop: Property | None = None) -> Iterator[Finding]:
     """One finding, or none when the declaration that it is about accepts it."""
     accepted = dict(owner.allows) | dict(prop.allows if prop else ())
     if code not in accepted:
@@ -71,6 +87,20 @@ def _unknown_allows(catalog: Catalog) -> Iterator[Finding]:
         for prop, allows in places:
             for code, _ in allows:
                 if code not in all_codes():
-                    hint = did_you_mean(code, all_codes())
+                    hint = did_you_mean(code, [known for known, entry in all_codes().items() if not entry.reserved])
                     message = f"@allow names '{code}', which is not a diagnostic" + (f"; {hint}" if hint else "")
                     yield from _finding("L213", message, owner, prop)
+
+
+def _misspelled_annotations(catalog: Catalog) -> Iterator[Finding]:
+    """Unknown annotations are kept for other tools, so a slip of the pen would go unnoticed."""
+    for (kind, name), owner in types_of(catalog):
+        on_type = () if isinstance(owner, InterfaceType) else owner.annotations
+        places: list[tuple[Property | None, tuple[Annotation, ...]]] = [(None, on_type)]
+        places += [(prop, prop.annotations) for prop in owner.properties.values() if prop.declared_directly]
+        for prop, written_here in places:
+            where = property_label((kind, name), prop.name) if prop else f"{kind.value} '{name}'"
+            for written in {annotation.name for annotation in written_here} - set(KNOWN_ANNOTATIONS):
+                for near in get_close_matches(written, KNOWN_ANNOTATIONS, n=1, cutoff=0.8):
+                    message = f"@{written} of {where} means nothing; did you mean '@{near}'?"
+                    yield from _finding("L214", message, owner, prop)

@@ -8,20 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from omnigraph.errors import ParseError, Span
-from omnigraph.lang.cursor import Cursor
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind
+from omnigraph.lang.schema.term_parser import CARDINALITY_HEADS, CONSTRAINT_HEADS, TermParser
 from omnigraph.lang.tokens import read_source, schema_tokens
 from omnigraph.lang.types import WRITTEN_SCALARS, Scalar
 
-MAX_DIGITS = 400
-"""Longest number that is read. It keeps every conversion cheap and is far beyond any type's range."""
-
 DECLARATION_WORDS = ("interface", "node", "edge")
-CONSTRAINT_HEADS = frozenset({"key", "unique", "index", "range", "check"})
-CARDINALITY_HEADS = frozenset({"card", "card_in"})
 TYPE_WORDS = (*WRITTEN_SCALARS, "Vector", "enum")
+
+TYPE_ALIASES = {
+    **dict.fromkeys(("int", "integer", "long", "bigint", "int64"), "I64"),
+    **dict.fromkeys(("int32", "smallint"), "I32"),
+    **dict.fromkeys(("uint", "uint64"), "U64"),
+    **dict.fromkeys(("float", "double", "number", "decimal", "real", "float64"), "F64"),
+    **dict.fromkeys(("str", "text", "varchar", "char", "uuid", "json"), "String"),
+    **dict.fromkeys(("time", "timestamp"), "DateTime"),
+    **dict.fromkeys(("bytes", "binary"), "Blob"),
+    **dict.fromkeys(("list", "array"), "the item type in brackets: [String]"),
+    "boolean": "Bool",
+    "embedding": "Vector(384)",
+}
+"""What other languages call the types."""
 
 
 def parse_schema(text: str | bytes, name: str | None = None) -> ast.Schema:
@@ -37,7 +46,7 @@ def parse_schema(text: str | bytes, name: str | None = None) -> ast.Schema:
     return _SchemaParser(schema_tokens(read_source(text, name))).schema()
 
 
-class _SchemaParser(Cursor):
+class _SchemaParser(TermParser):
     __slots__ = ()
 
     def schema(self) -> ast.Schema:
@@ -60,6 +69,9 @@ class _SchemaParser(Cursor):
         elif self.kinds[self.i] == "at":
             hint = "annotations stand behind the name of a type, or behind a property"
         raise self.unexpected("'interface', 'node' or 'edge'", words=list(DECLARATION_WORDS), hint=hint)
+
+    def _at_declaration(self) -> bool:
+        return self.kinds[self.i] == "end" or self.texts[self.i] in DECLARATION_WORDS
 
     def _interface(self, start: int) -> ast.Interface:
         name = self._type_name("the name of the interface")
@@ -139,7 +151,10 @@ class _SchemaParser(Cursor):
             raise self._no_member()
         self.i += 1
         name = ast.Name(self.texts[start], self.tokens.span(start))
-        self.expect(":", f"':' and the type of property '{name.text}'")
+        if self.kinds[self.i] != ":":
+            hint = "a name has letters, digits and '_' only" if self.kinds[self.i] == "-" else None
+            raise self.unexpected(f"':' and the type of property '{name.text}'", hint=hint)
+        self.i += 1
         written = self._type()
         annotations = self._annotations()
         return ast.Property(name, written, annotations, self.span_from(start))
@@ -205,7 +220,8 @@ class _SchemaParser(Cursor):
             return self.unexpected("a type", hint="'?' stands behind the type: String?")
         if kind not in ("type", "name"):
             return self.unexpected("a type")
-        hint = did_you_mean(text, TYPE_WORDS)
+        alias = TYPE_ALIASES.get(text.lower())
+        hint = f"write {alias}" if alias else did_you_mean(text, TYPE_WORDS)
         if hint is None and kind == "type":
             hint = "a property holds values; connect two node types with an edge"
         return self.error(f"'{text}' is not a property type", hint=hint)
@@ -237,22 +253,7 @@ class _SchemaParser(Cursor):
         text = self._word("an enum value (letters, digits, '_' and '-')")
         return ast.EnumValue(text, self._annotations(), self.span_from(start))
 
-    def _word(self, purpose: str) -> str:
-        """Letters, digits, underscores and hyphens without a gap, which the tokens hold in pieces."""
-        start = self.i
-        while self.kinds[self.i] in ("name", "type", "int", "-"):
-            if self.i > start and self.starts[self.i] != self.ends[self.i - 1]:
-                break
-            self.i += 1
-        if self.i == start:
-            raise self.unexpected(purpose)
-        return "".join(self.texts[start : self.i])
-
     # ---- constraints ----
-
-    def _at_constraint(self) -> bool:
-        i = self.i
-        return self.kinds[i] == "at" and self.texts[i] in CONSTRAINT_HEADS and self.kinds[i + 1] == "("
 
     def _constraint(self) -> ast.Constraint:
         start = self.i
@@ -292,7 +293,9 @@ class _SchemaParser(Cursor):
         if self.kinds[index] == "string":
             raise self.unexpected("a property name", hint=f"property names are written without quotes: @{word}(name)")
         if self.kinds[index] == ")":
-            raise self.unexpected("a property name", hint=f"behind a property write @{word} without parentheses")
+            empty = self.kinds[index - 1] == "("
+            hint = f"behind a property write @{word} without parentheses" if empty else "remove the comma before ')'"
+            raise self.unexpected("a property name", hint=hint)
         return ast.Name(self.expect("name", "a property name"), self.tokens.span(index))
 
     def _range(self, start: int) -> ast.RangeConstraint:
@@ -319,131 +322,6 @@ class _SchemaParser(Cursor):
         literal = ast.Literal(LiteralKind.STRING, pattern, self.tokens.span(index))
         self.expect(")")
         return ast.CheckConstraint(name, literal, self.span_from(start))
-
-    # ---- annotations ----
-
-    def _annotations(self) -> tuple[ast.Annotation, ...]:
-        annotations: list[ast.Annotation] = []
-        while self.kinds[self.i] in ("at", "@") and not self._at_constraint():
-            annotations.append(self._annotation())
-        return tuple(annotations)
-
-    def _annotation(self) -> ast.Annotation:
-        start = self.i
-        name = self.expect("name", "the name of an annotation") if self.accept("@") else self.expect("at")
-        if name in CARDINALITY_HEADS:
-            raise self._misplaced_cardinality(name, start)
-        values: tuple[ast.Literal, ...] = ()
-        arguments: list[ast.Argument] = []
-        if self.accept("("):
-            values = self._values(name)
-            while self.accept(","):
-                arguments.append(self._argument())
-            self.expect(")", "',' or ')'")
-        return ast.Annotation(name, values, tuple(arguments), self.span_from(start))
-
-    def _misplaced_cardinality(self, name: str, start: int) -> ParseError:
-        if self.kinds[self.i] != "(":
-            message, hint = f"@{name} needs bounds", f"write @{name}(0..1), or @{name}(1..) for no upper bound"
-        else:
-            message = f"@{name} cannot stand here"
-            hint = (
-                "@card and then @card_in come right behind the end types of an edge, "
-                "once each and before every other annotation"
-            )
-        return self.error(message, span=self.span_from(start), hint=hint)
-
-    def _values(self, name: str) -> tuple[ast.Literal, ...]:
-        if self.kinds[self.i] == ")":
-            raise self.unexpected("a value", hint=f"without a value write @{name}")
-        if self._at_argument():
-            raise self.unexpected("a value", hint=f"the first argument has no name: @{name}(value, key=value)")
-        if name != "allow":
-            return (self._value(name),)
-        code = self._code()
-        if self.kinds[self.i] == "," and self.kinds[self.i + 1] == "string":
-            self.i += 1
-            return code, self._literal()
-        return (code,)
-
-    def _value(self, annotation: str) -> ast.Literal:
-        start = self.i
-        if self.kinds[start] == "name" and self.texts[start] not in ("true", "false"):
-            self.i += 1
-            if annotation == "default" and self.texts[start] == "now" and self.accept("("):
-                self.expect(")")
-                return ast.Literal(LiteralKind.NOW, "now", self.span_from(start))
-            return ast.Literal(LiteralKind.WORD, self.texts[start], self.span_from(start))
-        if self.kinds[start] == "-" and annotation == "default":
-            return self._number()
-        return self._literal()
-
-    def _code(self) -> ast.Literal:
-        start = self.i
-        if self.kinds[start] == "string":
-            return self._literal()
-        text = self._word("a diagnostic code (OG-MF-103, L210)")
-        return ast.Literal(LiteralKind.WORD, text, self.span_from(start))
-
-    def _at_argument(self) -> bool:
-        return self.kinds[self.i] == "name" and self.kinds[self.i + 1] == "="
-
-    def _argument(self) -> ast.Argument:
-        start = self.i
-        name = self.expect("name", "name=value")
-        self.expect("=", f"'=' and the value of '{name}'")
-        return ast.Argument(name, self._literal(), self.span_from(start))
-
-    def _literal(self) -> ast.Literal:
-        start = self.i
-        kind, text = self.kinds[start], self.texts[start]
-        if kind == "string":
-            return ast.Literal(LiteralKind.STRING, self.expect_string(), self.span_from(start))
-        if kind in ("int", "float"):
-            return self._number()
-        if kind == "name" and text in ("true", "false"):
-            self.i += 1
-            return ast.Literal(LiteralKind.BOOL, text, self.span_from(start))
-        hint = "only @default and @range take negative numbers" if kind == "-" else None
-        raise self.unexpected("a string, a number, true or false", hint=hint)
-
-    # ---- numbers and names ----
-
-    def _number(self) -> ast.Literal:
-        start = self.i
-        sign = "-" if self.accept("-") else ""
-        i = self.i
-        if self.kinds[i] not in ("int", "float"):
-            raise self.unexpected("a number")
-        if sign and self.starts[i] != self.ends[i - 1]:
-            raise self.error("a minus sign and its number are written without a gap", span=self.tokens.span(start))
-        self._check_digits()
-        self.i += 1
-        kind = LiteralKind.INT if self.kinds[i] == "int" else LiteralKind.FLOAT
-        return ast.Literal(kind, sign + self.texts[i], self.span_from(start))
-
-    def _integer(self, purpose: str) -> int:
-        if self.kinds[self.i] == "int":
-            self._check_digits()
-        return int(self.expect("int", purpose))
-
-    def _check_digits(self) -> None:
-        if len(self.texts[self.i]) > MAX_DIGITS:
-            raise self.error(f"a number has at most {MAX_DIGITS} digits")
-
-    def _type_name(self, purpose: str) -> ast.Name:
-        index = self.i
-        if self.kinds[index] == "name":
-            text = self.texts[index]
-            capital = text.lstrip("_")
-            hint = "type names begin with an upper-case letter"
-            if capital:
-                hint += f": {capital[0].upper()}{capital[1:]}"
-            raise self.unexpected(purpose, hint=hint)
-        return ast.Name(self.expect("type", purpose), self.tokens.span(index))
-
-    def _at_declaration(self) -> bool:
-        return self.kinds[self.i] == "end" or self.texts[self.i] in DECLARATION_WORDS
 
 
 _CONSTRAINTS: dict[str, Callable[[_SchemaParser, int], ast.Constraint]] = {

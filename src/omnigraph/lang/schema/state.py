@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from omnigraph.errors import CatalogError, CompileError
 from omnigraph.lang.schema.accepted import AcceptedSchema
 from omnigraph.lang.schema.build import compile_schema
-from omnigraph.lang.schema.ir import ir_hash, load_ir
+from omnigraph.lang.schema.ir import ir_hash
+from omnigraph.lang.schema.ir_reader import load_ir
 from omnigraph.lang.schema.shape import shape_hash
 
 FORMAT_VERSION = 2

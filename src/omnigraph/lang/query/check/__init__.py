@@ -47,8 +47,13 @@ def check_names(file: ast.QueryFile) -> None:
     seen: set[str] = set()
     for query in file.queries:
         if query.name in seen:
-            message = f"there are two queries called '{query.name}'"
-            error = fail("T40", message, query.name_span, hint="rename one of them")
+            error = name_taken(query)
             error.source = file.source
             raise error
         seen.add(query.name)
+
+
+def name_taken(query: ast.Query) -> TypeCheckError:
+    """The error for a query whose name an earlier one has."""
+    hint = "rename one of them"
+    return fail("T40", f"an earlier query is called '{query.name}' too", query.name_span, hint=hint)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.scope import VarKind, fail
+from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import Scalar, ValueType
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def aggregate(node: ast.Aggregate, expressions: Expressions) -> ir.Aggregate:
 
 def _argument(node: ast.Expr, expressions: Expressions) -> ir.Expr:
     """The argument. A bare node variable stands for its id, so that `count($v)` counts its rows."""
+    for part in walk(node):
+        if isinstance(part, ast.Aggregate):
+            raise fail("T30", "aggregates do not nest", part.span)
     if isinstance(node, ast.Var) and node.name not in expressions.scope.context.params:
         variable = expressions.find(node.name, node)
         if variable.kind is VarKind.NODE:

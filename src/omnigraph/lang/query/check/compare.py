@@ -54,9 +54,10 @@ def _contains(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         if not right.type.is_plain_scalar or not comparable(left.type.item, right.type):
             raise fail("T7", f"a {left.type} cannot contain {right.type}", node.right.span)
         return ir.Compare(ir.CompareOp.HAS_ITEM, left, right)
-    for side, operand in ((left, node.left), (right, node.right)):
-        if not is_text(side.type):
-            raise fail("T7", f"'contains' takes a list or a text, this is {side.type}", operand.span)
+    if not is_text(left.type):
+        raise fail("T7", f"'contains' looks into a list or a text, this is {left.type}", node.left.span)
+    if not is_text(right.type):
+        raise fail("T7", f"a text contains texts, this is {right.type}", node.right.span)
     return ir.Compare(ir.CompareOp.CONTAINS, left, right)
 
 

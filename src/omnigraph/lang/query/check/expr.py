@@ -95,6 +95,8 @@ class Expressions:
     def _name(self, node: ast.Name) -> ir.Expr:
         if self.resolve is None:
             hint = f"a variable is written ${node.name}, a text in double quotes"
+            if node.name in ("and", "or"):
+                hint = "it joins two filters; clauses need nothing between them"
             raise fail("T26", f"'{node.name}' means nothing here", node.span, hint=hint)
         return self.resolve(node)
 
@@ -126,9 +128,8 @@ class Expressions:
         known = [*properties_of(self.scope.context.catalog, variable), "id"]
         if variable.kind is VarKind.EDGE:
             known += ["from", "to"]
-        owner = variable.interface or " and ".join(variable.types)
-        verb = "share" if len(variable.types) > 1 and variable.interface is None else "has"
-        subject = f"{owner} {verb} no property '{node.property}'"
+        verb = "have" if variable.interfaces[1:] else "share" if variable.types[1:] and not variable.interfaces else "has"
+        subject = f"{variable.what} {verb} no property '{node.property}'"
         return fail("T6", subject, node.property_span, hint=did_you_mean(node.property, known))
 
     # Operators

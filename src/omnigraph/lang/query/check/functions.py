@@ -7,6 +7,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.compare import comparable, is_text
 from omnigraph.lang.query.check.scope import fail
+from omnigraph.lang.query.check.values import is_empty_list
 from omnigraph.lang.types import Scalar, ValueType
 
 _TEXT = {"lower": ir.Function.LOWER, "upper": ir.Function.UPPER, "trim": ir.Function.TRIM}
@@ -51,14 +52,16 @@ def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
     given = [arg for arg in args if arg is not None]
     if len(args) < 2 or not given or node.options:
         raise fail("T31", "coalesce takes two or more values", node.span)
-    first = given[0].type
+    first = next((arg.type for arg in given if not is_empty_list(arg)), given[0].type)
     for arg, written in zip(args, node.args, strict=True):
-        if arg is not None and not (comparable(first, arg.type) and first.list == arg.type.list):
+        if arg is None or (first.list and is_empty_list(arg)):
+            continue
+        if not (comparable(first, arg.type) and first.list == arg.type.list):
             raise fail("T31", f"coalesce cannot mix {first} and {arg.type}", written.span)
-    scalars = {arg.type.scalar for arg in given}
+    scalars = {arg.type.scalar for arg in given if not is_empty_list(arg)} or {first.scalar}
     nullable = all(arg.type.nullable for arg in given)
     if len(scalars) == 1:
-        enums = {arg.type.enum_values for arg in given}
+        enums = {arg.type.enum_values for arg in given if not is_empty_list(arg)} or {None}
         result = ValueType(first.scalar, nullable, first.list, enums.pop() if len(enums) == 1 else None, first.dim)
     else:
         floats = any(scalar.is_float for scalar in scalars)
@@ -71,10 +74,12 @@ def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     nullable = left.type.nullable or right.type.nullable
     if node.op == "+" and is_text(left.type) and is_text(right.type):
         return ir.Arith(ir.ArithOp.CONCAT, left, right, ir.STRING.with_nullable(nullable))
+    if node.op == "+" and (is_text(left.type) or is_text(right.type)):
+        raise fail("T31", f"'+' takes two numbers or two texts, not {left.type} and {right.type}", node.span)
     for side, operand in ((left, node.left), (right, node.right)):
         if not is_number(side.type):
-            wanted = "numbers or two texts" if node.op == "+" else "numbers"
-            raise fail("T31", f"'{node.op}' takes {wanted}, this is {side.type}", operand.span)
+            hint = "use date_add or date_diff" if _is_time(side.type) else None
+            raise fail("T31", f"'{node.op}' takes numbers, this is {side.type}", operand.span, hint=hint)
     integers = left.type.scalar.is_integer and right.type.scalar.is_integer
     result = ir.I64 if integers and node.op != "/" else ir.F64
     # Division by zero is null.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.compare import comparable
-from omnigraph.lang.query.check.expr import Allow, Expressions, misused
+from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.scope import Context, Scope, Variable, VarKind, fail, properties_of, property_type
 from omnigraph.lang.query.check.traversal import traversal
 from omnigraph.lang.query.check.values import fit
@@ -51,6 +52,7 @@ def block(clauses: Sequence[ast.Clause], scope: Scope) -> ir.Block:
 def _negation(clause: ast.Negation, scope: Scope) -> ir.Block:
     inner = Scope(scope.context, scope)
     checked = block(clause.clauses, inner)
+    scope.context.hidden.update(inner.vars)
     if not inner.outer:
         raise fail(
             "T9",
@@ -80,22 +82,23 @@ def _optional(clause: ast.Optional, scope: Scope) -> ir.Block:
 
 def _pattern(clause: ast.Pattern, scope: Scope, filters: list[ir.Expr]) -> None:
     catalog = scope.context.catalog
-    interface: str | None = None
+    interfaces: tuple[str, ...] = ()
     if clause.type_name in catalog.nodes:
         types: tuple[str, ...] = (clause.type_name,)
     elif clause.type_name in catalog.interfaces:
-        interface = clause.type_name
-        types = catalog.interfaces[interface].implementors
+        interfaces = (clause.type_name,)
+        types = catalog.interfaces[clause.type_name].implementors
     else:
         raise _unknown_type(clause, scope.context)
     variable = None if clause.var == ast.ANONYMOUS else scope.find(clause.var)
     if variable is None:
-        variable = scope.bind(Variable(scope.context.fresh(clause.var), VarKind.NODE, types, clause.span, interface))
+        span = _var_span(clause)
+        variable = scope.bind(Variable(scope.context.fresh(clause.var), VarKind.NODE, types, span, interfaces))
         if not types:
             # No node type implements the interface, so nothing can match; the IR says it with an empty range.
             filters.append(ir.Const(False, ir.BOOL))
     else:
-        _narrow(clause, variable, types, interface, scope, filters)
+        variable = _narrow(clause, variable, types, interfaces, scope, filters)
     for matcher in clause.matchers:
         filters.append(_matcher(matcher, variable, scope))
 
@@ -104,27 +107,41 @@ def _narrow(
     clause: ast.Pattern,
     variable: Variable,
     types: tuple[str, ...],
-    interface: str | None,
+    interfaces: tuple[str, ...],
     scope: Scope,
     filters: list[ir.Expr],
-) -> None:
+) -> Variable:
     """A pattern for a variable that is already bound: it must be of that type as well."""
     if variable.kind is not VarKind.NODE:
-        raise misused(variable, ast.Var(clause.var, Span(clause.span.start, clause.span.start + len(clause.var) + 1)))
+        kind, code = ("an edge", "T23") if variable.kind is VarKind.EDGE else ("a path", "T35")
+        raise fail(code, f"${clause.var} is {kind}, so it cannot be a {clause.type_name}", _var_span(clause))
     both = tuple(t for t in variable.types if t in types)
     if not both:
-        known = " or ".join(variable.types)
-        raise fail("T25", f"${clause.var} is {known}, so it cannot be {clause.type_name}", clause.type_span)
+        known = " or ".join(variable.types) or "nothing"
+        message = f"${clause.var} is {known}, so it cannot be {clause.type_name}"
+        hint = "an earlier clause says what it is: put this pattern first, or use another variable"
+        raise fail("T25", message, clause.type_span, hint=hint)
+    # A node type says all there is to say; interfaces add up.
+    if interfaces and variable.interfaces:
+        interfaces = tuple(sorted({*variable.interfaces, *interfaces}))
+    elif interfaces:
+        interfaces = ()
     if scope.owns(variable):
         variable.types = both
-        if interface is None:
-            variable.interface = None
-        return
+        variable.interfaces = interfaces
+        return variable
     if variable.nullable:
         filters.append(ir.VarIsNull(variable.name, True))
     if both != variable.types:
         names = ir.Const(both, ValueType(Scalar.STRING, list=True))
         filters.append(ir.InList(ir.TypeOf(variable.name, variable.nullable), names, False))
+    variable = replace(variable, types=both, interfaces=interfaces)
+    scope.narrowed[variable.name] = variable
+    return variable
+
+
+def _var_span(clause: ast.Pattern) -> Span:
+    return Span(clause.span.start, clause.span.start + len(clause.var) + 1)
 
 
 def _unknown_type(clause: ast.Pattern, context: Context) -> Exception:
@@ -140,8 +157,7 @@ def _unknown_type(clause: ast.Pattern, context: Context) -> Exception:
 def _matcher(matcher: ast.Assign, variable: Variable, scope: Scope) -> ir.Expr:
     """`name: value` as a filter: equality, or membership of a scalar in a list property."""
     catalog = scope.context.catalog
-    owner = variable.interface or " and ".join(variable.types)
-    what = f"{owner}.{matcher.name}"
+    what = f"{variable.what}.{matcher.name}"
     field: ir.Expr
     if matcher.name == "id":
         field = ir.Ident(variable.name, ir.Role.ID, variable.nullable)
@@ -149,17 +165,17 @@ def _matcher(matcher: ast.Assign, variable: Variable, scope: Scope) -> ir.Expr:
         found = property_type(catalog, variable, matcher.name)
         if found is None:
             hint = did_you_mean(matcher.name, properties_of(catalog, variable))
-            raise fail("T2", f"{owner} has no property '{matcher.name}'", matcher.name_span, hint=hint)
+            raise fail("T2", f"{variable.what} has no property '{matcher.name}'", matcher.name_span, hint=hint)
         field = ir.Prop(variable.name, matcher.name, found)
     kind = field.type
     if kind.scalar in (Scalar.BLOB, Scalar.VECTOR):
         raise fail("T3", f"{what} is {kind}, which cannot be matched", matcher.span)
-    value = _matcher_value(matcher, kind, what, scope)
+    value = _matcher_value(matcher, kind, what, variable, scope)
     op = ir.CompareOp.HAS_ITEM if kind.list else ir.CompareOp.EQ
     return ir.Compare(op, field, value)
 
 
-def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, scope: Scope) -> ir.Expr:
+def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, variable: Variable, scope: Scope) -> ir.Expr:
     node = matcher.value
     if isinstance(node, ast.ListLiteral):
         raise fail("T3", f"{what} cannot be matched with a whole list", node.span, hint="name one item, or use 'in'")
@@ -169,7 +185,7 @@ def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, scope: Scope
         if node.kind in (ast.LiteralKind.INT, ast.LiteralKind.FLOAT) and kind.scalar.is_numeric:
             # Kept as written: a number that the property cannot hold matches nothing.
             return Expressions(scope, Allow.NOTHING).check(node)
-        return fit(node, kind.item, what)
+        return fit(node, kind.item, f"an item of {what}" if kind.list else what)
     if isinstance(node, ast.Now):
         if kind.scalar is not Scalar.DATETIME:
             raise fail("T7", f"{what} is {kind}, now() is DateTime", node.span)
@@ -181,7 +197,7 @@ def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, scope: Scope
                 "T3",
                 f"a matcher takes a literal or a parameter, and ${node.name} is a variable",
                 node.span,
-                hint=f"compare in a filter: $v.{matcher.name} = ${node.name}.property",
+                hint=f"compare in a filter: ${variable.name}.{matcher.name} = ${node.name}.property",
             )
         raise scope.unbound(node.name, node.span)
     if param.type.list or param.type.is_vector or not comparable(kind.item, param.type):

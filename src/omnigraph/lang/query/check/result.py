@@ -8,9 +8,12 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.match import block
 from omnigraph.lang.query.check.scope import Context, Scope, VarKind, fail, properties_of
+from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
 _RANKED = (ir.Nearest, ir.Bm25, ir.Fusion)
+_ROW_VALUES = (ir.Prop, ir.Ident, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column)
+"""What can differ from row to row."""
 
 
 def read(node: ast.Read, context: Context) -> ir.Read:
@@ -54,7 +57,8 @@ class _Result:
             expressions = Expressions(self.scope, Allow.RANKS | Allow.AGGREGATES, self._earlier_alias)
             expr = self._projected(projection.expr, expressions)
             name = projection.alias or _column_name(projection.expr)
-            if expressions.aggregates:
+            self._check_nesting(projection.expr)
+            if expressions.aggregates or self._uses_aggregated(projection.expr):
                 self.aggregated.add(name)
                 self._check_mixed(projection.expr)
             elif self.grouped:
@@ -104,12 +108,10 @@ class _Result:
     def _earlier_alias(self, node: ast.Name) -> ir.Expr:
         column = self.columns.get(node.name)
         if column is None:
-            raise fail(
-                "T30",
-                f"no earlier column is called '{node.name}'",
-                node.span,
-                hint=did_you_mean(node.name, self.columns) or "an alias can be used behind the column that it names",
-            )
+            hint = did_you_mean(node.name, self.columns) or "an alias can be used behind the column that it names"
+            if node.name == "distinct":
+                hint = "write return distinct { … }"
+            raise fail("T30", f"no earlier column is called '{node.name}'", node.span, hint=hint)
         return ir.Column(column.name, column.expr.type)
 
     def _check_groupable(self, expr: ir.Expr, node: ast.Expr) -> None:
@@ -117,6 +119,19 @@ class _Result:
             raise fail("T9", "a rank belongs to one row, so it cannot stand beside an aggregate", node.span)
         if expr.type.is_vector:
             raise fail("T9", "rows cannot be grouped by a vector", node.span)
+        if not isinstance(expr, ir.Param) and not any(isinstance(part, _ROW_VALUES) for part in walk(expr)):
+            raise fail("T9", "a constant cannot be a grouping key", node.span, hint="leave it out of this query")
+
+    def _uses_aggregated(self, node: ast.Expr) -> bool:
+        """Whether an alias of an aggregate is used, which makes this a value of the group as well."""
+        return any(isinstance(part, ast.Name) and part.name in self.aggregated for part in walk(node))
+
+    def _check_nesting(self, node: ast.Expr) -> None:
+        """Aggregates do not nest, through an alias either."""
+        for part in walk(node):
+            if isinstance(part, ast.Aggregate) and part.arg is not None and self._uses_aggregated(part.arg):
+                message = f"{part.function}(…) takes values of rows, and this is a value of the group"
+                raise fail("T30", message, part.arg.span, hint="aggregates do not nest")
 
     def _check_mixed(self, node: ast.Expr) -> None:
         """Beside an aggregate inside one expression, only constants, parameters and aliases have one value a group."""
@@ -144,14 +159,17 @@ class _Result:
         expressions = Expressions(self.scope, Allow.AGGREGATES, self._any_alias)
         filters = []
         for clause in self.node.having:
+            self._check_nesting(clause.expr)
             self._check_having(clause.expr)
             filters.append(expressions.condition(clause.expr))
         return tuple(filters)
 
     def _check_having(self, node: ast.Expr) -> None:
         for leaf in _outside_aggregates(node):
-            if isinstance(leaf, ast.Access) or (
-                isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
+            if (
+                isinstance(leaf, ast.Access)
+                or (isinstance(leaf, ast.Call) and leaf.function == "type")
+                or (isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params)
             ):
                 hint = "return it with an alias and use the alias"
                 raise fail("T37", "'having' sees groups: aliases and aggregates", leaf.span, hint=hint)
@@ -160,7 +178,8 @@ class _Result:
         column = self.columns.get(node.name)
         if column is None:
             near = [n for n in self.columns if n.rpartition(".")[2] == node.name]
-            hint = f"did you mean ${near[0]}?" if near else did_you_mean(node.name, self.columns)
+            shown = [f"${name}" if "." in name else name for name in self.columns]
+            hint = f"did you mean ${near[0]}?" if near else did_you_mean(node.name, shown)
             raise fail("T30", f"no column is called '{node.name}'", node.span, hint=hint)
         return ir.Column(column.name, column.expr.type)
 
@@ -178,7 +197,7 @@ class _Result:
         if keys and isinstance(keys[0].expr, _RANKED) and len(keys) > 1:
             second = self.node.order[1]
             if isinstance(keys[0].expr, ir.Nearest) and isinstance(second.expr, ast.Name):
-                raise fail("T18", "an alias cannot be combined with nearest", second.span)
+                raise _alias_beside_nearest(second)
             raise fail(
                 "T32",
                 "a rank decides the whole order, so nothing can follow it",
@@ -188,7 +207,7 @@ class _Result:
         return tuple(keys)
 
     def _rank_behind(self, expr: ir.Expr) -> ir.Rank | None:
-        if isinstance(expr, ir.Column):
+        while isinstance(expr, ir.Column):
             expr = self.columns[expr.name].expr
         return expr if isinstance(expr, _RANKED) else None
 
@@ -196,6 +215,9 @@ class _Result:
         expr = self._sort_expr(sort)
         if isinstance(expr, _RANKED):
             return self._rank_key(sort, expr, first=first)
+        if _contains_rank(expr):
+            hint = "return the rank with an alias and compute with the alias"
+            raise fail("T32", "a rank function is a sort key of its own", sort.span, hint=hint)
         kind = expr.type
         if not kind.is_plain_scalar:
             code = "T24" if kind.scalar is Scalar.BLOB else "T30"
@@ -233,9 +255,11 @@ class _Result:
         )
 
     def _rank_key(self, sort: ast.Sort, expr: ir.Rank, *, first: bool) -> ir.SortKey:
-        if not first:
-            raise fail("T32", "a rank function can only be the first sort key", sort.span)
         nearest = isinstance(expr, ir.Nearest)
+        if not first:
+            if nearest and any(isinstance(other.expr, ast.Name) for other in self.node.order):
+                raise _alias_beside_nearest(sort)
+            raise fail("T32", "a rank function can only be the first sort key", sort.span)
         if sort.nulls_first is not None or (sort.descending is not None and (nearest or not sort.descending)):
             order = "nearest first" if nearest else "best first"
             raise fail("T32", f"a rank has its own order: {order}", sort.span)
@@ -259,6 +283,11 @@ class _Result:
         return tuple(keys)
 
 
+def _alias_beside_nearest(sort: ast.Sort) -> TypeCheckError:
+    hint = "return nearest(…) with an alias and sort by aliases"
+    return fail("T18", "an alias cannot be combined with nearest", sort.span, hint=hint)
+
+
 def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> ir.Expr | None:
     if node is None:
         return None
@@ -271,7 +300,8 @@ def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> i
         hint = did_you_mean(node.name, context.params)
         raise fail("T36", f"{word} takes a number or a parameter, and ${node.name} is none", node.span, hint=hint)
     if not param.type.scalar.is_integer or param.type.list or param.type.nullable:
-        raise fail("T36", f"{word} takes a whole number, ${node.name} is {param.type}", node.span)
+        hint = "null is no number: declare it without '?'" if param.type.nullable else None
+        raise fail("T36", f"{word} takes a whole number, ${node.name} is {param.type}", node.span, hint=hint)
     return param
 
 

@@ -31,7 +31,7 @@ class Variable:
 
     Attributes:
         types: the declared types that it ranges over, sorted. Narrowed as clauses say more; empty for a path.
-        interface: the interface that it was declared with, whose properties it has.
+        interfaces: the interfaces that it was declared with, whose properties it has; none once its node type is.
         nullable: whether it comes from an optional block.
     """
 
@@ -39,8 +39,13 @@ class Variable:
     kind: VarKind
     types: tuple[str, ...]
     span: Span
-    interface: str | None = None
+    interfaces: tuple[str, ...] = ()
     nullable: bool = False
+
+    @property
+    def what(self) -> str:
+        """Whose properties it has, as an error names it."""
+        return " and ".join(self.interfaces or self.types)
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class Context:
     catalog: Catalog
     params: dict[str, ir.Parameter]
     used_params: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
+    """The variables that are local to a `not` block."""
     anonymous: int = 0
 
     def fresh(self, name: str) -> str:
@@ -71,17 +78,19 @@ class Context:
 class Scope:
     """The variables of one block. A name that is not bound here is looked up outside."""
 
-    __slots__ = ("context", "outer", "parent", "vars")
+    __slots__ = ("context", "narrowed", "outer", "parent", "vars")
 
     def __init__(self, context: Context, parent: Scope | None = None) -> None:
         self.context = context
         self.parent = parent
         self.vars: dict[str, Variable] = {}
+        self.narrowed: dict[str, Variable] = {}
+        """Variables of enclosing blocks of which a pattern here says more."""
         self.outer: set[str] = set()
 
     def find(self, name: str) -> Variable | None:
         """The variable of this name. One from outside is noted as such, in every block between."""
-        found = self.vars.get(name)
+        found = self.narrowed.get(name) or self.vars.get(name)
         if found is None and self.parent is not None:
             found = self.parent.find(name)
             if found is not None:
@@ -113,13 +122,17 @@ class Scope:
 
     def unbound(self, name: str, span: Span, code: str = "T26") -> TypeCheckError:
         hint = did_you_mean(name, self.all_names())
+        if name in self.context.hidden:
+            hint = "a 'not' block binds it, and what is bound there cannot be seen outside"
+        if name == ANONYMOUS:
+            return fail(code, "$_ has no name that could be used again", span, hint="give the variable a name")
         return fail(code, f"nothing binds ${name}", span, hint=hint)
 
 
 def properties_of(catalog: Catalog, variable: Variable) -> dict[str, Property]:
-    """The properties that a variable has: those of its interface, or those that all of its types share."""
-    if variable.interface is not None:
-        return dict(catalog.interfaces[variable.interface].properties)
+    """The properties that a variable has: those of its interfaces, or those that all of its types share."""
+    if variable.interfaces:
+        return {n: prop for name in variable.interfaces for n, prop in catalog.interfaces[name].properties.items()}
     declared = catalog.edges if variable.kind is VarKind.EDGE else catalog.nodes
     first, *others = (declared[name].properties for name in variable.types)
     if not others:
@@ -139,7 +152,7 @@ def _same(left: ValueType, right: ValueType) -> bool:
 def property_type(catalog: Catalog, variable: Variable, name: str) -> ValueType | None:
     """The type of a property of a variable, nullable as soon as one of its types or the variable is."""
     declared = catalog.edges if variable.kind is VarKind.EDGE else catalog.nodes
-    if len(variable.types) == 1 and variable.interface is None:
+    if len(variable.types) == 1 and not variable.interfaces:
         prop = declared[variable.types[0]].properties.get(name)
         if prop is None:
             return None
@@ -147,5 +160,5 @@ def property_type(catalog: Catalog, variable: Variable, name: str) -> ValueType 
     prop = properties_of(catalog, variable).get(name)
     if prop is None:
         return None
-    nullable = variable.nullable or any(declared[t].properties[name].type.nullable for t in variable.types)
-    return prop.type.with_nullable(nullable)
+    nullable = prop.type.nullable or any(declared[t].properties[name].type.nullable for t in variable.types)
+    return prop.type.with_nullable(nullable or variable.nullable)

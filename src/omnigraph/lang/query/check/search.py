@@ -18,6 +18,7 @@ TEXT_FILTERS = frozenset({"search", "match_text", "fuzzy"})
 RANKS = frozenset({"nearest", "bm25", "rrf"})
 
 _MAX_EDITS = 2
+_NUMBERS = (ast.LiteralKind.INT, ast.LiteralKind.FLOAT)
 
 
 def text_filter(node: ast.Call, expressions: Expressions) -> ir.TextMatch:
@@ -113,7 +114,7 @@ def _arm(node: ast.Expr, expressions: Expressions) -> ir.Arm:
     weight = 1.0
     if isinstance(node, ast.Arithmetic) and node.op == "*":
         factor, ranked = (node.right, node.left) if isinstance(node.left, ast.Call) else (node.left, node.right)
-        if not isinstance(factor, ast.Literal) or factor.kind not in (ast.LiteralKind.INT, ast.LiteralKind.FLOAT):
+        if not isinstance(factor, ast.Literal) or factor.kind not in _NUMBERS:
             raise fail("T21", "the weight of an arm is a number", factor.span)
         weight = float(factor.value)  # type: ignore[arg-type]
         if weight <= 0:
@@ -168,6 +169,8 @@ def _vector_query(node: ast.Expr, field: ir.Prop, expressions: Expressions) -> i
         if len(node.items) != field.type.dim:
             message = f"{field.name} has {field.type.dim} dimensions, this vector has {len(node.items)}"
             raise fail("T15", message, node.span)
+        if any(not isinstance(i, ast.Literal) or i.kind not in _NUMBERS for i in node.items):
+            raise fail("T15", "a vector is a list of numbers", node.span)
         return fit(node, ValueType(Scalar.VECTOR, dim=field.type.dim), field.name)
     if isinstance(node, ast.Literal | ast.Var):
         value = expressions.check(node)
@@ -185,6 +188,8 @@ def _declared(scope: Scope, variable: Variable, name: str) -> tuple[ir.Metric, s
     """Metric and model of a vector property. All types behind a variable must agree on them."""
     catalog = scope.context.catalog
     found = {(_metric(catalog, t, name), _model(catalog, t, name)) for t in variable.types}
+    if not found:
+        return ir.Metric.L2, None  # an interface that nothing implements has nothing to measure
     if len(found) > 1:
         raise fail(
             "T15",

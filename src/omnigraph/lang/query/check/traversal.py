@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail
@@ -44,15 +45,26 @@ def _edges(clause: ast.Traversal, catalog: Catalog) -> list[EdgeType]:
     if not clause.words:
         return list(catalog.edges.values())
     edges: dict[str, EdgeType] = {}
-    for word in clause.words:
+    for word, span in zip(clause.words, _word_spans(clause), strict=True):
         edge = catalog.edge_by_word(word)
         if edge is None:
             hint = did_you_mean(word, catalog.edge_words())
             if word in OPERATOR_WORDS:
                 hint = f"'{word}' compares a property or a literal: $v.property {word} …"
-            raise fail("T4", f"there is no edge '{word}'", clause.word_span, hint=hint)
+            raise fail("T4", f"there is no edge '{word}'", span, hint=hint)
         edges[edge.name] = edge
     return list(edges.values())
+
+
+def _word_spans(clause: ast.Traversal) -> tuple[Span, ...]:
+    """Where each word stands; a tree that was built by hand has no places."""
+    return clause.word_spans or (clause.word_span,) * len(clause.words)
+
+
+def _word_span(clause: ast.Traversal, edge: EdgeType) -> Span:
+    """Where an edge type was written."""
+    spans = dict(zip((word.lower() for word in clause.words), _word_spans(clause), strict=True))
+    return spans.get(edge.name.lower(), clause.word_span)
 
 
 def _hops(clause: ast.Traversal) -> ir.HopRange | None:
@@ -120,7 +132,7 @@ def _steps(
                 raise fail(
                     "T5",
                     f"{edge.word} joins {edge.from_type} and {edge.to_type}, which does not fit here",
-                    clause.word_span,
+                    _word_span(clause, edge),
                 )
     return steps
 
@@ -133,7 +145,7 @@ def _undirected(
             raise fail(
                 "T22",
                 f"{edge.word} joins {edge.from_type} and {edge.to_type}: it has only one direction between them",
-                clause.word_span,
+                _word_span(clause, edge),
                 hint=f"write {edge.word} without < >",
             )
     return [
@@ -162,7 +174,8 @@ def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] |
     reached = set(right or ()) if backwards else set(left or (edge.from_type for edge in edges))
     steps: dict[str, Step] = {}
     while True:
-        grown = False
+        # Whole rounds, so that the order in which the alternatives are written does not matter.
+        before = frozenset(reached)
         for edge in edges:
             if edge.name in steps:
                 continue
@@ -170,30 +183,33 @@ def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] |
             into = Step(edge.name, Direction.IN, edge.to_type, edge.from_type)
             for step in (out,) if edge.same_type else (out, into):
                 begin, end = (step.right_type, step.left_type) if backwards else (step.left_type, step.right_type)
-                if begin in reached:
+                if begin in before:
                     steps[edge.name] = step
                     reached.add(end)
-                    grown = True
                     break
-        if not grown:
+        if reached == before:
             return [steps[edge.name] for edge in edges if edge.name in steps]
 
 
 def _does_not_fit(
     clause: ast.Traversal, edges: Sequence[EdgeType], left: Variable | None, right: Variable | None
 ) -> Exception:
-    ends = []
-    for var, variable in ((clause.left, left), (clause.right, right)):
-        if variable is None and clause.left.name == clause.right.name:
-            ends = [f"${var.name} is both of its ends"]
-        elif variable is not None:
-            ends.append(f"${var.name} is {' or '.join(variable.types) or 'nothing'}")
+    if clause.left.name == clause.right.name != ast.ANONYMOUS:
+        ends = [f"${clause.left.name} is both of its ends"]
+    else:
+        ends = [
+            f"${variable.name} is {' or '.join(variable.types) or 'nothing'}"
+            for variable in (left, right)
+            if variable is not None
+        ]
+    known = " and ".join(ends)
     if len(edges) == 1:
         edge = edges[0]
-        what = f"{edge.word} joins {edge.from_type} and {edge.to_type}"
+        message = f"{edge.word} joins {edge.from_type} and {edge.to_type}, but {known}"
     else:
-        what = "none of these edges fits" if clause.words else "no edge type joins these"
-    return fail("T5", f"{what}, but {' and '.join(ends)}", clause.span)
+        what = "none of these edges fits" if clause.words else "no edge type fits"
+        message = f"{what}: {known}" if known else what
+    return fail("T5", message, clause.span)
 
 
 def _edge_var(
@@ -203,10 +219,10 @@ def _edge_var(
     if name is None or name == ast.ANONYMOUS:
         return None
     if name in (clause.left.name, clause.right.name) or scope.find(name) is not None:
-        raise fail("T23", f"${name} is bound already, and an edge needs a variable of its own", clause.span)
+        raise fail("T23", f"${name} is bound already, and an edge needs a variable of its own", clause.edge_var_span)
     used = {step.edge for step in steps}
     types = tuple(sorted(edge.name for edge in edges if edge.name in used))
-    scope.bind(Variable(name, VarKind.EDGE, types, clause.span))
+    scope.bind(Variable(name, VarKind.EDGE, types, clause.edge_var_span))
     return ir.EdgeVar(name, types)
 
 
@@ -214,7 +230,9 @@ def _path_var(clause: ast.Traversal, scope: Scope) -> str | None:
     name = clause.path_var
     if name is None:
         return None
-    if name in (clause.left.name, clause.right.name, ast.ANONYMOUS) or scope.find(name) is not None:
-        raise fail("T35", f"a path needs a variable of its own, and ${name} is taken", clause.span)
-    scope.bind(Variable(name, VarKind.PATH, (), clause.span))
+    if name == ast.ANONYMOUS:
+        raise fail("T35", "a path needs a name; without one, leave out 'shortest $_:'", clause.path_var_span)
+    if name in (clause.left.name, clause.right.name) or scope.find(name) is not None:
+        raise fail("T35", f"a path needs a variable of its own, and ${name} is taken", clause.path_var_span)
+    scope.bind(Variable(name, VarKind.PATH, (), clause.path_var_span))
     return name

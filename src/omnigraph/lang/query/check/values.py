@@ -149,7 +149,7 @@ def _fit_scalar(node: ast.Literal, target: ValueType, what: str) -> ir.ConstValu
 
 def _check_f32(number: float, what: str, node: ast.Literal | ast.ListLiteral) -> None:
     try:
-        struct.pack("f", number)
+        struct.pack("<f", number)  # native packing would give infinity
     except OverflowError:
         raise fail("T3", f"{number} is too large for {what} (F32)", node.span) from None
 

@@ -36,10 +36,11 @@ def _statement(node: ast.Statement, context: Context) -> ir.Statement:
     target = _target(node, context)
     if isinstance(node, ast.Insert):
         return _Assignments(node, target, context).insert(node)
-    where = _Where(target, context).check(node.where)
     kind = ir.EntityKind.EDGE if isinstance(target, EdgeType) else ir.EntityKind.NODE
     if isinstance(node, ast.Update):
-        return _Assignments(node, target, context).update(kind, where)
+        assignments = _Assignments(node, target, context)
+        return assignments.update(kind, _Where(target, context).check(node.where))
+    where = _Where(target, context).check(node.where)
     cascades: tuple[str, ...] = ()
     if kind is ir.EntityKind.NODE:
         cascades = tuple(edge.name for edge in context.catalog.edges_of(target.name))
@@ -57,7 +58,18 @@ def _target(node: ast.Statement, context: Context) -> NodeType | EdgeType:
     if found is None:
         known = edges if node.kind == "edge" else nodes if node.kind == "node" else [*nodes, *edges]
         what = f"{node.kind} type" if node.kind else "type"
-        raise fail("T10", f"there is no {what} {name}", node.type_span, hint=did_you_mean(name, known))
+        if name in context.catalog.interfaces:
+            types = ", ".join(context.catalog.interfaces[name].implementors)
+            raise fail(
+                "T10",
+                f"{name} is an interface, which holds nothing itself",
+                node.type_span,
+                hint=f"write to a type that implements it: {types}" if types else None,
+            )
+        hint = did_you_mean(name, known)
+        if name in nodes or name in edges:
+            hint = f"{name} is {'a node' if name in nodes else 'an edge'} type: leave out '{node.kind}'"
+        raise fail("T10", f"there is no {what} {name}", node.type_span, hint=hint)
     return found
 
 
@@ -176,8 +188,9 @@ class _Assignments:
         for name, prop in self.target.properties.items():
             if name in self.values or name in embedded or prop.default is not None or prop.type.nullable:
                 continue
-            if mode is not ir.InsertMode.MERGE or name in (self.target.key or ()):
-                missing.append(name)
+            if mode is ir.InsertMode.MERGE and name not in (self.target.key or ()):
+                continue
+            missing.append(name if prop.embed is None else f"{name} (or {prop.embed.source}, which gives it)")
         if missing:
             names = ", ".join(missing)
             raise fail("T12", f"{self.target.name} needs {names}", node.span, hint=f"assign {names}")

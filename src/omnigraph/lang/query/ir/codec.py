@@ -104,5 +104,7 @@ def _member(hint: Any, data: JsonValue) -> Any:
     if isinstance(data, str):
         for choice in choices:
             if isinstance(choice, type) and issubclass(choice, StrEnum):
+                if data not in choice.__members__.values():
+                    raise InputError(f"{data!r} is not a {choice.__name__}")
                 return choice(data)
     return _decode(data)

@@ -46,7 +46,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Prop:
-    """A declared property of a node or edge variable."""
+    """A declared property of a node or edge variable; null where the entity's type does not declare it."""
 
     var: str
     name: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph.lang.query.ir.expr import ConstValue, Expr
+from omnigraph.lang.query.ir.expr import Aggregate, Column, ConstValue, Expr
+from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import ValueType
 
 
@@ -110,7 +111,7 @@ class Read:
     """A read query.
 
     Attributes:
-        grouped: whether columns without an aggregate are grouping keys.
+        grouped: whether there are aggregates; then `keys` are the grouping keys.
         order: the written keys. Empty means no order was asked for.
         ties: what makes the order total, after the written keys.
     """
@@ -124,6 +125,16 @@ class Read:
     ties: tuple[Expr, ...]
     limit: Expr | None
     offset: Expr | None
+
+    @property
+    def keys(self) -> tuple[OutColumn, ...]:
+        """The grouping keys: the columns that hold neither an aggregate nor a column that does."""
+        aggregated: set[str] = set()
+        for column in self.columns:
+            parts = tuple(walk(column.expr))
+            if any(isinstance(p, Aggregate) or (isinstance(p, Column) and p.name in aggregated) for p in parts):
+                aggregated.add(column.name)
+        return tuple(c for c in self.columns if self.grouped and c.name not in aggregated)
 
 
 class EntityKind(StrEnum):

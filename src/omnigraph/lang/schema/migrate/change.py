@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from omnigraph.lang.schema.catalog import EdgeType, InterfaceType, NodeType, Property, TypeKind
 from omnigraph.lang.schema.codes import CODES
-from omnigraph.lang.schema.identity import Resolution
+from omnigraph.lang.schema.identity import Resolution, property_label
 from omnigraph.lang.schema.migrate.steps import DropMode, Tier, UnsupportedChange
 
 T = TypeVar("T", InterfaceType, NodeType, EdgeType)
@@ -26,6 +26,7 @@ class TypeChange(Generic[T]):
         current: the present name of every property that still exists; the inverse of `former`.
         resolution: the same for the whole schema.
         mode: how properties are dropped.
+        refused: properties whose rename hint cannot be followed; what they are cannot be said.
     """
 
     kind: TypeKind
@@ -35,6 +36,7 @@ class TypeChange(Generic[T]):
     current: Mapping[str, str]
     resolution: Resolution
     mode: DropMode
+    refused: frozenset[str]
 
     @property
     def label(self) -> str:
@@ -51,13 +53,15 @@ class TypeChange(Generic[T]):
             yield self.old.properties[former], self.new.properties[name]
 
     def property_label(self, name: str) -> str:
-        return f"{self.kind.value} '{self.new.name}.{name}'"
+        return property_label((self.kind, self.new.name), name)
 
 
-def change_of(kind: TypeKind, old: T, new: T, resolution: Resolution, mode: DropMode) -> TypeChange[T]:
+def change_of(
+    kind: TypeKind, old: T, new: T, resolution: Resolution, mode: DropMode, refused: frozenset[str]
+) -> TypeChange[T]:
     former = resolution.properties[kind, new.name]
     current = {old_name: name for name, old_name in former.items()}
-    return TypeChange(kind, old, new, former, current, resolution, mode)
+    return TypeChange(kind, old, new, former, current, resolution, mode, refused)
 
 
 def refuse(code: str, entity: str, reason: str, hint: str, property_name: str | None = None) -> UnsupportedChange:

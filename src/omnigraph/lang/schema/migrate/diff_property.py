@@ -45,7 +45,7 @@ def property_steps(change: Change) -> Iterator[Step]:
     for name, new in sorted(change.new.properties.items()):
         if name in change.former:
             yield from _changed(change, change.old.properties[change.former[name]], new)
-        else:
+        elif name not in change.refused:
             yield _added(change, new)
     for name, old in sorted(change.old.properties.items()):
         if name not in change.current:
@@ -153,7 +153,7 @@ def _enum_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
 
 def _refuse_type(change: Change, old: Property, new: Property) -> Step:
     label = change.property_label(new.name)
-    reason = f"{label} cannot change from {old.type} to {new.type}: values could be lost"
+    reason = f"{label} cannot change from {old.type} to {new.type} in place"
     return refuse("OG-MF-106", label, reason, _advice_for_type(old.type, new.type), new.name)
 
 

@@ -147,14 +147,15 @@ class _Planner:
         if former != key[1]:
             yield RenameType(key[0], former, key[1])
         yield from problems
-        old, new = self.accepted[key[0], former], self.desired[key]
-        match old, new:
-            case InterfaceType(), InterfaceType():
-                yield from property_steps(change_of(key[0], old, new, self.resolution, self.mode))
-            case NodeType(), NodeType():
-                yield from _node_steps(change_of(key[0], old, new, self.resolution, self.mode))
-            case EdgeType(), EdgeType():
-                yield from _edge_steps(change_of(key[0], old, new, self.resolution, self.mode))
+        refused = frozenset(step.property_name for step in problems if step.property_name)
+        common = self.resolution, self.mode, refused
+        match self.accepted[key[0], former], self.desired[key]:
+            case InterfaceType() as old, InterfaceType() as new:
+                yield from property_steps(change_of(key[0], old, new, *common))
+            case NodeType() as old_node, NodeType() as new_node:
+                yield from _node_steps(change_of(key[0], old_node, new_node, *common))
+            case EdgeType() as old_edge, EdgeType() as new_edge:
+                yield from _edge_steps(change_of(key[0], old_edge, new_edge, *common))
 
 
 def _node_steps(change: TypeChange[NodeType]) -> Iterator[Step]:
@@ -184,7 +185,7 @@ def _endpoint_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
             yield refuse(
                 "OG-ED-101",
                 change.label,
-                f"{change.label} {verb} at '{before}' and cannot come to {verb.rstrip('s')} at '{after}'",
+                f"{change.label} {verb} at '{before}' and cannot be moved to '{after}'",
                 "declare a new edge type with these ends, load the edges into it, and drop this one",
             )
 

@@ -20,6 +20,7 @@ from omnigraph.lang.schema.catalog import (
     TypeKind,
     Unique,
 )
+from omnigraph.lang.schema.identity import property_label
 from omnigraph.lang.schema.migrate.wording import (
     cardinality_source,
     constraint_source,
@@ -206,7 +207,7 @@ class PropertyStep(Step):
 
     @property
     def where(self) -> str:
-        return f"{self.type_kind.value} '{self.type_name}.{self.property_name}'"
+        return property_label((self.type_kind, self.type_name), self.property_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ class RenameProperty(Step):
     to: str
 
     def describe(self) -> str:
-        return f"rename {self.type_kind.value} '{self.type_name}.{self.from_}' to '{self.to}'"
+        return f"rename {property_label((self.type_kind, self.type_name), self.from_)} to '{self.to}'"
 
 
 @dataclass(frozen=True, slots=True)

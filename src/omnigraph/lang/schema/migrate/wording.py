@@ -14,6 +14,7 @@ from omnigraph.lang.schema.catalog import (
     Range,
     Unique,
 )
+from omnigraph.lang.schema.owner import ENDPOINTS
 from omnigraph.lang.tokens import quote
 
 
@@ -21,16 +22,21 @@ def constraint_source(constraint: Constraint) -> str:
     """A constraint as a line of a body."""
     match constraint:
         case Key(fields):
-            return f"@key({', '.join(fields)})"
+            return f"@key({', '.join(_ends_first(fields))})"
         case Unique(fields):
-            return f"@unique({', '.join(fields)})"
+            return f"@unique({', '.join(_ends_first(fields))})"
         case Index(fields):
             options = [f"{name}={quote(value)}" for name, value in index_options(constraint).items()]
-            return f"@index({', '.join([*fields, *options])})"
+            return f"@index({', '.join([*_ends_first(fields), *options])})"
         case Range(name, least, most):
             return f"@range({name}, {'' if least is None else least}..{'' if most is None else most})"
         case Check(name, pattern):
             return f"@check({name}, {quote(pattern)})"
+
+
+def _ends_first(fields: tuple[str, ...]) -> list[str]:
+    ends = [name for name in ENDPOINTS if name in fields]
+    return ends + [name for name in fields if name not in ends]
 
 
 def cardinality_source(cardinality: Cardinality) -> str:

@@ -1,0 +1,119 @@
+"""The recovery audit: one row for every interrupted write that was settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.tables import TableConflictError
+
+AUDIT_PATH = "_graph_commit_recoveries.lance"
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("operation_id", pa.utf8(), nullable=False),
+        pa.field("graph_commit_id", pa.utf8()),
+        pa.field("recovery_kind", pa.utf8(), nullable=False),
+        pa.field("recovery_for_actor", pa.utf8()),
+        pa.field("sidecar_writer_kind", pa.utf8(), nullable=False),
+        pa.field("graph_branch", pa.utf8(), nullable=False),
+        pa.field("per_table_outcomes_json", pa.utf8(), nullable=False),
+        pa.field("created_at", pa.int64(), nullable=False),
+    ]
+)
+
+
+class RecoveryKind(StrEnum):
+    ROLLED_FORWARD = "RolledForward"
+    ROLLED_BACK = "RolledBack"
+    ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """What recovery found and did at one table. Versions are the table's newest before and after."""
+
+    key: str
+    state: str
+    from_version: int | None
+    to_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRecord:
+    """One settled write.
+
+    Attributes:
+        commit_id: the commit that made it visible or undid it; None when there was nothing to publish.
+        actor: who had begun the write.
+        created_at: microseconds since 1970, UTC.
+    """
+
+    operation_id: str
+    commit_id: str | None
+    kind: RecoveryKind
+    actor: str | None
+    writer: str
+    branch: str
+    tables: tuple[TableOutcome, ...]
+    created_at: int
+
+
+def append(ledger: Ledger, record: RecoveryRecord) -> None:
+    """Add a record, unless the operation has one: recovery may be interrupted and run again."""
+    rows = pa.Table.from_pylist([_row(record)], schema=_SCHEMA)
+    while True:
+        newest = ledger.open()
+        try:
+            if newest is None:
+                ledger.create(_SCHEMA, rows)
+                return
+            same = pc.field("operation_id") == record.operation_id
+            if newest.read(columns=["operation_id"], filter=same).num_rows == 0:
+                ledger.publish(newest, range(len(newest.parts)), [rows])
+            return
+        except TableConflictError:
+            continue  # somebody else added a record of another branch
+
+
+def records(ledger: Ledger) -> list[RecoveryRecord]:
+    """All records, oldest first."""
+    newest = ledger.open()
+    if newest is None:
+        return []
+    rows = newest.read().sort_by([("created_at", "ascending"), ("operation_id", "ascending")]).to_pylist()
+    return [
+        RecoveryRecord(
+            row["operation_id"],
+            row["graph_commit_id"],
+            RecoveryKind(row["recovery_kind"]),
+            row["recovery_for_actor"],
+            row["sidecar_writer_kind"],
+            row["graph_branch"],
+            tuple(TableOutcome(**outcome) for outcome in orjson.loads(row["per_table_outcomes_json"])),
+            row["created_at"],
+        )
+        for row in rows
+    ]
+
+
+def _row(record: RecoveryRecord) -> dict[str, object]:
+    outcomes = [
+        {"key": t.key, "state": t.state, "from_version": t.from_version, "to_version": t.to_version}
+        for t in record.tables
+    ]
+    return {
+        "operation_id": record.operation_id,
+        "graph_commit_id": record.commit_id,
+        "recovery_kind": record.kind.value,
+        "recovery_for_actor": record.actor,
+        "sidecar_writer_kind": record.writer,
+        "graph_branch": record.branch,
+        "per_table_outcomes_json": orjson.dumps(outcomes).decode(),
+        "created_at": record.created_at,
+    }

@@ -1,0 +1,139 @@
+"""Creating a graph: everything is written first, and the manifest makes it a graph."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import orjson
+import pyarrow as pa
+from ulid_transform import ulid_now
+
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.formats import CURRENT
+from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
+from omnigraph.commit.schema_files import CONTRACT, contract_of, table_keys
+from omnigraph.commit.store import Store, now_micros
+from omnigraph.errors import (
+    AlreadyInitializedError,
+    InitializationClaimedError,
+    InitializationCommittedError,
+    InitializationIndeterminateError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OmnigraphError,
+)
+from omnigraph.lang.arrow import arrow_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+
+CLAIM_PATH = "__init_claim.json"
+GRAPH_PATH = "__graph.json"
+"""Where the graph was created: branches hold absolute paths, so a moved graph can be recognised."""
+
+
+def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedSchema:
+    """Create a graph at the store's address.
+
+    Args:
+        store: where.
+        source: the schema.
+        force: replace schema files that an earlier, failed creation left. Never touches a graph.
+
+    Raises:
+        CompileError: the schema does not compile.
+        AlreadyInitializedError: there is a graph, or what is left of one.
+        InitializationClaimedError: another process is creating one.
+        InitializationCommittedError: the graph exists, and something failed afterwards.
+        InitializationIndeterminateError: nobody can say whether it exists.
+    """
+    accepted, files = contract_of(source, ulid_now())
+    _refuse_existing(store, force=force)
+    _claim(store)
+    reach(Failpoint.INIT_CLAIMED)
+    try:
+        for path, data in files.items():
+            store.objects.put(path, data)
+        store.objects.put(GRAPH_PATH, orjson.dumps({"root": str(store.objects.uri)}))
+        reach(Failpoint.INIT_SCHEMA_WRITTEN)
+        pins = _create_tables(store, accepted)
+        reach(Failpoint.INIT_TABLES_CREATED)
+        _create_manifest(store, pins)
+    except Exception as error:
+        _give_up(store, error)
+        raise
+    reach(Failpoint.INIT_COMMITTED)
+    try:
+        store.capture(MAIN)
+        store.objects.delete(CLAIM_PATH)
+    except Exception as error:
+        raise InitializationCommittedError(
+            f"the graph at {store.objects.uri} was created, but then: {error}",
+            hint="keep the files; open the graph, and look at the reason",
+        ) from error
+    return accepted
+
+
+def _refuse_existing(store: Store, *, force: bool) -> None:
+    if store.manifest.open() is not None:
+        raise AlreadyInitializedError(f"there is a graph at {store.objects.uri}", hint="choose another place")
+    left = [path for path in CONTRACT if store.objects.exists(path)]
+    if left and not force:
+        raise AlreadyInitializedError(
+            f"{store.objects.uri} holds {', '.join(left)}, but no graph",
+            hint="choose another place, or use --force if these files are left from a creation that failed",
+        )
+
+
+def _claim(store: Store) -> None:
+    """Exactly one process creates the graph. A claim that a dead process left is taken over with the lease's rules."""
+    claim = orjson.dumps({"version": 1, "attempt_id": ulid_now()})
+    try:
+        store.objects.create(CLAIM_PATH, claim)
+    except ObjectExistsError:
+        raise InitializationClaimedError(
+            f"another process is creating a graph at {store.objects.uri}, or died while it did",
+            hint=f"if none is running, remove {CLAIM_PATH} there and try again with --force",
+        ) from None
+
+
+def _create_tables(store: Store, accepted: AcceptedSchema) -> list[TablePin]:
+    pins = []
+    for key, identity in table_keys(accepted).items():
+        kind, _, name = key.partition(":")
+        path = f"{kind}s/{identity}"
+        # A creation that died may have left the same path; nothing points at it.
+        store.objects.delete_prefix(path)
+        ref = store.tables.create(path, arrow_schema(accepted, TypeKind(kind), name))
+        pins.append(TablePin(key, identity, ref, 0))
+    return pins
+
+
+def _create_manifest(store: Store, pins: list[TablePin]) -> None:
+    genesis = Commit(ulid_now(), MAIN, 1, None, None, None, now_micros(), "create the graph")
+    rows: pa.Table = state_rows(MAIN, pins, (), [genesis], genesis, 0)
+    store.manifest.create(SCHEMA.with_metadata({STAMP: str(CURRENT)}), rows)
+
+
+def _give_up(store: Store, error: Exception) -> None:
+    """After a failure: remove what is ours when there is certainly no graph, otherwise leave everything."""
+    try:
+        exists = store.manifest.open() is not None
+    except Exception as probe:
+        raise InitializationIndeterminateError(
+            f"creating the graph at {store.objects.uri} failed ({error}); nobody can tell whether it exists ({probe})",
+            hint="look at the place; nothing was removed",
+        ) from error
+    if exists:
+        raise InitializationCommittedError(
+            f"the graph at {store.objects.uri} was created, but then: {error}", hint="open it, and look at the reason"
+        ) from error
+    with suppress(OmnigraphError):
+        for path in (*CONTRACT, GRAPH_PATH, CLAIM_PATH):
+            store.objects.delete(path)
+
+
+def created_at(store: Store) -> str | None:
+    """The address that the graph was created at, if it says so."""
+    try:
+        return str(orjson.loads(store.objects.get(GRAPH_PATH).data)["root"])
+    except ObjectNotFoundError:
+        return None

@@ -1,0 +1,67 @@
+"""Named places where a write can be made to die, so that tests can prove what happens then.
+
+Off unless the environment variable `OMNIGRAPH_FAILPOINT` names one: `name=kill` ends the process with SIGKILL there,
+`name=error` raises, `name=pause:SECONDS` waits. A name may carry a count (`name#2=kill`): the place is passed that
+many times first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from enum import StrEnum
+
+VARIABLE = "OMNIGRAPH_FAILPOINT"
+
+
+class Failpoint(StrEnum):
+    """Every place, in the order in which a write passes them."""
+
+    CAPTURED = "captured"
+    STAGED = "staged"
+    FORKED = "forked"
+    LEASED = "leased"
+    SIDECAR_WRITTEN = "sidecar_written"
+    TABLE_COMMITTED = "table_committed"
+    TABLES_COMMITTED = "tables_committed"
+    BEFORE_PUBLISH = "before_publish"
+    PUBLISHED = "published"
+    SIDECAR_REMOVED = "sidecar_removed"
+    RECOVERY_STARTED = "recovery_started"
+    RECOVERY_RESTORED = "recovery_restored"
+    RECOVERY_PUBLISHED = "recovery_published"
+    RECOVERY_AUDITED = "recovery_audited"
+    BRANCH_REF_CREATED = "branch_ref_created"
+    BRANCH_REF_DELETED = "branch_ref_deleted"
+    INIT_CLAIMED = "init_claimed"
+    INIT_SCHEMA_WRITTEN = "init_schema_written"
+    INIT_TABLES_CREATED = "init_tables_created"
+    INIT_COMMITTED = "init_committed"
+
+
+class FailpointError(Exception):
+    """What an armed failpoint raises."""
+
+
+_passed: dict[str, int] = {}
+
+
+def reach(point: Failpoint) -> None:
+    """Pass a failpoint: nothing happens unless it is armed."""
+    armed = os.environ.get(VARIABLE)
+    if not armed:
+        return
+    where, _, action = armed.partition("=")
+    name, _, count = where.partition("#")
+    if name != point.value:
+        return
+    _passed[name] = _passed.get(name, 0) + 1
+    if _passed[name] != int(count or 1):
+        return
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action.startswith("pause:"):
+        time.sleep(float(action.partition(":")[2]))
+    else:
+        raise FailpointError(point.value)

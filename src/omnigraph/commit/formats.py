@@ -1,0 +1,64 @@
+"""The format stamp: which layout a graph is written in, and how older ones are brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from omnigraph.commit.manifest import STAMP
+from omnigraph.commit.store import Store
+from omnigraph.errors import CorruptionError, FormatError
+from omnigraph.storage.ledger import LedgerVersion
+
+CURRENT = 1
+"""The format that this release writes."""
+
+Migration = Callable[[Store], None]
+"""Brings a graph from one format to the next. Work first, stamp last, and safe to run twice."""
+
+MIGRATIONS: Mapping[int, Migration] = {}
+"""The step that leads away from each older format."""
+
+
+def read_stamp(ledger: LedgerVersion) -> int:
+    """The format of a graph.
+
+    Raises:
+        CorruptionError: the stamp is missing or no number.
+    """
+    raw = (ledger.schema.metadata or {}).get(STAMP.encode())
+    if raw is None:
+        raise CorruptionError(
+            "the manifest has no format stamp", hint="the graph was never completely created, or is damaged"
+        )
+    try:
+        return int(raw)
+    except ValueError:
+        raise CorruptionError(f"the format stamp is {raw.decode(errors='replace')!r}, not a number") from None
+
+
+def bring_up_to_date(store: Store, *, read_only: bool) -> int:
+    """Check the format of a graph, and migrate an older one, one step at a time.
+
+    Raises:
+        FormatError: the graph is newer than this release, or older and opened to read only.
+    """
+    while True:
+        ledger = store.manifest.open()
+        if ledger is None:
+            raise CorruptionError("the manifest is gone")
+        stamp = read_stamp(ledger)
+        if stamp == CURRENT:
+            return stamp
+        if stamp > CURRENT:
+            raise FormatError(
+                f"the graph is in format {stamp}, this release reads up to {CURRENT}", hint="upgrade omnigraph"
+            )
+        step = MIGRATIONS.get(stamp)
+        if step is None:
+            raise FormatError(
+                f"the graph is in format {stamp}, which this release cannot migrate",
+                hint="export it with the release that wrote it, and load it into a new graph",
+            )
+        if read_only:
+            raise FormatError(f"the graph is in format {stamp} and has to be migrated", hint="open it once for writing")
+        step(store)

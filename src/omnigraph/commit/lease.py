@@ -1,0 +1,247 @@
+"""The lease: one writer at a time on a branch, across processes and machines.
+
+The lease object of a branch is never deleted: it holds the fencing number, which only grows. A writer takes the lease
+by replacing the object (compare-and-swap by etag), keeps it alive while it works, and gives it back. A lease whose
+owner is dead or silent is taken over, with a higher number; the manifest refuses a publisher whose number is lower than
+the last one's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+import orjson
+
+from omnigraph.errors import (
+    LeaseLostError,
+    LeaseTimeoutError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OmnigraphError,
+)
+from omnigraph.storage.objects import ObjectStore
+
+LEASE_DIRECTORY = "__lease"
+TTL_SECONDS = 30.0
+"""How long an owner may be silent before another writer takes over."""
+
+WAIT_SECONDS = 60.0
+"""How long a writer waits for the lease before it gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, so that others on the same machine can see that it died."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def here(cls) -> Owner:
+        return cls(_host(), os.getpid(), _start_time(os.getpid()) or "")
+
+    def is_dead(self) -> bool:
+        """Whether the process is certainly gone. From another machine nobody can say."""
+        if self.host != _host():
+            return False
+        return _start_time(self.pid) != self.started
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What the lease object says. No owner means that it is free."""
+
+    fence: int
+    owner: Owner | None
+    beat: int = 0
+    """Grows with every heartbeat, so that others can see that the owner lives."""
+
+    def dump(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, data: bytes) -> LeaseRecord:
+        members = orjson.loads(data)
+        owner = Owner(**members["owner"]) if members["owner"] else None
+        return cls(members["fence"], owner, members["beat"])
+
+
+class Lease:
+    """A lease that is held. Use as a context manager; it is given back at the end."""
+
+    def __init__(self, store: ObjectStore, branch: str, record: LeaseRecord, etag: str, ttl: float) -> None:
+        self._store = store
+        self._path = lease_path(branch)
+        self._branch = branch
+        self._record = record
+        self._etag = etag
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._lost = False
+        self._ttl = ttl
+        self._beats = threading.Timer(ttl / 3, self._heartbeat)
+        self._beats.daemon = True
+        self._beats.start()
+
+    @property
+    def fence(self) -> int:
+        return self._record.fence
+
+    def check(self) -> None:
+        """Make sure, by looking, that the lease is still ours.
+
+        Raises:
+            LeaseLostError: another writer took it.
+        """
+        with self._lock:
+            if not self._lost:
+                try:
+                    self._lost = self._store.get(self._path).etag != self._etag
+                except ObjectNotFoundError:
+                    self._lost = True
+            if self._lost:
+                raise LeaseLostError(
+                    f"another writer took over branch '{self._branch}'",
+                    hint="nothing of this write is visible; try again",
+                )
+
+    def _heartbeat(self) -> None:
+        while not self._stop.is_set():
+            with self._lock:
+                if self._lost:
+                    return
+                beaten = replace(self._record, beat=self._record.beat + 1)
+                try:
+                    self._etag = self._store.replace(self._path, beaten.dump(), self._etag)
+                    self._record = beaten
+                except ObjectChangedError:
+                    self._lost = True
+                    return
+                except OmnigraphError:
+                    pass  # The store is out of reach; the check before publishing decides.
+            self._stop.wait(self._ttl / 3)
+
+    def release(self) -> None:
+        """Give the lease back. If it is lost already, there is nothing to give."""
+        self._stop.set()
+        self._beats.cancel()
+        with self._lock:
+            if self._lost:
+                return
+            self._lost = True
+            free = LeaseRecord(self._record.fence, None)
+            with suppress(OmnigraphError):
+                # A failure leaves a lease that expires; the write itself is done.
+                self._store.replace(self._path, free.dump(), self._etag)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def lease_path(branch: str) -> str:
+    return f"{LEASE_DIRECTORY}/{quote(branch, safe='')}.json"
+
+
+def acquire(
+    store: ObjectStore,
+    branch: str,
+    *,
+    at_least: Callable[[], int] = lambda: 0,
+    wait: float = WAIT_SECONDS,
+    ttl: float = TTL_SECONDS,
+) -> Lease:
+    """Take the lease of a branch, waiting for the writer that has it.
+
+    Args:
+        store: the graph's objects.
+        branch: the graph branch.
+        at_least: the number that the manifest has seen; the new one is higher, even when the lease object was lost.
+        wait: seconds to wait for it.
+        ttl: seconds of silence after which an owner counts as gone.
+
+    Raises:
+        LeaseTimeoutError: another writer kept it all the time.
+    """
+    deadline = time.monotonic() + wait
+    seen: tuple[str, float] | None = None
+    pause = 0.002
+    while True:
+        record, etag = _read(store, branch)
+        now = time.monotonic()
+        if seen is None or seen[0] != etag:
+            seen = (etag or "", now)
+        silent = now - seen[1] >= ttl
+        if record.owner is None or record.owner.is_dead() or silent:
+            taken = LeaseRecord(max(record.fence, at_least()) + 1, Owner.here())
+            with suppress(ObjectChangedError, ObjectExistsError):
+                return Lease(store, branch, taken, _write(store, branch, taken, etag), ttl)
+            continue
+        if now >= deadline:
+            raise LeaseTimeoutError(
+                f"branch '{branch}' is being written by process {record.owner.pid} on {record.owner.host}",
+                hint="try again later",
+            )
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 1.5, 0.1)
+
+
+def _read(store: ObjectStore, branch: str) -> tuple[LeaseRecord, str | None]:
+    try:
+        found = store.get(lease_path(branch))
+    except ObjectNotFoundError:
+        return LeaseRecord(0, None), None
+    return LeaseRecord.load(found.data), found.etag
+
+
+def _write(store: ObjectStore, branch: str, record: LeaseRecord, etag: str | None) -> str:
+    if etag is None:
+        return store.create(lease_path(branch), record.dump())
+    return store.replace(lease_path(branch), record.dump(), etag)
+
+
+def _host() -> str:
+    """The machine until it boots again, and the process name space: where a process number means one process."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    with suppress(OSError):
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return "/".join(parts)
+
+
+def _start_time(pid: int) -> str | None:
+    """When a process began, as the kernel counts it; None when it is gone, or waits only to be collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "" if not Path("/proc/self").exists() and _answers(pid) else None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _answers(pid: int) -> bool:
+    """Whether there is such a process, where there is no /proc to ask."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,49 @@
+"""The history of a branch: its commits, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commit
+from omnigraph.commit.store import Store
+from omnigraph.errors import NotFoundError
+
+
+def commits(view: Manifest) -> Iterator[Commit]:
+    """The commits that lead to a view, newest first. Older parts are read only when they are reached."""
+    yield from reversed(view.recent)
+    for index in reversed(range(len(view.ledger.parts) - 1)):
+        rows = view.ledger.read_part(index).to_pylist()
+        yield from reversed([read_commit(row) for row in rows])
+
+
+def find_in(view: Manifest, commit_id: str) -> Commit | None:
+    """A commit of a view's history."""
+    if view.head.id == commit_id:
+        return view.head
+    rows = view.ledger.read(filter=pc.field("object_id") == commit_id).to_pylist()
+    return next((read_commit(row) for row in rows if row["object_type"] == RowKind.GRAPH_COMMIT), None)
+
+
+def find_commit(store: Store, commit_id: str) -> Commit:
+    """A commit, whichever branch it is on.
+
+    Raises:
+        NotFoundError: no branch has it.
+    """
+    for branch in store.branch_names():
+        found = find_in(store.capture(branch), commit_id)
+        if found is not None:
+            return found
+    raise NotFoundError(
+        f"there is no commit '{commit_id}'", hint="it may belong to a branch that was deleted; see 'commit list'"
+    )
+
+
+def find_idempotent(store: Store, view: Manifest, key: str | None) -> Commit | None:
+    """The commit that a write with this idempotency key made on the branch, if there is one."""
+    if key is None:
+        return None
+    return next((commit for commit in commits(view) if commit.idempotency_key == key), None)

@@ -1,0 +1,353 @@
+"""The manifest: which version of which table belongs to the graph, and the commits that led there.
+
+The last part of the ledger is the *state*: one row per table and version pointer, the head, and the most recent
+commits. The parts before it hold older commits. A publish replaces the state alone, so what it costs does not depend
+on the length of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from omnigraph.errors import CorruptionError
+from omnigraph.storage.ledger import LedgerVersion
+from omnigraph.storage.tables import TableRef
+
+MANIFEST_PATH = "__manifest"
+STAMP = "omnigraph:internal_schema_version"
+MAIN = "main"
+
+TAIL_COMMITS = 64
+"""How many recent commits stay in the state before they get a part of their own."""
+
+FAN_IN = 8
+"""How many parts of one size are kept before they become one larger part."""
+
+
+class RowKind(StrEnum):
+    TABLE = "table"
+    TABLE_VERSION = "table_version"
+    TABLE_TOMBSTONE = "table_tombstone"
+    GRAPH_COMMIT = "graph_commit"
+    GRAPH_HEAD = "graph_head"
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("object_id", pa.utf8(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
+        pa.field("object_type", pa.utf8(), nullable=False),
+        pa.field("location", pa.utf8()),
+        pa.field("metadata", pa.utf8()),
+        pa.field("table_key", pa.utf8(), nullable=False),
+        pa.field("stable_table_id", pa.uint64()),
+        pa.field("table_incarnation_id", pa.uint64()),
+        pa.field("table_version", pa.uint64()),
+        pa.field("table_branch", pa.utf8()),
+        pa.field("row_count", pa.uint64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableId:
+    """The identity of a table. It survives renames; a type that is dropped and added again gets another."""
+
+    type_id: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.type_id:016x}-{self.incarnation:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePin:
+    """The version of a table that a snapshot sees.
+
+    Attributes:
+        key: the type key, `node:<Type>` or `edge:<Type>`.
+        row_count: entities at that version.
+    """
+
+    key: str
+    id: TableId
+    ref: TableRef
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of the graph.
+
+    Attributes:
+        branch: where it was made.
+        manifest_version: the manifest version that it made, on that branch.
+        parent: the commit before it on the branch; None for the first of all.
+        merged_parent: the head of the branch that was merged, for a merge.
+        created_at: microseconds since 1970, UTC.
+    """
+
+    id: str
+    branch: str
+    manifest_version: int
+    parent: str | None
+    merged_parent: str | None
+    actor: str | None
+    created_at: int
+    message: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    writer: str | None = None
+    operation_id: str | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One version of the manifest of one branch, read.
+
+    Attributes:
+        branch: the graph branch.
+        head: the newest commit; for a branch that has none of its own, the commit it began at.
+        fence: the fencing number of the last publisher.
+        tables: what the snapshot sees, by type key, in key order.
+        dropped: tables that were dropped, with the last version that belonged to the graph.
+        recent: the commits that the state holds, oldest first.
+    """
+
+    branch: str
+    ledger: LedgerVersion
+    head: Commit
+    fence: int
+    tables: Mapping[str, TablePin]
+    dropped: tuple[tuple[str, TableId, int], ...]
+    recent: tuple[Commit, ...]
+
+    @property
+    def version(self) -> int:
+        return self.ledger.version
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one publish does to the manifest.
+
+    Attributes:
+        pins: new versions of tables, new tables included.
+        drops: type keys whose tables leave the graph.
+        renames: old type key to new type key.
+    """
+
+    pins: tuple[TablePin, ...] = ()
+    drops: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The next version of a manifest, before it is published: parts to keep, rows to add, and what it will say."""
+
+    keep: list[int]
+    add: list[pa.Table]
+    says: Manifest
+
+    def published(self, ledger: LedgerVersion) -> Manifest:
+        return replace(self.says, ledger=ledger)
+
+
+def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) -> Successor:
+    """The manifest after a commit."""
+    tables = dict(manifest.tables)
+    dropped = list(manifest.dropped)
+    for old, new in change.renames:
+        tables[new] = replace(tables.pop(old), key=new)
+    for key in change.drops:
+        pin = tables.pop(key)
+        dropped.append((key, pin.id, pin.ref.version))
+    tables |= {pin.key: pin for pin in change.pins}
+    tables = dict(sorted(tables.items()))
+    commits = (*manifest.recent, commit)
+    keep = list(range(len(manifest.ledger.parts) - 1))
+    add: list[pa.Table] = []
+    if len(commits) > TAIL_COMMITS:
+        keep, folded = _fold(manifest.ledger, keep, len(commits))
+        add.append(pa.concat_tables([*folded, _table([_commit_row(c) for c in commits])]))
+        commits = ()
+    add.append(state_rows(manifest.branch, tables.values(), dropped, commits, commit, fence))
+    says = Manifest(manifest.branch, manifest.ledger, commit, fence, tables, tuple(dropped), commits)
+    return Successor(keep, add, says)
+
+
+def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
+    """The parts that a new part of commits takes in: the newest ones, while there are many that are not larger."""
+    taken: list[int] = []
+    while len(keep) >= FAN_IN - 1 and all(ledger.parts[i] <= rows for i in keep[-(FAN_IN - 1) :]):
+        taken = [*keep[-(FAN_IN - 1) :], *taken]
+        keep = keep[: -(FAN_IN - 1)]
+        rows += sum(ledger.parts[i] for i in taken)
+    return keep, [ledger.read_part(i) for i in taken]
+
+
+def state_rows(
+    branch: str,
+    tables: Iterable[TablePin],
+    dropped: Iterable[tuple[str, TableId, int]],
+    commits: Iterable[Commit],
+    head: Commit,
+    fence: int,
+) -> pa.Table:
+    """The rows of a state."""
+    rows: list[dict[str, Any]] = []
+    for pin in tables:
+        rows += _pin_rows(pin)
+    for key, table, version in dropped:
+        rows.append(
+            {
+                "object_id": f"table_tombstone:{table.type_id:016x}:{table.incarnation:016x}:{version:020d}",
+                "object_type": RowKind.TABLE_TOMBSTONE.value,
+                "table_key": key,
+                "stable_table_id": table.type_id,
+                "table_incarnation_id": table.incarnation,
+                "table_version": version,
+            }
+        )
+    rows += [_commit_row(commit) for commit in commits]
+    rows.append(
+        {
+            "object_id": f"graph_head:{branch}",
+            "object_type": RowKind.GRAPH_HEAD.value,
+            "table_key": "",
+            "metadata": _json({"fence": fence, "head": _commit_json(head), "branch": head.branch}),
+            "table_version": head.manifest_version,
+        }
+    )
+    return _table(rows)
+
+
+def _pin_rows(pin: TablePin) -> list[dict[str, Any]]:
+    name = f"{pin.id.type_id:016x}:{pin.id.incarnation:016x}"
+    identity = {
+        "table_key": pin.key,
+        "stable_table_id": pin.id.type_id,
+        "table_incarnation_id": pin.id.incarnation,
+    }
+    return [
+        {
+            "object_id": f"table:{name}",
+            "object_type": RowKind.TABLE.value,
+            "location": pin.ref.path,
+            **identity,
+        },
+        {
+            "object_id": f"table_version:{name}:{pin.ref.version:020d}",
+            "object_type": RowKind.TABLE_VERSION.value,
+            "table_version": pin.ref.version,
+            "table_branch": pin.ref.branch,
+            "row_count": pin.row_count,
+            **identity,
+        },
+    ]
+
+
+def _commit_row(commit: Commit) -> dict[str, Any]:
+    return {
+        "object_id": commit.id,
+        "object_type": RowKind.GRAPH_COMMIT.value,
+        "table_key": "",
+        "metadata": _json(_commit_json(commit)),
+        "table_version": commit.manifest_version,
+        "table_branch": None if commit.branch == MAIN else commit.branch,
+    }
+
+
+def commit_json(commit: Commit) -> dict[str, Any]:
+    """A commit as listings give it."""
+    return {
+        "graph_commit_id": commit.id,
+        "graph_branch": None if commit.branch == MAIN else commit.branch,
+        "graph_manifest_version": commit.manifest_version,
+        "parent_commit_id": commit.parent,
+        "merged_parent_commit_id": commit.merged_parent,
+        "actor_id": commit.actor,
+        "created_at": commit.created_at,
+        "message": commit.message,
+        "labels": dict(commit.labels),
+    }
+
+
+_OPTIONAL = ("parent", "merged_parent", "actor", "message", "writer", "operation_id", "idempotency_key")
+
+
+def _commit_json(commit: Commit) -> dict[str, Any]:
+    members: dict[str, Any] = {"id": commit.id, "created_at": commit.created_at}
+    members |= {name: getattr(commit, name) for name in _OPTIONAL if getattr(commit, name) is not None}
+    return members | ({"labels": dict(commit.labels)} if commit.labels else {})
+
+
+def _json(value: dict[str, Any]) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+# Reading
+
+
+def read_manifest(branch: str, ledger: LedgerVersion) -> Manifest:
+    """What a version of the manifest says."""
+    rows = ledger.read_part(len(ledger.parts) - 1).to_pylist()
+    locations = {
+        _table_id(row): (row["table_key"], row["location"]) for row in rows if row["object_type"] == RowKind.TABLE
+    }
+    tables: dict[str, TablePin] = {}
+    dropped: list[tuple[str, TableId, int]] = []
+    recent: list[Commit] = []
+    head: Commit | None = None
+    fence = 0
+    for row in rows:
+        kind = row["object_type"]
+        if kind == RowKind.TABLE_VERSION:
+            pin = _read_pin(row, locations)
+            if pin.key in tables:
+                raise CorruptionError(f"the manifest of '{branch}' has two tables for {pin.key}")
+            tables[pin.key] = pin
+        elif kind == RowKind.TABLE_TOMBSTONE:
+            dropped.append((row["table_key"], _table_id(row), row["table_version"]))
+        elif kind == RowKind.GRAPH_COMMIT:
+            recent.append(read_commit(row))
+        elif kind == RowKind.GRAPH_HEAD:
+            members = orjson.loads(row["metadata"])
+            head = _commit(members["head"], members["branch"], row["table_version"])
+            fence = members["fence"]
+    if head is None:
+        raise CorruptionError(f"the manifest of '{branch}' has no head")
+    return Manifest(branch, ledger, head, fence, dict(sorted(tables.items())), tuple(dropped), tuple(recent))
+
+
+def _table_id(row: dict[str, Any]) -> TableId:
+    return TableId(row["stable_table_id"], row["table_incarnation_id"])
+
+
+def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]]) -> TablePin:
+    identity = _table_id(row)
+    if identity not in locations:
+        raise CorruptionError(f"the manifest has a version of table {identity}, which is not registered")
+    key, path = locations[identity]
+    return TablePin(key, identity, TableRef(path, row["table_branch"], row["table_version"]), row["row_count"])
+
+
+def read_commit(row: Mapping[str, Any]) -> Commit:
+    """A commit from its row."""
+    return _commit(orjson.loads(row["metadata"]), row["table_branch"] or MAIN, row["table_version"])
+
+
+def _commit(members: dict[str, Any], branch: str, version: int) -> Commit:
+    optional = {name: members.get(name) for name in _OPTIONAL}
+    labels = tuple(sorted(members.get("labels", {}).items()))
+    return Commit(members["id"], branch, version, created_at=members["created_at"], labels=labels, **optional)

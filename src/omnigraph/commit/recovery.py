@@ -1,0 +1,198 @@
+"""Recovery: settling writes that stopped half way, forward or back, always all tables of a write at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ulid_transform import ulid_now
+
+from omnigraph.commit import audit
+from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.lineage import find_in
+from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
+from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
+from omnigraph.commit.store import Store, now_micros
+from omnigraph.errors import CorruptionError, LeaseTimeoutError
+
+RECOVERY_ACTOR = "omnigraph:recovery"
+
+
+class TableState(StrEnum):
+    """Where a table is, compared with what the manifest points at and what the sidecar intended."""
+
+    NO_MOVEMENT = "NoMovement"
+    ROLLED_PAST_EXPECTED = "RolledPastExpected"
+    UNEXPECTED_AT_P1 = "UnexpectedAtP1"
+    UNEXPECTED_MULTISTEP = "UnexpectedMultistep"
+    INVARIANT_VIOLATION = "InvariantViolation"
+
+
+class Settled(StrEnum):
+    FORWARD = "forward"
+    BACK = "back"
+    DISCARDED = "discarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a write ended, and the commit that says so, if one was needed."""
+
+    outcome: Settled
+    commit: Commit | None
+
+
+def recover_all(store: Store) -> list[Settlement]:
+    """Settle every write that no live writer owns. A writer that is at work keeps its sidecar."""
+    settlements: list[Settlement] = []
+    for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
+        if store.branch_identifier(branch) is None:
+            settlements += [_discard(store, s) for s in pending(store.objects) if s.branch == branch]
+            continue
+        try:
+            with store.exclusive(branch, wait=0) as held:
+                settlements += recover_branch(store, branch, held)
+        except LeaseTimeoutError:
+            continue
+    return settlements
+
+
+def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
+    """Settle every write of a branch. Whoever holds the lease knows that no other writer is at work on it."""
+    mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]
+    return [settle(store, sidecar, held) for sidecar in mine]
+
+
+def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
+    """Finish or undo one write, say so in the audit, and remove its sidecar. May be interrupted and run again.
+
+    Raises:
+        CorruptionError: a table is behind what the graph points at. The sidecar stays.
+    """
+    reach(Failpoint.RECOVERY_STARTED)
+    if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
+        return _discard(store, sidecar)
+    store.forget(sidecar.branch)
+    view = store.capture(sidecar.branch)
+    published = find_in(view, sidecar.commit.id)
+    found = [(table, *_classify(store, view, table)) for table in sidecar.tables]
+    for table, state, head in found:
+        if state is TableState.INVARIANT_VIOLATION:
+            raise CorruptionError(
+                f"{table.key} is at version {head}, before the version that the graph points at",
+                hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup",
+            )
+    if published is not None:
+        settlement = Settlement(Settled.FORWARD, published)
+        outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
+    elif view.head.id == sidecar.base_head and all(s is TableState.ROLLED_PAST_EXPECTED for _, s, _ in found):
+        manifest = store.publish(view, sidecar.change, sidecar.commit, held)
+        settlement = Settlement(Settled.FORWARD, manifest.head)
+        outcomes = [TableOutcome(t.key, state.value, t.base.version, head) for t, state, head in found]
+    else:
+        settlement, outcomes = _roll_back(store, sidecar, view, found, held)
+    reach(Failpoint.RECOVERY_PUBLISHED)
+    kind = RecoveryKind.ROLLED_FORWARD if settlement.outcome is Settled.FORWARD else RecoveryKind.ROLLED_BACK
+    _record(store, sidecar, kind, settlement.commit, outcomes)
+    reach(Failpoint.RECOVERY_AUDITED)
+    store.objects.delete(sidecar.path)
+    return settlement
+
+
+def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
+    """Compare a table's newest version with the manifest's pin and the sidecar's intent."""
+    head = store.tables.head(table.base.path, table.base.branch)
+    pin = view.tables.get(table.key)
+    pinned = pin.ref if pin is not None else None
+    if head is None:
+        # A fork that was never finished, or is gone.
+        return TableState.NO_MOVEMENT, None
+    floor = pinned.version if pinned is not None and pinned.branch == table.base.branch else table.base.version
+    if head == floor:
+        return TableState.NO_MOVEMENT, head
+    if head < floor:
+        return TableState.INVARIANT_VIOLATION, head
+    if head == table.intended.version and floor == table.base.version:
+        same = store.tables.transaction_id(table.intended) == table.transaction_id
+        return (TableState.ROLLED_PAST_EXPECTED if same else TableState.UNEXPECTED_AT_P1), head
+    return (TableState.UNEXPECTED_AT_P1 if head == floor + 1 else TableState.UNEXPECTED_MULTISTEP), head
+
+
+def _roll_back(
+    store: Store,
+    sidecar: Sidecar,
+    view: Manifest,
+    found: list[tuple[TableIntent, TableState, int | None]],
+    held: Lease,
+) -> tuple[Settlement, list[TableOutcome]]:
+    """Give every moved table its pinned content back, and publish the versions that do."""
+    pins: list[TablePin] = []
+    outcomes: list[TableOutcome] = []
+    for table, state, head in found:
+        after = head
+        if table.forked:
+            _drop_fork(store, table)
+            after = None
+        elif state is not TableState.NO_MOVEMENT and head is not None:
+            pin = view.tables[table.key]
+            staged = store.tables.stage_restore(table.base.at(head), pin.ref.version)
+            restored = store.tables.commit_staged(staged)
+            pins.append(TablePin(pin.key, pin.id, restored, pin.row_count))
+            after = restored.version
+        outcomes.append(TableOutcome(table.key, state.value, head, after))
+    reach(Failpoint.RECOVERY_RESTORED)
+    if not pins:
+        return Settlement(Settled.BACK, None), outcomes
+    commit = Commit(
+        id=ulid_now(),
+        branch=sidecar.branch,
+        manifest_version=view.version + 1,
+        parent=view.head.id,
+        merged_parent=None,
+        actor=RECOVERY_ACTOR,
+        created_at=max(now_micros(), view.head.created_at + 1),
+        message=f"undo of interrupted write {sidecar.operation_id}",
+        writer=sidecar.kind.value,
+        operation_id=sidecar.operation_id,
+    )
+    manifest = store.publish(view, Change(tuple(pins)), commit, held)
+    return Settlement(Settled.BACK, manifest.head), outcomes
+
+
+def _drop_fork(store: Store, table: TableIntent) -> None:
+    """Remove a fork that nothing points at, if it is there."""
+    assert table.base.branch is not None
+    if table.base.branch in store.tables.forks(table.base.path):
+        store.tables.drop_fork(table.base.path, table.base.branch)
+
+
+def _discard(store: Store, sidecar: Sidecar) -> Settlement:
+    """A write to a branch that no longer exists: nothing of it can ever be seen."""
+    outcomes = []
+    for table in sidecar.tables:
+        if table.forked:
+            _drop_fork(store, table)
+        outcomes.append(TableOutcome(table.key, "BranchGone", None, None))
+    _record(store, sidecar, RecoveryKind.ORPHANED_BRANCH_DISCARDED, None, outcomes)
+    store.objects.delete(sidecar.path)
+    return Settlement(Settled.DISCARDED, None)
+
+
+def _record(
+    store: Store, sidecar: Sidecar, kind: RecoveryKind, commit: Commit | None, outcomes: list[TableOutcome]
+) -> None:
+    audit.append(
+        store.audit,
+        RecoveryRecord(
+            sidecar.operation_id,
+            commit.id if commit else None,
+            kind,
+            sidecar.commit.actor,
+            sidecar.kind.value,
+            sidecar.branch,
+            tuple(outcomes),
+            now_micros(),
+        ),
+    )

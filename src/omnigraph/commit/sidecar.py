@@ -1,0 +1,167 @@
+"""Sidecars: what a write intends, recorded before the first table moves, so that anyone can finish or undo it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from omnigraph.commit.manifest import Change, Commit, TableId, TablePin
+from omnigraph.errors import CorruptionError, ObjectNotFoundError
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.tables import TableRef
+
+RECOVERY_DIRECTORY = "__recovery"
+SIDECAR_VERSION = 1
+
+
+class WriterKind(StrEnum):
+    MUTATION = "Mutation"
+    LOAD = "Load"
+    SCHEMA_APPLY = "SchemaApply"
+    BRANCH_MERGE = "BranchMerge"
+    ENSURE_INDEXES = "EnsureIndexes"
+    OPTIMIZE = "Optimize"
+
+
+@dataclass(frozen=True, slots=True)
+class TableIntent:
+    """What a write does to one table.
+
+    Attributes:
+        pin: what the manifest says before the write.
+        base: the version that the write was staged against: the pin, or the fork that was made from it.
+        transaction_id: how the commit of this write is recognised.
+        row_count: entities after the write.
+    """
+
+    key: str
+    id: TableId
+    pin: TableRef
+    base: TableRef
+    transaction_id: str
+    row_count: int
+
+    @property
+    def forked(self) -> bool:
+        return self.base.branch != self.pin.branch
+
+    @property
+    def intended(self) -> TableRef:
+        return self.base.at(self.base.version + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """One write in flight.
+
+    Attributes:
+        branch_identifier: tells the branch from a later one of the same name.
+        base_head: the branch head that the write was prepared against.
+        commit: the commit as it is meant to be published.
+    """
+
+    operation_id: str
+    started_at: int
+    branch: str
+    branch_identifier: str
+    kind: WriterKind
+    base_head: str
+    commit: Commit
+    tables: tuple[TableIntent, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{RECOVERY_DIRECTORY}/{self.operation_id}.json"
+
+    @property
+    def change(self) -> Change:
+        """What the write does to the manifest once all tables have moved."""
+        return Change(tuple(TablePin(t.key, t.id, t.intended, t.row_count) for t in self.tables))
+
+    def dump(self) -> bytes:
+        return orjson.dumps(
+            {"sidecar_version": SIDECAR_VERSION, **_plain(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+        )
+
+    @classmethod
+    def load(cls, path: str, data: bytes) -> Sidecar:
+        """A sidecar from its file.
+
+        Raises:
+            CorruptionError: it cannot be read. It is kept: a person has to look.
+        """
+        try:
+            members = orjson.loads(data)
+            version = members["sidecar_version"]
+            if version != SIDECAR_VERSION:
+                raise ValueError(f"sidecar version {version} is unknown to this release")
+            return cls(
+                members["operation_id"],
+                members["started_at"],
+                members["branch"],
+                members["branch_identifier"],
+                WriterKind(members["kind"]),
+                members["base_head"],
+                _commit(members["commit"]),
+                tuple(_table(table) for table in members["tables"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptionError(
+                f"{path} cannot be read: {error}",
+                hint="it records a write that stopped half way; reads still work; restore the file, or look at it "
+                "with a maintainer before removing it",
+            ) from error
+
+
+def pending(objects: ObjectStore) -> list[Sidecar]:
+    """All writes in flight, oldest first."""
+    found: list[Sidecar] = []
+    for info in objects.list(RECOVERY_DIRECTORY):
+        try:
+            found.append(Sidecar.load(info.path, objects.get(info.path).data))
+        except ObjectNotFoundError:
+            continue  # its writer finished in between
+    return found
+
+
+def _plain(sidecar: Sidecar) -> dict[str, Any]:
+    commit = sidecar.commit
+    return {
+        "operation_id": sidecar.operation_id,
+        "started_at": sidecar.started_at,
+        "branch": sidecar.branch,
+        "branch_identifier": sidecar.branch_identifier,
+        "kind": sidecar.kind.value,
+        "base_head": sidecar.base_head,
+        "commit": {f.name: getattr(commit, f.name) for f in fields(commit)} | {"labels": list(commit.labels)},
+        "tables": [
+            {
+                "key": table.key,
+                "id": [table.id.type_id, table.id.incarnation],
+                "pin": [table.pin.path, table.pin.branch, table.pin.version],
+                "base": [table.base.path, table.base.branch, table.base.version],
+                "transaction_id": table.transaction_id,
+                "row_count": table.row_count,
+            }
+            for table in sidecar.tables
+        ],
+    }
+
+
+def _commit(members: dict[str, Any]) -> Commit:
+    labels = tuple((name, value) for name, value in members.pop("labels"))
+    return Commit(**members, labels=labels)
+
+
+def _table(members: dict[str, Any]) -> TableIntent:
+    return TableIntent(
+        members["key"],
+        TableId(*members["id"]),
+        TableRef(*members["pin"]),
+        TableRef(*members["base"]),
+        members["transaction_id"],
+        members["row_count"],
+    )

@@ -1,0 +1,109 @@
+"""Snapshots: a view that never changes, found by branch, commit, tag, manifest version or time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.lineage import commits, find_commit
+from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.store import Store
+from omnigraph.commit.tags import tagged
+from omnigraph.errors import CorruptionError, InputError, NotFoundError
+from omnigraph.lang.names import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole graph at one commit. Reading from it always gives the same."""
+
+    _store: Store
+    _manifest: Manifest
+
+    @property
+    def branch(self) -> str:
+        return self._manifest.branch
+
+    @property
+    def commit(self) -> Commit:
+        """The newest commit that it contains."""
+        return self._manifest.head
+
+    @property
+    def manifest_version(self) -> int:
+        return self._manifest.version
+
+    @property
+    def tables(self) -> Mapping[str, TablePin]:
+        """The exact table versions, by type key."""
+        return self._manifest.tables
+
+    def pin(self, key: str) -> TablePin:
+        """The version of one table.
+
+        Raises:
+            NotFoundError: the graph has no such type.
+        """
+        found = self.tables.get(key)
+        if found is None:
+            raise NotFoundError(f"the graph has no type {key}", hint=did_you_mean(key, self.tables))
+        return found
+
+    def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
+        """The entities of a type."""
+        return self._store.tables.scan(self.pin(key).ref, columns=columns, filter=filter)
+
+    def entity(self, key: str, entity_id: str) -> dict[str, object] | None:
+        """One entity by id, or None."""
+        rows = self._store.tables.take(self.pin(key).ref, [entity_id]).to_pylist()
+        return dict(rows[0]) if rows else None
+
+
+def at_branch(store: Store, branch: str) -> Snapshot:
+    return Snapshot(store, store.capture(branch))
+
+
+def at_commit(store: Store, commit_id: str) -> Snapshot:
+    """The graph as a commit left it. A tag's name means the commit that it names.
+
+    Raises:
+        NotFoundError: no branch has the commit, and no tag the name.
+        VersionReclaimedError: cleanup has removed it.
+    """
+    target = tagged(store, commit_id)
+    if target is not None:
+        return Snapshot(store, store.manifest_at(*target))
+    commit = find_commit(store, commit_id)
+    manifest = store.manifest_at(commit.branch, commit.manifest_version)
+    if manifest.head.id != commit.id:
+        raise CorruptionError(
+            f"version {commit.manifest_version} of branch '{commit.branch}' is not commit {commit.id}",
+            hint="the branch was deleted and made again; the commit is no longer readable",
+        )
+    return Snapshot(store, manifest)
+
+
+def at_version(store: Store, branch: str, version: int) -> Snapshot:
+    """A manifest version of a branch.
+
+    Raises:
+        VersionReclaimedError: it is gone, or never was.
+    """
+    if version < 1:
+        raise InputError("manifest versions count from 1")
+    return Snapshot(store, store.manifest_at(branch, version))
+
+
+def at_time(store: Store, branch: str, micros: int) -> Snapshot:
+    """A branch as it was at a time, in microseconds since 1970.
+
+    Raises:
+        NotFoundError: the graph is younger.
+    """
+    for commit in commits(store.capture(branch)):
+        if commit.created_at <= micros:
+            return Snapshot(store, store.manifest_at(commit.branch, commit.manifest_version))
+    raise NotFoundError(f"branch '{branch}' has no commit as early as that")

@@ -1,0 +1,184 @@
+"""One graph's storage, opened: what every part of the protocol works with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from omnigraph.commit import lease
+from omnigraph.commit.audit import AUDIT_PATH
+from omnigraph.commit.gates import branch_gate
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
+from omnigraph.errors import BranchNotFoundError, LeaseLostError, LeaseTimeoutError, ReadSetChangedError
+from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.objects import ObjectStore, open_store
+from omnigraph.storage.tables import TableConflictError, TableStorage
+from omnigraph.storage.uri import GraphUri
+
+PUBLISH_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Timeouts:
+    """How long a writer waits for the lease, and how long an owner may be silent."""
+
+    wait: float = lease.WAIT_SECONDS
+    ttl: float = lease.TTL_SECONDS
+
+
+@dataclass(slots=True)
+class Store:
+    """The files of one graph. Safe to use from many threads.
+
+    Attributes:
+        objects: control objects.
+        leases: the lease objects. They need not survive a power failure: the manifest knows the last fencing number.
+        tables: node and edge tables.
+        manifest: the ledger that decides what is visible.
+        audit: the ledger of settled writes.
+    """
+
+    objects: ObjectStore
+    leases: ObjectStore
+    tables: TableStorage
+    manifest: Ledger
+    audit: Ledger
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    _known: dict[str, Manifest] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def at(cls, uri: GraphUri, *, durable: bool = True) -> Store:
+        """The store at an address.
+
+        Args:
+            uri: the graph root.
+            durable: whether a commit to a local directory is forced to disk before it is acknowledged.
+        """
+        objects = open_store(uri, fsync=durable)
+        root, options = uri.lance_uri(), uri.lance_storage_options
+        sync = objects.sync_files if durable else None
+        return cls(
+            objects,
+            open_store(uri, fsync=False),
+            TableStorage(root, options, sync),
+            Ledger(root, MANIFEST_PATH, options, sync),
+            Ledger(root, AUDIT_PATH, options, sync),
+        )
+
+    def capture(self, branch: str) -> Manifest:
+        """The newest manifest of a branch: one consistent view of everything.
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+        """
+        with self._lock:
+            known = self._known.get(branch)
+        ledger = self.manifest.newest(known.ledger) if known else self.manifest.open(ledger_branch(branch))
+        if ledger is None:
+            self.forget(branch)
+            raise BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
+        if known is not None and ledger is known.ledger:
+            return known
+        return self._remember(read_manifest(branch, ledger))
+
+    def manifest_at(self, branch: str, version: int) -> Manifest:
+        """A manifest version of a branch.
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+            VersionReclaimedError: the version is gone.
+        """
+        ledger = self.manifest.open(ledger_branch(branch), version)
+        if ledger is None:
+            raise BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
+        return read_manifest(branch, ledger)
+
+    def branch_names(self) -> list[str]:
+        """All branches, `main` first, then by name."""
+        return [MAIN, *sorted(self.manifest.branches())]
+
+    def branch_identifier(self, branch: str) -> str | None:
+        """What tells a branch from a later one of the same name; None when there is no such branch."""
+        if branch == MAIN:
+            return MAIN
+        found = self.manifest.branches().get(branch)
+        return found.identifier if found else None
+
+    def _remember(self, manifest: Manifest) -> Manifest:
+        with self._lock:
+            self._known[manifest.branch] = manifest
+        return manifest
+
+    def forget(self, branch: str) -> None:
+        """Drop what is known about a branch, so that the next look starts afresh."""
+        with self._lock:
+            self._known.pop(branch, None)
+
+    @contextmanager
+    def exclusive(self, branch: str, *, wait: float | None = None) -> Iterator[Lease]:
+        """The right to move a branch: the process's gate first, then the lease."""
+        patience = self.timeouts.wait if wait is None else wait
+        gate = branch_gate(self.objects.uri.identity, branch)
+        if not gate.acquire(timeout=patience):
+            raise LeaseTimeoutError(f"branch '{branch}' is being written by this process", hint="try again later")
+        try:
+            with lease.acquire(
+                self.leases,
+                branch,
+                at_least=lambda: self.capture(branch).fence,
+                wait=patience,
+                ttl=self.timeouts.ttl,
+            ) as held:
+                yield held
+        finally:
+            gate.release()
+
+    def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
+        """The one step that makes a write visible: all table versions, the commit and the head, or nothing.
+
+        A publisher that loses to another reads again and retries while its expectations hold.
+
+        Raises:
+            LeaseLostError: a writer with a higher fencing number has published.
+            ReadSetChangedError: the branch head or a table is not what the write was prepared against.
+        """
+        current = base
+        for _ in range(PUBLISH_ATTEMPTS):
+            _check_expectations(base, current, change, held)
+            made = replace(commit, manifest_version=current.version + 1)
+            next_ = successor(current, change, made, held.fence)
+            try:
+                return self._remember(next_.published(self.manifest.publish(current.ledger, next_.keep, next_.add)))
+            except TableConflictError:
+                self.forget(base.branch)
+                current = self.capture(base.branch)
+        raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
+
+
+def _check_expectations(base: Manifest, current: Manifest, change: Change, held: Lease) -> None:
+    if current.fence > held.fence:
+        raise LeaseLostError(
+            f"a later writer has published to '{base.branch}'", hint="nothing of this write is visible; try again"
+        )
+    if current.head.id != base.head.id:
+        raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
+    for pin in change.pins:
+        before, now = base.tables.get(pin.key), current.tables.get(pin.key)
+        if before != now:
+            raise ReadSetChangedError(pin.key, before and before.ref.version, now and now.ref.version)
+
+
+def ledger_branch(branch: str) -> str | None:
+    """The ledger's own name for a graph branch."""
+    return None if branch == MAIN else branch
+
+
+def now_micros() -> int:
+    """Microseconds since 1970, UTC."""
+    return time.time_ns() // 1000

@@ -1,0 +1,315 @@
+"""The writer: how rows for any number of tables become one commit.
+
+The steps are those of the protocol. Preparing is optimistic: it holds nothing, and is thrown away when another commit
+comes first. A second attempt takes the lease before it prepares, so that it cannot lose again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from ulid_transform import ulid_now
+
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin
+from omnigraph.commit.recovery import Settled, recover_branch, settle
+from omnigraph.commit.sidecar import Sidecar, TableIntent, WriterKind
+from omnigraph.commit.store import Store, now_micros
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    DriftError,
+    InputError,
+    KeyConflictError,
+    LeaseLostError,
+    OmnigraphError,
+    PreconditionFailedError,
+    ReadSetChangedError,
+    RecoveryRequiredError,
+)
+from omnigraph.storage.tables import Staged, TableConflictError, TableRef
+
+ATTEMPTS = 32
+
+
+class Operation(StrEnum):
+    """What a write does to a table."""
+
+    APPEND = "append"
+    INSERT = "insert"
+    UPSERT = "upsert"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    FRAGMENTS = "fragments"
+
+
+@dataclass(frozen=True, slots=True)
+class TableWrite:
+    """One operation on one table. A write has at most one per table.
+
+    Attributes:
+        key: the type key, `node:<Type>` or `edge:<Type>`.
+        rows: for all operations that bring rows.
+        where: for `DELETE`.
+        fragments: for `FRAGMENTS`: what other processes wrote, as JSON, in order.
+    """
+
+    key: str
+    operation: Operation
+    rows: pa.Table | None = None
+    where: pc.Expression | None = None
+    fragments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """What is said about a write beside its rows.
+
+    Attributes:
+        replayable: whether it may be prepared again when another commit came first.
+        expect_head: write only if this commit is the branch head.
+        idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
+    """
+
+    branch: str = MAIN
+    kind: WriterKind = WriterKind.LOAD
+    actor: str | None = None
+    message: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    replayable: bool = True
+    expect_head: str | None = None
+    idempotency_key: str | None = None
+    merged_parent: str | None = None
+
+
+Prepare = Callable[[Manifest], Sequence[TableWrite]]
+"""Turns a captured view into writes. Called again for every attempt; validation belongs here."""
+
+
+def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | None:
+    """Carry out a write. None means that there was nothing to do.
+
+    Raises:
+        PreconditionFailedError: the branch head is not the expected one.
+        ReadSetChangedError: another commit came first, and the write may not be replayed.
+        RecoveryRequiredError: the write stopped half way, and nobody can say yet how it ends.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return _attempt(store, request, prepare, lease_first=attempt > 0)
+        except ReadSetChangedError:
+            if not request.replayable or attempt + 1 == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_first: bool) -> Commit | None:
+    with ExitStack() as stack:
+        held = _exclusive(store, request.branch, stack) if lease_first else None
+        view = store.capture(request.branch)
+        repeated = find_idempotent(store, view, request.idempotency_key)
+        if repeated is not None:
+            return repeated
+        if request.expect_head is not None and view.head.id != request.expect_head:
+            raise PreconditionFailedError(request.branch, request.expect_head, view.head.id)
+        reach(Failpoint.CAPTURED)
+        staging = _Staging(store, view)
+        try:
+            staging.stage(prepare(view))
+            if not staging.intents:
+                return None
+            if held is None:
+                held = _exclusive(store, request.branch, stack)
+            reach(Failpoint.LEASED)
+            _check_current(store, view, staging.intents)
+        except BaseException:
+            staging.abandon()
+            raise
+        return _commit(store, request, view, staging, held)
+
+
+def _exclusive(store: Store, branch: str, stack: ExitStack) -> Lease:
+    """The lease, with the branch healed: whatever an earlier writer left is settled before this one goes on."""
+    held = stack.enter_context(store.exclusive(branch))
+    recover_branch(store, branch, held)
+    return held
+
+
+def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
+    """The captured view is still the newest, and no table has moved past it."""
+    current = store.capture(view.branch)
+    if current.version != view.version:
+        raise ReadSetChangedError("graph_head", view.head.id, current.head.id)
+    for intent in intents:
+        head = store.tables.head(intent.base.path, intent.base.branch)
+        if head != intent.base.version:
+            raise DriftError(
+                intent.key,
+                intent.base.version,
+                -1 if head is None else head,
+                hint="nothing that the graph knows of moved it: run 'omnigraph repair'",
+            )
+
+
+class _Staging:
+    """The staged writes of one attempt, and the forks that were made for them."""
+
+    def __init__(self, store: Store, view: Manifest) -> None:
+        self.store = store
+        self.view = view
+        self.staged: list[Staged] = []
+        self.intents: list[TableIntent] = []
+        self._forks: list[TableRef] = []
+        self._identifier: str | None = None
+
+    def stage(self, writes: Sequence[TableWrite]) -> None:
+        keys = [write.key for write in writes]
+        if len(set(keys)) != len(keys):
+            raise InputError("a write has one operation per table")
+        for write in sorted(writes, key=lambda write: write.key):
+            pin = self.view.tables.get(write.key)
+            if pin is None:
+                raise InputError(f"the graph has no table {write.key}")
+            if _is_empty(self.store, write, pin):
+                continue
+            base = self._base(pin)
+            staged = self._stage(write, base)
+            if staged is not None:
+                rows = pin.row_count + staged.rows_added - staged.rows_removed
+                self.staged.append(staged)
+                self.intents.append(TableIntent(pin.key, pin.id, pin.ref, base, staged.transaction_id, rows))
+        reach(Failpoint.STAGED)
+
+    def _base(self, pin: TablePin) -> TableRef:
+        """The version to stage against. The first write to a table on a branch forks it."""
+        if self.view.branch == MAIN:
+            return pin.ref
+        identifier = self.branch_identifier
+        if pin.ref.branch is not None and pin.ref.branch.startswith(f"{identifier}-"):
+            return pin.ref
+        fork = self.store.tables.fork(pin.ref, f"{identifier}-{ulid_now().lower()}")
+        self._forks.append(fork)
+        reach(Failpoint.FORKED)
+        return fork
+
+    @property
+    def branch_identifier(self) -> str:
+        if self._identifier is None:
+            self._identifier = self.store.branch_identifier(self.view.branch)
+            if self._identifier is None:
+                raise BranchNotFoundError(self.view.branch)
+        return self._identifier
+
+    def _stage(self, write: TableWrite, base: TableRef) -> Staged | None:
+        tables = self.store.tables
+        rows = write.rows
+        if write.operation is Operation.DELETE:
+            assert write.where is not None
+            return tables.stage_delete(base, write.where)
+        if write.operation is Operation.FRAGMENTS:
+            return tables.stage_fragments(base, write.fragments)
+        assert rows is not None
+        if write.operation is Operation.APPEND:
+            return tables.stage_append(base, rows)
+        if write.operation is Operation.UPSERT:
+            return tables.stage_upsert(base, rows)
+        if write.operation is Operation.OVERWRITE:
+            return tables.stage_overwrite(base, rows)
+        try:
+            return tables.stage_insert(base, rows)
+        except KeyConflictError as error:
+            raise KeyConflictError(write.key, error.entity_id) from error
+
+    def abandon(self) -> None:
+        """Remove the forks: nothing points at them."""
+        for fork in self._forks:
+            assert fork.branch is not None
+            with suppress(Exception):  # cleanup removes what is left
+                self.store.tables.drop_fork(fork.path, fork.branch)
+
+
+def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
+    """Whether a write certainly changes nothing, so that not even a fork is made for it."""
+    if write.operation is Operation.FRAGMENTS:
+        return not write.fragments
+    if write.operation is Operation.DELETE:
+        assert write.where is not None
+        return store.tables.count(pin.ref, write.where) == 0
+    assert write.rows is not None
+    replaces = write.operation is Operation.OVERWRITE and pin.row_count > 0
+    return not replaces and len(write.rows) == 0
+
+
+def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Staging, held: Lease) -> Commit:
+    """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
+    sidecar = _sidecar(request, view, staging)
+    try:
+        store.objects.create(sidecar.path, sidecar.dump())
+    except BaseException:
+        staging.abandon()
+        raise
+    try:
+        reach(Failpoint.SIDECAR_WRITTEN)
+        for staged in staging.staged:
+            store.tables.commit_staged(staged)
+            reach(Failpoint.TABLE_COMMITTED)
+        reach(Failpoint.TABLES_COMMITTED)
+        held.check()
+        reach(Failpoint.BEFORE_PUBLISH)
+        published = store.publish(view, sidecar.change, sidecar.commit, held).head
+    except Exception as error:
+        return _finish(store, sidecar, held, error)
+    reach(Failpoint.PUBLISHED)
+    with suppress(OmnigraphError):
+        # The write is durable. A sidecar that stays is consumed by the next heal.
+        store.objects.delete(sidecar.path)
+    reach(Failpoint.SIDECAR_REMOVED)
+    return published
+
+
+def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Commit:
+    """A write that failed after its sidecar was written: settle it now if the lease is still ours."""
+    if isinstance(error, LeaseLostError):
+        raise RecoveryRequiredError(sidecar.operation_id, str(error)) from error
+    try:
+        held.check()
+        settled = settle(store, sidecar, held)
+    except Exception as second:
+        raise RecoveryRequiredError(sidecar.operation_id, f"{error}; then: {second}") from error
+    if settled.outcome is Settled.FORWARD:
+        assert settled.commit is not None
+        return settled.commit
+    if isinstance(error, TableConflictError):
+        raise ReadSetChangedError(sidecar.tables[0].key, sidecar.tables[0].base.version, "a later version") from error
+    if isinstance(error, ConflictError):
+        raise error
+    raise error
+
+
+def _sidecar(request: WriteRequest, view: Manifest, staging: _Staging) -> Sidecar:
+    operation = ulid_now()
+    commit = Commit(
+        id=ulid_now(),
+        branch=request.branch,
+        manifest_version=view.version + 1,
+        parent=view.head.id,
+        merged_parent=request.merged_parent,
+        actor=request.actor,
+        created_at=max(now_micros(), view.head.created_at + 1),
+        message=request.message,
+        labels=request.labels,
+        writer=request.kind.value,
+        operation_id=operation,
+        idempotency_key=request.idempotency_key,
+    )
+    identifier = MAIN if request.branch == MAIN else staging.branch_identifier
+    return Sidecar(
+        operation, now_micros(), request.branch, identifier, request.kind, view.head.id, commit, tuple(staging.intents)
+    )

@@ -1,0 +1,92 @@
+"""Errors of the place where a graph lies: a directory, a bucket, memory."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from omnigraph.errors.family import Disposition, OmnigraphError
+
+
+class StorageErrorKind(StrEnum):
+    """What a failure says about the store. Advisory: no kind by itself allows a write to be sent again."""
+
+    TRANSIENT = "Transient"
+    """Nothing happened; the store was busy or out of reach."""
+    CONFIGURATION = "Configuration"
+    """Wrong address, credentials, permissions or options."""
+    NOT_FOUND = "NotFound"
+    """There is no such object."""
+    PRECONDITION = "Precondition"
+    """The object is not in the state that the caller expected: look at it again."""
+    PERMANENT = "Permanent"
+    """Nothing happened, and trying again will not help."""
+    UNKNOWN = "Unknown"
+    """The request may or may not have taken effect."""
+
+
+_DISPOSITIONS = {
+    StorageErrorKind.TRANSIENT: Disposition.RETRY,
+    StorageErrorKind.PRECONDITION: Disposition.DECIDE,
+    StorageErrorKind.UNKNOWN: Disposition.UNKNOWN,
+}
+
+
+class StorageError(OmnigraphError):
+    """The store could not do what it was asked to.
+
+    Attributes:
+        kind: what the failure says about the store.
+        uri: the root of the store.
+        path: the object or prefix below the root; empty for the root itself.
+    """
+
+    code = "storage"
+
+    def __init__(
+        self, reason: str, *, kind: StorageErrorKind, uri: str, path: str = "", hint: str | None = None
+    ) -> None:
+        place = f"{uri.rstrip('/')}/{path}" if path else uri
+        super().__init__(f"{place}: {reason}", hint=hint)
+        self.kind = kind
+        self.uri = uri
+        self.path = path
+        self.disposition = _DISPOSITIONS.get(kind, Disposition.FIX)
+
+
+class ObjectNotFoundError(StorageError):
+    """There is no object of this name."""
+
+    def __init__(self, uri: str, path: str) -> None:
+        super().__init__(
+            "there is no such object",
+            kind=StorageErrorKind.NOT_FOUND,
+            uri=uri,
+            path=path,
+            hint="check the address of the graph; the object may also have been deleted meanwhile",
+        )
+
+
+class ObjectExistsError(StorageError):
+    """An object that was to be created exists. Nothing happened."""
+
+    def __init__(self, uri: str, path: str) -> None:
+        super().__init__(
+            "the object exists already",
+            kind=StorageErrorKind.PRECONDITION,
+            uri=uri,
+            path=path,
+            hint="somebody else was first: read the object, then decide",
+        )
+
+
+class ObjectChangedError(StorageError):
+    """An object is not, or no longer, what the caller read. Nothing happened."""
+
+    def __init__(self, uri: str, path: str) -> None:
+        super().__init__(
+            "the object was changed or deleted meanwhile",
+            kind=StorageErrorKind.PRECONDITION,
+            uri=uri,
+            path=path,
+            hint="read the object again, then decide",
+        )

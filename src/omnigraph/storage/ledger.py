@@ -1,0 +1,232 @@
+"""A ledger: a small table that is replaced part by part, strictly one version after another.
+
+`__manifest` and the recovery audit are ledgers. A publish names the parts it keeps and the rows it adds, writes only
+those rows, and succeeds only if nobody published since: the compare-and-swap that everything else leans on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.errors import VersionReclaimedError
+from omnigraph.storage.tables import TableConflictError, is_conflict, manifest_name, table_directory
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerVersion:
+    """One exact version of a ledger. Opaque but for its members.
+
+    Attributes:
+        branch: the branch that it is on; None is the ledger itself.
+        parts: the number of rows of each part, in order.
+    """
+
+    branch: str | None
+    version: int
+    parts: tuple[int, ...]
+    _dataset: LanceDataset
+    _fragments: tuple[FragmentMetadata, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        schema: pa.Schema = self._dataset.schema
+        return schema
+
+    def read_part(self, index: int) -> pa.Table:
+        """The rows of one part."""
+        fragment = self._dataset.get_fragments()[index]
+        table: pa.Table = fragment.to_table()
+        return table
+
+    def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
+        """Rows of all parts."""
+        table: pa.Table = self._dataset.to_table(columns=list(columns) if columns else None, filter=filter)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBranch:
+    """A branch: where it began, and an identifier that a later branch of the same name does not share."""
+
+    name: str
+    parent: str | None
+    parent_version: int
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTag:
+    name: str
+    branch: str | None
+    version: int
+    created_at: datetime | None
+
+
+class Ledger:
+    """One ledger below a graph root.
+
+    Args:
+        root: the graph root as Lance takes it.
+        path: the ledger's place below it.
+        options: storage options for object stores.
+        sync: makes files durable, given their paths below the root; None when the store does that by itself.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        path: str,
+        options: Mapping[str, str] | None = None,
+        sync: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
+        self.path = path
+        self._root = root
+        self._options = dict(options) if options else None
+        self._sync = sync
+        self._session = Session()
+
+    def create(self, schema: pa.Schema, rows: pa.Table) -> LedgerVersion:
+        """The first version, with one part. Exactly one of several creators succeeds.
+
+        Raises:
+            TableConflictError: the ledger exists.
+        """
+        if self.open() is not None:
+            raise TableConflictError(f"{self.path} exists")
+        uri = self._uri(None)
+        fragments = write_fragments(rows, uri, schema=schema, mode="create", storage_options=self._options)
+        return self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(schema, fragments)), fragments)
+
+    def open(self, branch: str | None = None, version: int | None = None) -> LedgerVersion | None:
+        """A version, by default the newest; None when there is no such ledger or branch.
+
+        Raises:
+            VersionReclaimedError: the branch is there, and the version is not.
+        """
+        try:
+            dataset = lance.dataset(
+                self._uri(branch), version=version, storage_options=self._options, session=self._session
+            )
+        except ValueError as error:
+            if version is None:
+                return None
+            if self.open(branch) is None:
+                return None
+            where = table_directory(self.path, branch)
+            raise VersionReclaimedError(f"version {version} of {where} is gone") from error
+        return _version(branch, dataset)
+
+    def newest(self, known: LedgerVersion) -> LedgerVersion | None:
+        """The newest version of the branch of a version; cheap when that is the newest still."""
+        try:
+            latest = int(known._dataset.latest_version)
+        except (OSError, ValueError):
+            return self.open(known.branch)
+        if latest == known.version:
+            return known
+        return self.open(known.branch)
+
+    def publish(self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table]) -> LedgerVersion:
+        """The next version: the kept parts of the base, in order, then one part for each added table.
+
+        Raises:
+            TableConflictError: somebody published since `base`. Nothing happened.
+        """
+        added = [
+            fragment
+            for rows in add
+            for fragment in write_fragments(rows, base._dataset, schema=base.schema, mode="append")
+        ]
+        fragments = [base._fragments[i] for i in keep] + added
+        # Overwrite without retries is the one operation that Lance commits strictly.
+        transaction = Transaction(base.version, LanceOperation.Overwrite(base.schema, fragments))
+        return self._commit(base._dataset, base.branch, transaction, added)
+
+    def _commit(
+        self,
+        target: LanceDataset | str,
+        branch: str | None,
+        transaction: Transaction,
+        added: Sequence[FragmentMetadata],
+    ) -> LedgerVersion:
+        directory = table_directory(self.path, branch)
+        if self._sync is not None:
+            self._sync([f"{directory}/data/{file.path}" for part in added for file in part.files])
+        try:
+            made = LanceDataset.commit(target, transaction, max_retries=0, storage_options=self._options)
+        except CommitConflictError as error:
+            raise TableConflictError(f"{self.path}: {error}") from error
+        except OSError as error:
+            if is_conflict(error):
+                raise TableConflictError(f"{self.path}: {error}") from error
+            raise
+        if self._sync is not None:
+            self._sync([f"{directory}/_versions/{manifest_name(int(made.version))}"])
+        return _version(branch, made)
+
+    def _uri(self, branch: str | None) -> str:
+        return f"{self._root}/{table_directory(self.path, branch)}"
+
+    def _main(self) -> LanceDataset:
+        return lance.dataset(self._uri(None), storage_options=self._options, session=self._session)
+
+    # Branches and tags
+
+    def branches(self) -> dict[str, LedgerBranch]:
+        """All branches by name."""
+        listed = self._main().branches.list()
+        return {
+            name: LedgerBranch(
+                name, info["parent_branch"], int(info["parent_version"]), str(info["branch_identifier"][-1][1])
+            )
+            for name, info in sorted(listed.items())
+        }
+
+    def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
+        """A branch that begins at a version. It exists from the moment its ref does."""
+        made = base._dataset.create_branch(name, base.version)
+        if self._sync is not None:
+            self._sync(
+                [
+                    f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}",
+                    f"{self.path}/_refs/branches/{name}.json",
+                ]
+            )
+        return _version(name, made)
+
+    def delete_branch(self, name: str) -> None:
+        """Remove a branch: its ref first, then its files."""
+        self._main().branches.delete(name)
+
+    def tags(self) -> dict[str, LedgerTag]:
+        """All tags by name."""
+        listed = self._main().tags.list()
+        return {
+            name: LedgerTag(name, info["branch"], int(info["version"]), info["created_at"])
+            for name, info in sorted(listed.items())
+        }
+
+    def create_tag(self, name: str, target: LedgerVersion) -> None:
+        where = target.version if target.branch is None else (target.branch, target.version)
+        self._main().tags.create(name, where)
+        if self._sync is not None:
+            self._sync([f"{self.path}/_refs/tags/{name}.json"])
+
+    def delete_tag(self, name: str) -> None:
+        self._main().tags.delete(name)
+
+
+def _version(branch: str | None, dataset: LanceDataset) -> LedgerVersion:
+    fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
+    rows = tuple(int(fragment.num_rows) for fragment in fragments)
+    return LedgerVersion(branch, int(dataset.version), rows, dataset, fragments)

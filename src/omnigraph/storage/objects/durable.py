@@ -1,0 +1,51 @@
+"""Making files survive a power failure."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+
+_FULL = getattr(fcntl, "F_FULLFSYNC", None)
+"""macOS: fsync alone leaves the data in the drive's cache."""
+
+
+def sync_file(descriptor: int) -> None:
+    """Flush an open file."""
+    if _FULL is not None:
+        fcntl.fcntl(descriptor, _FULL)
+    else:
+        os.fsync(descriptor)
+
+
+def sync_directory(directory: str) -> None:
+    """Flush the names in a directory."""
+    _sync(directory, os.O_DIRECTORY)
+
+
+def sync_tree(root: str, paths: Iterable[str]) -> None:
+    """Flush files, then the directories above them: a name that is durable must lead to data that is."""
+    files: set[str] = set()
+    directories: set[str] = set()
+    for path in paths:
+        place = os.path.join(root, path) if path else root
+        if os.path.isdir(place):
+            for directory, _, names in os.walk(place):
+                directories.add(directory)
+                files.update(os.path.join(directory, name) for name in names)
+        else:
+            files.add(place)
+        names = path.split("/")[:-1]
+        directories.update(os.path.join(root, *names[:depth]) for depth in range(len(names) + 1))
+    for file in sorted(files):
+        _sync(file)
+    for directory in sorted(directories, key=len, reverse=True):
+        sync_directory(directory)
+
+
+def _sync(place: str, flags: int = 0) -> None:
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)

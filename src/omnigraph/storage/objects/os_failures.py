@@ -1,0 +1,47 @@
+"""What went wrong on a disk, as a storage error: which kind of failure, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+
+from omnigraph.errors import StorageError, StorageErrorKind
+
+_Kind = StorageErrorKind
+
+_OS_KINDS: dict[int, tuple[StorageErrorKind, str]] = {
+    errno.EACCES: (_Kind.CONFIGURATION, "check the permissions of the directory"),
+    errno.EPERM: (_Kind.CONFIGURATION, "check the permissions of the directory"),
+    errno.EROFS: (_Kind.CONFIGURATION, "the file system is mounted read-only"),
+    errno.ELOOP: (
+        _Kind.CONFIGURATION,
+        "symbolic links below the root of a graph are not followed; use a real directory",
+    ),
+    errno.ENOENT: (_Kind.NOT_FOUND, "check the address of the graph; the file may have been deleted meanwhile"),
+    errno.EISDIR: (_Kind.PERMANENT, "there is a directory of this name"),
+    errno.ENOTDIR: (_Kind.PERMANENT, "there is a file where a directory is needed"),
+    errno.ENAMETOOLONG: (_Kind.PERMANENT, "use shorter names"),
+    errno.ENOSPC: (_Kind.PERMANENT, "the disk is full: make room, then try again"),
+    errno.EDQUOT: (_Kind.PERMANENT, "the disk quota is used up: make room, then try again"),
+    errno.EMFILE: (_Kind.TRANSIENT, "this process has too many files open; try again, or raise its limit"),
+    errno.ENFILE: (_Kind.TRANSIENT, "the system has too many files open; try again"),
+    errno.ENOMEM: (_Kind.TRANSIENT, "out of memory; try again"),
+    errno.EAGAIN: (_Kind.TRANSIENT, "try again"),
+    errno.EBUSY: (_Kind.TRANSIENT, "try again"),
+    errno.ESTALE: (_Kind.TRANSIENT, "the network file system lost track of the file; try again"),
+    errno.ETIMEDOUT: (_Kind.TRANSIENT, "the network file system does not answer; try again"),
+}
+
+
+def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) -> StorageError:
+    """The storage error for an error of the operating system.
+
+    Args:
+        error: what the system said.
+        uri: the root of the store.
+        path: the object below it.
+        in_effect: whether the write is visible already, so that only its durability is in doubt.
+    """
+    kind, hint = _OS_KINDS.get(error.errno or 0, (_Kind.PERMANENT, "check the disk and the system log"))
+    if in_effect:
+        kind, hint = _Kind.UNKNOWN, f"it is visible, but may not survive a power failure: {hint}"
+    return StorageError((error.strerror or "input/output error").lower(), kind=kind, uri=uri, path=path, hint=hint)

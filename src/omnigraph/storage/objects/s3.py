@@ -1,0 +1,270 @@
+"""Control objects in an S3-compatible store. The only code that talks to `obstore`, with `s3_failures` beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import lru_cache
+from secrets import token_hex
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import obstore
+from obstore.store import S3Store
+
+from omnigraph.errors import (
+    InputError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageErrorKind,
+)
+from omnigraph.storage.objects.contract import ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.s3_failures import is_missing, is_precondition, s3_failure
+from omnigraph.storage.s3_settings import S3Settings
+from omnigraph.storage.uri import GraphUri
+
+if TYPE_CHECKING:
+    from obstore import PutMode
+    from obstore.store import S3Config
+
+T = TypeVar("T")
+
+TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
+"""What `delete_if` leaves behind. S3 clients have no conditional delete, and a delete after a look is a race."""
+_WRITER = "omnigraph-writer"
+"""The attribute that says which call wrote an object, so that a lost answer can be looked up."""
+_PAUSES = (0.05, 0.2, 0.8)
+
+
+class S3ObjectStore:
+    """A prefix in a bucket.
+
+    Conditional writes use the store's own `If-None-Match` and `If-Match`. They are sent once per attempt, by a client
+    that never repeats a request by itself: a repeated one could lose against its own first attempt. When an answer is
+    lost, the object says who wrote it.
+    """
+
+    def __init__(self, uri: GraphUri) -> None:
+        self._uri = uri
+        self._settings = S3Settings.resolve(uri.storage_options, os.environ)
+        try:
+            self._patient = _client(uri.authority, self._settings, self._settings.max_retries)
+            self._once = _client(uri.authority, self._settings, 0)
+            return
+        except Exception as error:
+            failure = self._failure(error, "", write=False)
+        raise failure
+
+    @property
+    def uri(self) -> GraphUri:
+        return self._uri
+
+    # Reading
+
+    def get(self, path: str) -> StoredObject:
+        path = normal_path(path)
+        stored, _ = self._read(path)
+        if stored.data == TOMBSTONE:
+            raise ObjectNotFoundError(str(self._uri), path)
+        return stored
+
+    def head(self, path: str) -> ObjectInfo:
+        path = normal_path(path)
+        meta = self._call(path, lambda: obstore.head(self._patient, self._uri.key(path)))
+        if self._is_tombstone(path, meta["size"]):
+            raise ObjectNotFoundError(str(self._uri), path)
+        return ObjectInfo(path, meta["size"], meta["last_modified"])
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.head(path)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "") -> ObjectList:
+        return [info for info in self._list(prefix) if not self._is_tombstone(info.path, info.size)]
+
+    # Writing
+
+    def put(self, path: str, data: bytes) -> str:
+        path = normal_path(path)
+        _refuse_tombstone(data)
+        key = self._uri.key(path)
+        result = self._call(path, lambda: obstore.put(self._patient, key, data, use_multipart=False), write=True)
+        return self._etag(path, result["e_tag"])
+
+    def create(self, path: str, data: bytes) -> str:
+        path = normal_path(path)
+        _refuse_tombstone(data)
+        for _ in range(len(_PAUSES)):
+            etag = self._conditional_put(path, data, "create")
+            if etag is not None:
+                return etag
+            try:
+                there, _ = self._read(path)
+            except ObjectNotFoundError:
+                continue  # deleted meanwhile
+            if there.data != TOMBSTONE:
+                break
+            etag = self._conditional_put(path, data, {"e_tag": there.etag})
+            if etag is not None:
+                return etag
+        raise ObjectExistsError(str(self._uri), path)
+
+    def replace(self, path: str, data: bytes, etag: str) -> str:
+        path = normal_path(path)
+        _refuse_tombstone(data)
+        return self._replace(path, data, etag)
+
+    def delete(self, path: str) -> None:
+        path = normal_path(path)
+        try:
+            self._call(path, lambda: obstore.delete(self._patient, self._uri.key(path)), write=True)
+        except ObjectNotFoundError:
+            return
+
+    def delete_if(self, path: str, etag: str) -> None:
+        """Put a tombstone in the place of an object.
+
+        The tombstone stays: to remove it without a condition could remove what somebody created over it. Every
+        method takes it for nothing, and `delete` and `delete_prefix` remove it.
+        """
+        self._replace(normal_path(path), TOMBSTONE, etag)
+
+    def delete_prefix(self, prefix: str) -> None:
+        prefix = normal_path(prefix)
+        keys = [self._uri.key(info.path) for info in self._list(prefix)]
+        if keys:
+            self._call(prefix, lambda: obstore.delete(self._patient, keys), write=True)
+
+    def sync_files(self, paths: Iterable[str]) -> None:
+        """Nothing: an object store acknowledges what is durable."""
+
+    # Steps
+
+    def _read(self, path: str) -> tuple[StoredObject, str | None]:
+        """An object, and which call wrote it."""
+
+        def read() -> tuple[bytes, str | None, str | None]:
+            result = obstore.get(self._patient, self._uri.key(path))
+            return bytes(result.bytes()), result.meta["e_tag"], result.attributes.get(_WRITER)
+
+        data, etag, writer = self._call(path, read)
+        return StoredObject(data, self._etag(path, etag)), writer
+
+    def _list(self, prefix: str) -> ObjectList:
+        prefix = normal_path(prefix, root=True)
+        start = len(self._uri.path) + 1 if self._uri.path else 0
+        below = self._uri.key(prefix) or None
+        found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
+        infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"]) for meta in found]
+        return sorted(infos, key=lambda info: info.path)
+
+    def _is_tombstone(self, path: str, size: int) -> bool:
+        if size != len(TOMBSTONE):
+            return False
+        try:
+            return self._read(path)[0].data == TOMBSTONE
+        except ObjectNotFoundError:
+            return True
+
+    def _replace(self, path: str, data: bytes, etag: str) -> str:
+        new = self._conditional_put(path, data, {"e_tag": etag})
+        if new is None:
+            raise ObjectChangedError(str(self._uri), path)
+        return new
+
+    def _conditional_put(self, path: str, data: bytes, mode: PutMode) -> str | None:
+        """Write if a condition holds, exactly once. None says that it did not hold.
+
+        Raises:
+            StorageError: with kind `Unknown` when an answer was lost, and the object was written by another since.
+        """
+        writer = token_hex(16)
+        lost_answer: StorageError | None = None
+        failure: StorageError | None = None
+        for pause in (*_PAUSES, None):
+            try:
+                result = obstore.put(
+                    self._once,
+                    self._uri.key(path),
+                    data,
+                    mode=mode,
+                    attributes={_WRITER: writer},
+                    use_multipart=False,
+                )
+                return self._etag(path, result["e_tag"])
+            except Exception as error:
+                if is_precondition(error):
+                    if lost_answer is None:
+                        return None
+                    break
+                failure = self._failure(error, path, write=True)
+            if failure.kind is StorageErrorKind.UNKNOWN:
+                lost_answer = failure
+            elif failure.kind is not StorageErrorKind.TRANSIENT:
+                break
+            if pause is not None:
+                time.sleep(pause)
+        if lost_answer is None:
+            assert failure is not None
+            raise failure
+        return self._own(path, writer, lost_answer)
+
+    def _own(self, path: str, writer: str, doubt: StorageError) -> str:
+        """The etag of an object if this very call wrote it."""
+        try:
+            stored, wrote = self._read(path)
+        except StorageError:
+            raise doubt from None
+        if wrote != writer:
+            raise doubt
+        return stored.etag
+
+    def _etag(self, path: str, etag: str | None) -> str:
+        if etag is None:
+            raise StorageError(
+                "the store gives objects no etag",
+                kind=StorageErrorKind.CONFIGURATION,
+                uri=str(self._uri),
+                path=path,
+                hint="the store lacks something that a graph needs; use another one",
+            )
+        return etag
+
+    def _call(self, path: str, request: Callable[[], T], *, write: bool = False) -> T:
+        try:
+            return request()
+        except Exception as error:
+            missing = is_missing(error)
+            failure = self._failure(error, path, write=write)
+        # Outside of the handler, so that what the client said, which may hold credentials, is not chained.
+        if missing:
+            raise ObjectNotFoundError(str(self._uri), path)
+        raise failure
+
+    def _failure(self, error: Exception, path: str, *, write: bool) -> StorageError:
+        return s3_failure(error, str(self._uri), path, write=write, secrets=self._settings.secrets)
+
+
+@lru_cache(maxsize=64)
+def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
+    """One client, and one pool of connections, for all stores in a bucket that are reached in the same way."""
+    return S3Store(
+        bucket,
+        config=cast("S3Config", settings.client_config()),
+        retry_config={
+            "max_retries": retries,
+            "retry_timeout": timedelta(seconds=settings.retry_seconds),
+            "backoff": {"init_backoff": timedelta(seconds=0.05), "max_backoff": timedelta(seconds=2), "base": 2},
+        },
+    )
+
+
+def _refuse_tombstone(data: bytes) -> None:
+    if data == TOMBSTONE:
+        raise InputError("this content marks a deleted object", hint="write something else")

@@ -1,0 +1,141 @@
+"""How an S3 store is reached: the environment, overridden by what the caller says, for both of its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from omnigraph.errors import InputError
+
+_FROM_ENVIRONMENT = (
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ALLOW_HTTP",
+    "AWS_S3_FORCE_PATH_STYLE",
+)
+# Later spellings win over earlier ones of the same setting.
+_ALIASES = {
+    "default_region": "region",
+    "region": "region",
+    "token": "session_token",
+    "endpoint": "endpoint",
+    "endpoint_url": "endpoint",
+    "endpoint_url_s3": "endpoint",
+}
+_SECRET = ("access_key_id", "secret_access_key", "session_token", "sse_customer_key_base64")
+_RETRIES = "client_max_retries"
+_RETRY_SECONDS = "client_retry_timeout"
+_LANCE_ONLY = (_RETRIES, _RETRY_SECONDS, "download_retry_count")
+_WITHOUT_PREFIX = frozenset(
+    (
+        *_LANCE_ONLY,
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "timeout",
+        "user_agent",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """The settings of an S3 client, under one name each, without the prefix `aws_`. Never shown: some are secret."""
+
+    values: tuple[tuple[str, str], ...] = field(repr=False)
+
+    @classmethod
+    def resolve(cls, options: Mapping[str, str], environ: Mapping[str, str]) -> S3Settings:
+        """What holds, given the caller's options and the environment.
+
+        Raises:
+            InputError: a setting that no client could use.
+        """
+        settings: dict[str, str] = {}
+        named = {name: environ[name] for name in _FROM_ENVIRONMENT if environ.get(name)}
+        for source in (named, options):
+            settings.update(_canonical(source))
+        if "endpoint" in settings:
+            settings["endpoint"] = _endpoint(settings["endpoint"])
+            if settings["endpoint"].startswith("http://"):
+                settings["allow_http"] = "true"
+        if _is_true(settings.pop("s3_force_path_style", "")):
+            settings["virtual_hosted_style_request"] = "false"
+        for name in (_RETRIES, _RETRY_SECONDS):
+            if name in settings and not settings[name].isdecimal():
+                raise InputError(
+                    f"the storage option {name} is not a whole number", hint="give a number of seconds or tries"
+                )
+        return cls(tuple(sorted(settings.items())))
+
+    @property
+    def max_retries(self) -> int:
+        """How often an idempotent request is sent again."""
+        return int(dict(self.values).get(_RETRIES, "5"))
+
+    @property
+    def retry_seconds(self) -> int:
+        """For how long one request may be sent again, altogether."""
+        return int(dict(self.values).get(_RETRY_SECONDS, "60"))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that no message may show."""
+        return tuple(value for name, value in self.values if name in _SECRET and value)
+
+    def client_config(self) -> dict[str, str]:
+        """The settings as the client of control objects takes them."""
+        config = {name: value for name, value in self.values if name not in _LANCE_ONLY}
+        if "endpoint" in config:
+            # This name as well, else AWS_ENDPOINT_URL_S3 in the environment would win over the caller's endpoint.
+            config["aws_endpoint_url_s3"] = config["endpoint"]
+        return config
+
+    def lance_options(self) -> dict[str, str]:
+        """The settings as Lance takes them."""
+        # With its prefix where there is one: only that spelling keeps Lance from asking the environment as well.
+        options = {name if name in _WITHOUT_PREFIX else f"aws_{name}": value for name, value in self.values}
+        if "aws_endpoint" in options:
+            options["aws_endpoint_url_s3"] = options["aws_endpoint"]
+        return options
+
+
+def _canonical(source: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    names = [*_ALIASES]
+    plain = [(key.lower().removeprefix("aws_"), value) for key, value in source.items()]
+    # Among several spellings of one setting, the last alias wins, in whatever order the caller wrote them.
+    for name, value in sorted(plain, key=lambda item: names.index(item[0]) if item[0] in names else -1):
+        yield _ALIASES.get(name, name), value
+
+
+def _endpoint(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port_is_a_number = parts.port is None or parts.port > 0
+    except ValueError:
+        parts, port_is_a_number = urlsplit(""), False
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_a_number:
+        raise InputError("the S3 endpoint is not an address", hint="write it as https://host or http://host:port")
+    if parts.username or parts.password:
+        raise InputError(
+            "the S3 endpoint holds credentials",
+            hint="take out what stands before the @, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
+    return text.rstrip("/")
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in ("1", "true", "yes", "on")

@@ -1,0 +1,336 @@
+"""Tables: the only code that talks to Lance.
+
+Writing is staged: a primitive writes files and returns a `Staged` handle, and only `commit_staged` moves a table's
+HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.errors import KeyConflictError, OmnigraphError, VersionReclaimedError
+from omnigraph.storage.blobs import stored_columns, stored_schema
+from omnigraph.storage.handles import HandleCache
+
+_ID = "id"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """One exact version of one table.
+
+    Attributes:
+        path: the dataset's place below the graph root.
+        branch: the Lance branch that the version is on; None is the dataset itself.
+        version: the version, never "latest".
+    """
+
+    path: str
+    branch: str | None
+    version: int
+
+    def at(self, version: int) -> TableRef:
+        return TableRef(self.path, self.branch, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A write whose files exist and that no reader can see. Opaque outside this package.
+
+    Attributes:
+        base: the version that it was staged against.
+        transaction_id: how the commit is recognised afterwards.
+        rows_added: rows that the table gains.
+        rows_removed: rows that the table loses.
+    """
+
+    base: TableRef
+    transaction_id: str
+    rows_added: int
+    rows_removed: int
+    _transaction: Transaction
+    _files: tuple[str, ...]
+
+
+class TableConflictError(OmnigraphError):
+    """A staged write could not become the next version of its table. Internal to the engine."""
+
+    code = "table_conflict"
+
+
+class TableStorage:
+    """Reads at exact versions, and staged writes, of the tables below one root.
+
+    Args:
+        root: the graph root as Lance takes it.
+        options: storage options for object stores.
+        sync: makes files durable, given their paths below the root; None when the store does that by itself.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str] | None = None,
+        sync: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
+        self._root = root
+        self._options = dict(options) if options else None
+        self._sync = sync
+        self._session = Session()
+        self._handles: HandleCache[LanceDataset] = HandleCache(64)
+
+    # Opening
+
+    def _uri(self, path: str, branch: str | None) -> str:
+        return f"{self._root}/{table_directory(path, branch)}"
+
+    def _open(self, ref: TableRef) -> LanceDataset:
+        return self._handles.get(ref, lambda: self._load(ref))
+
+    def _load(self, ref: TableRef) -> LanceDataset:
+        try:
+            return self._open_uri(ref.path, ref.branch, ref.version)
+        except ValueError as error:
+            raise VersionReclaimedError(
+                f"version {ref.version} of {table_directory(ref.path, ref.branch)} is gone",
+                hint="it was removed by cleanup, or the files were changed from outside",
+            ) from error
+
+    def _open_uri(self, path: str, branch: str | None, version: int | None) -> LanceDataset:
+        return lance.dataset(
+            self._uri(path, branch), version=version, storage_options=self._options, session=self._session
+        )
+
+    def head(self, path: str, branch: str | None) -> int | None:
+        """The newest version of a table, or None when there is no such table or branch."""
+        try:
+            return int(self._open_uri(path, branch, None).version)
+        except ValueError:
+            return None
+
+    def transaction_id(self, ref: TableRef) -> str | None:
+        """The id of the transaction that made a version, or None when it cannot be told."""
+        try:
+            transaction = self._open(ref).read_transaction(ref.version)
+        except (TypeError, VersionReclaimedError):
+            # Lance cannot decode the transaction of a compaction of an indexed table.
+            return None
+        return None if transaction is None else str(transaction.uuid)
+
+    # Creating and forking: these make files that nothing points at until a manifest does
+
+    def create(self, path: str, schema: pa.Schema) -> TableRef:
+        """A new, empty table."""
+        made = LanceDataset.commit(
+            self._uri(path, None),
+            LanceOperation.Overwrite(stored_schema(schema), []),
+            storage_options=self._options,
+            enable_stable_row_ids=True,
+        )
+        ref = TableRef(path, None, int(made.version))
+        self._sync_version(ref)
+        return ref
+
+    def fork(self, ref: TableRef, name: str) -> TableRef:
+        """A branch of a table that begins at an exact version. Copies nothing."""
+        base = self._open(ref)
+        branch = base.create_branch(name, ref.version)
+        fork = TableRef(ref.path, name, int(branch.version))
+        self._sync_version(fork)
+        if self._sync is not None:
+            self._sync([f"{ref.path}/_refs/branches/{name}.json"])
+        return fork
+
+    def drop_fork(self, path: str, branch: str) -> None:
+        """Remove a branch of a table that nothing points at."""
+        self._open_uri(path, None, None).branches.delete(branch)
+        self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
+
+    def forks(self, path: str) -> list[str]:
+        """The branches of a table, sorted."""
+        return sorted(self._open_uri(path, None, None).branches.list())
+
+    # Staging
+
+    def stage_append(self, base: TableRef, rows: pa.Table) -> Staged | None:
+        """New rows, without looking at what is there. Nothing for no rows."""
+        if rows.num_rows == 0:
+            return None
+        dataset = self._open(base)
+        transaction = write_fragments(stored_columns(rows, dataset.schema), dataset, return_transaction=True)
+        return self._staged(base, transaction, added=rows.num_rows)
+
+    def stage_upsert(self, base: TableRef, rows: pa.Table) -> Staged | None:
+        """Rows that replace those of the same id, and are added otherwise. Ids must be distinct."""
+        if rows.num_rows == 0:
+            return None
+        dataset = self._open(base)
+        merge = dataset.merge_insert(_ID).when_matched_update_all().when_not_matched_insert_all()
+        transaction, stats = merge.execute_uncommitted(stored_columns(rows, dataset.schema))
+        return self._staged(base, transaction, added=stats["num_inserted_rows"])
+
+    def stage_insert(self, base: TableRef, rows: pa.Table) -> Staged | None:
+        """New rows whose ids must not exist.
+
+        Raises:
+            KeyConflictError: an id exists.
+        """
+        if rows.num_rows == 0:
+            return None
+        taken = self.scan(base, columns=[_ID], filter=pc.field(_ID).isin(rows[_ID].combine_chunks()))
+        if taken.num_rows:
+            raise KeyConflictError(base.path, min(taken[_ID].to_pylist()))
+        return self.stage_append(base, rows)
+
+    def stage_overwrite(self, base: TableRef, rows: pa.Table) -> Staged:
+        """A new content for the whole table, which may be empty."""
+        dataset = self._open(base)
+        fragments: list[FragmentMetadata] = []
+        if rows.num_rows:
+            fragments = write_fragments(stored_columns(rows, dataset.schema), dataset, mode="append")
+        operation = LanceOperation.Overwrite(dataset.schema, fragments)
+        transaction = Transaction(base.version, operation)
+        return self._staged(base, transaction, added=rows.num_rows, removed=dataset.count_rows())
+
+    def stage_delete(self, base: TableRef, where: pc.Expression) -> Staged | None:
+        """The removal of all rows for which a condition holds. Nothing when there are none."""
+        ids = self.scan(base, columns=[_ID], filter=where)
+        return self.stage_delete_ids(base, ids[_ID])
+
+    def stage_delete_ids(self, base: TableRef, ids: pa.ChunkedArray) -> Staged | None:
+        """The removal of rows by id. Nothing when none of them exists."""
+        if len(ids) == 0:
+            return None
+        keys = pa.table({_ID: ids})
+        merge = self._open(base).merge_insert(_ID).when_matched_delete()
+        transaction, stats = merge.execute_uncommitted(keys)
+        if stats["num_deleted_rows"] == 0:
+            return None
+        return self._staged(base, transaction, removed=stats["num_deleted_rows"])
+
+    def stage_fragments(self, base: TableRef, fragments: Sequence[str]) -> Staged | None:
+        """Fragments that other processes wrote into the table's directory, as JSON, in the order they should have."""
+        if not fragments:
+            return None
+        parts = [FragmentMetadata.from_json(text) for text in fragments]
+        transaction = Transaction(base.version, LanceOperation.Append(parts))
+        return self._staged(base, transaction, added=sum(part.num_rows for part in parts))
+
+    def stage_restore(self, base: TableRef, version: int) -> Staged:
+        """The content of an earlier version as the next one: how an interrupted write is undone."""
+        transaction = Transaction(base.version, LanceOperation.Restore(version))
+        return self._staged(base, transaction)
+
+    def _staged(self, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
+        directory = table_directory(base.path, base.branch)
+        files = tuple(f"{directory}/{name}" for name in _new_files(transaction.operation, base.version))
+        return Staged(base, str(transaction.uuid), added, removed, transaction, files)
+
+    # Committing
+
+    def commit_staged(self, staged: Staged) -> TableRef:
+        """Make a staged write the next version of its table: one attempt, at the version that it was staged against.
+
+        Raises:
+            TableConflictError: the table moved. Lance may have rebased the write onto a foreign version; then the
+                table has a version that nobody published, which recovery undoes.
+        """
+        base = staged.base
+        if self._sync is not None and staged._files:
+            self._sync(staged._files)
+        try:
+            made = LanceDataset.commit(self._open(base), staged._transaction, max_retries=0)
+        except CommitConflictError as error:
+            raise TableConflictError(f"{base.path}: {error}") from error
+        except OSError as error:
+            if is_conflict(error):
+                raise TableConflictError(f"{base.path}: {error}") from error
+            raise
+        ref = base.at(int(made.version))
+        if ref.version != base.version + 1:
+            raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
+        self._sync_version(ref)
+        self._handles.put(ref, made)
+        return ref
+
+    def _sync_version(self, ref: TableRef) -> None:
+        if self._sync is not None:
+            directory = table_directory(ref.path, ref.branch)
+            self._sync([f"{directory}/_versions/{manifest_name(ref.version)}"])
+
+    # Reading
+
+    def schema(self, ref: TableRef) -> pa.Schema:
+        schema: pa.Schema = self._open(ref).schema
+        return schema
+
+    def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:
+        return int(self._open(ref).count_rows(filter=where))
+
+    def scan(
+        self,
+        ref: TableRef,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows of a version, as one table."""
+        dataset = self._open(ref)
+        table: pa.Table = dataset.to_table(
+            columns=list(columns) if columns is not None else None, filter=filter, limit=limit
+        )
+        return table
+
+    def batches(
+        self, ref: TableRef, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of a version as a stream, for results that need not fit memory."""
+        scanner = self._open(ref).scanner(
+            columns=list(columns) if columns is not None else None, filter=filter, scan_in_order=True
+        )
+        reader: pa.RecordBatchReader = scanner.to_reader()
+        return reader
+
+    def take(self, ref: TableRef, ids: Sequence[str], *, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows with these ids."""
+        return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(list(ids)))
+
+
+def table_directory(path: str, branch: str | None) -> str:
+    """Where the files of a branch of a table are, below the root."""
+    return path if branch is None else f"{path}/tree/{branch}"
+
+
+def manifest_name(version: int) -> str:
+    """Lance counts manifests downwards, so that the newest is listed first."""
+    return f"{2**64 - 1 - version:020d}.manifest"
+
+
+def _new_files(operation: Any, base_version: int) -> list[str]:
+    """The files below a dataset that a staged operation wrote."""
+    fragments = [*getattr(operation, "fragments", ()), *getattr(operation, "new_fragments", ())]
+    files = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
+    for fragment in getattr(operation, "updated_fragments", ()):
+        deletion = fragment.deletion_file
+        if deletion is not None:
+            path = deletion.path(fragment.id) if hasattr(deletion, "path") else None
+            if path is not None:
+                files.append(path)
+    return files
+
+
+def is_conflict(error: OSError) -> bool:
+    """Whether Lance says with a plain OSError that another writer was first."""
+    text = str(error)
+    return "conflict" in text.lower() or "Too many concurrent writers" in text
