@@ -45,6 +45,7 @@ class Finding:
         property: the property that it is about.
         query_names: the queries that it is about, in name order.
         span: where, when it is about one place.
+        edge: whether the type is an edge type; a node type can have the same name.
     """
 
     severity: Severity
@@ -54,6 +55,7 @@ class Finding:
     property: str | None = None
     query_names: tuple[str, ...] = ()
     span: Span | None = None
+    edge: bool = False
 
     def to_json(self) -> dict[str, object]:
         """The finding as reports give it; what does not apply is left out."""

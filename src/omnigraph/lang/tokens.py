@@ -24,12 +24,14 @@ from omnigraph.errors import ParseError, SourceText, Span
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 """Longest text that is compiled. Far above any real schema or query file; it bounds time and memory."""
 
+# Comments and strings are matched possessively (*+, ++): one that has no end fails at once, without trying every way
+# to shorten it.
 _COMMON = r"""
     (?P<space>[ \t\r\n]+)
-  | (?P<comment>//[^\n]* | /\*[^*]*\*+(?:[^/*][^*]*\*+)*/)
+  | (?P<comment>//[^\n]* | /\*[^*]*+\*++(?:[^/*][^*]*+\*++)*+/)
   | (?P<name>[a-z_][A-Za-z0-9_]*)
   | (?P<type>[A-Z][A-Za-z0-9_]*)
-  | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*")
+  | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")
   | @(?P<at>[a-z_][A-Za-z0-9_]*)
 """
 
@@ -182,7 +184,10 @@ def _lexical_error(source: SourceText, position: int) -> ParseError:
         "&": "write 'and'",
         "|": "write 'or'",
         "!": "write 'not', or != for 'differs from'",
+        "\ufeff": "the file begins with a byte order mark; save it as UTF-8 without one",
     }.get(char)
+    if hint is None and char.isalpha():
+        hint = "names are written with the letters a to z, digits and '_'"
     return ParseError(f"unexpected character {char!r}", span=span, source=source, hint=hint)
 
 
@@ -203,15 +208,15 @@ def unquote(token: str, span: Span, source: SourceText) -> str:
                 f"unknown escape {match[0]} in a string",
                 span=Span(at, at + len(match[0].encode())),
                 source=source,
-                hint=r'the escapes are \" \\ \n \r \t',
+                hint=r"the escapes are \" \\ \n \r \t",
             )
     return _ESCAPE.sub(lambda match: _ESCAPES[match[1]], body)
 
 
 def quote(value: str) -> str:
-    """A string as both languages write it.
+    r"""A string as both languages write it.
 
     >>> quote('say "hi"')
-    '"say \\\\"hi\\\\""'
+    '"say \\"hi\\""'
     """
     return f'"{value.translate(_QUOTED)}"'

@@ -16,10 +16,11 @@ _SUBSTRING = {ir.CompareOp.CONTAINS, ir.CompareOp.ENDS_WITH, ir.CompareOp.MATCHE
 
 def unserved(queries: Sequence[ir.Query], catalog: Catalog) -> list[Finding]:
     """One finding per property and kind of index, naming the queries that would use it."""
-    wanted: dict[tuple[str, str, IndexKind], set[str]] = {}
+    wanted: dict[tuple[bool, str, str, IndexKind], set[str]] = {}
     for query in queries:
         if isinstance(query.body, ir.Read):
-            for need in _needs(query.body, catalog):
+            for owner, prop, kind in _needs(query.body, catalog):
+                need = (isinstance(owner, EdgeType), owner.name, prop.name, kind)
                 wanted.setdefault(need, set()).add(query.name)
     return [
         Finding(
@@ -29,27 +30,52 @@ def unserved(queries: Sequence[ir.Query], catalog: Catalog) -> list[Finding]:
             type_name,
             name,
             tuple(sorted(names)),
+            edge=is_edge,
         )
-        for (type_name, name, kind), names in wanted.items()
+        for (is_edge, type_name, name, kind), names in wanted.items()
     ]
 
 
-def _needs(read: ir.Read, catalog: Catalog) -> Iterator[tuple[str, str, IndexKind]]:
-    types = _variable_types(read)
-    for prop, kind in _uses(read):
-        for type_name in types.get(prop.var, ()):
-            owner = catalog.nodes.get(type_name) or catalog.edges.get(type_name)
-            if owner is not None and prop.name in owner.properties and not _served(owner, prop, kind):
-                yield type_name, prop.name, kind
+_Owners = dict[str, tuple[NodeType | EdgeType, ...]]
+"""The types behind each variable that can be seen in a block."""
 
 
-def _variable_types(read: ir.Read) -> dict[str, tuple[str, ...]]:
-    return {node.name: node.types for node in walk(read.match) if isinstance(node, ir.NodeVar | ir.EdgeVar)}
+def _needs(read: ir.Read, catalog: Catalog) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
+    yield from _block_needs(read.match, {}, catalog)
+    result = (read.columns, read.having, read.order)
+    yield from _unserved_uses(result, _owners(read.match, catalog))
 
 
-def _uses(read: ir.Read) -> Iterator[tuple[ir.Prop, IndexKind]]:
+def _block_needs(
+    block: ir.Block, outer: _Owners, catalog: Catalog
+) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
+    owners = outer | _owners(block, catalog)
+    yield from _unserved_uses(block.filters, owners)
+    for inner in (*block.optionals, *block.negations):
+        yield from _block_needs(inner, owners, catalog)
+
+
+def _owners(block: ir.Block, catalog: Catalog) -> _Owners:
+    """What a block binds, in its optional blocks too."""
+    owners: _Owners = {node.name: tuple(catalog.nodes[name] for name in node.types) for node in block.nodes}
+    for expand in block.expands:
+        if expand.edge_var is not None:
+            owners[expand.edge_var.name] = tuple(catalog.edges[name] for name in expand.edge_var.types)
+    for optional in block.optionals:
+        owners |= _owners(optional, catalog)
+    return owners
+
+
+def _unserved_uses(node: object, owners: _Owners) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
+    for prop, kind in _uses(node):
+        for owner in owners.get(prop.var, ()):
+            if prop.name in owner.properties and not _served(owner, prop, kind):
+                yield owner, prop, kind
+
+
+def _uses(root: object) -> Iterator[tuple[ir.Prop, IndexKind]]:
     """Properties that are looked up, each with the kind of index that could do it."""
-    for node in walk(read):
+    for node in walk(root):
         match node:
             case ir.TextMatch() | ir.Bm25():
                 yield node.field, IndexKind.FTS

@@ -155,10 +155,9 @@ def _never_updated(valid: Sequence[tuple[ast.Query, ir.Query]], catalog: Catalog
 
 def _allowed(finding: Finding, catalog: Catalog) -> bool:
     """Whether the schema accepts this finding with `@allow` on the type or the property."""
-    owner = catalog.nodes.get(finding.type_name or "") or catalog.edges.get(finding.type_name or "")
+    owner = (catalog.edges if finding.edge else catalog.nodes).get(finding.type_name or "")
     if owner is None:
         return False
     prop = owner.properties.get(finding.property or "")
     accepted = (*owner.allows, *(prop.allows if prop else ()))
     return any(code == finding.code for code, _ in accepted)
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from omnigraph.errors import Span
@@ -28,10 +29,8 @@ def query_findings(query: ast.Query, checked: ir.Query, context: Context) -> Ite
         yield from _written_defaults(query, query.body, checked.body, context)
 
 
-def _warning(
-    code: str, message: str, query: str, span: Span, type_name: str | None = None, prop: str | None = None
-) -> Finding:
-    return Finding(Severity.WARNING, code, message, type_name, prop, (query,), span)
+def _warning(code: str, message: str, query: str, span: Span) -> Finding:
+    return Finding(Severity.WARNING, code, message, None, None, (query,), span)
 
 
 def _unused_parameters(query: ast.Query, context: Context) -> Iterator[Finding]:
@@ -177,7 +176,7 @@ def _required_optionals(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator
             bound = {node.name for node in optional.nodes}
             bound |= {e.edge_var.name for e in optional.expands if e.edge_var}
             for name in sorted(bound & required):
-                message = f"{query.name}: {_shown(name)} is required elsewhere, so rows without it are dropped after all"
+                message = f"{query.name}: {_shown(name)} is required elsewhere, so rows without it are dropped"
                 yield _warning("L208", message, query.name, clause.span)
 
 
@@ -204,4 +203,6 @@ def _written_defaults(query: ast.Query, body: ast.Write, write: ir.Write, contex
             prop = owner.properties[assign.property]
             if prop.default is not None and default_value(prop) == assign.value:
                 message = f"{query.name}: {owner.name}.{prop.name} is set to its default"
-                yield _warning("L209", message, query.name, places[prop.name], owner.name, prop.name)
+                is_edge = isinstance(statement, ir.InsertEdge)
+                found = _warning("L209", message, query.name, places[prop.name])
+                yield replace(found, type_name=owner.name, property=prop.name, edge=is_edge)

@@ -8,12 +8,13 @@ from dataclasses import fields, is_dataclass
 from omnigraph.errors import Span
 from omnigraph.lang.tokens import Tokens
 
-_MEMBERS: dict[type, tuple[str, ...]] = {}
+_MEMBERS: dict[type, tuple[str, ...] | None] = {}
 
 
-def _member_names(cls: type) -> tuple[str, ...]:
+def _member_names(cls: type) -> tuple[str, ...] | None:
+    """The members of a node; None for what is no node."""
     if cls not in _MEMBERS:
-        _MEMBERS[cls] = tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+        _MEMBERS[cls] = tuple(f.name for f in fields(cls)) if is_dataclass(cls) else None
     return _MEMBERS[cls]
 
 
@@ -26,7 +27,7 @@ def walk(node: object) -> Iterator[object]:
             stack.extend(reversed(current))
             continue
         names = _member_names(type(current))
-        if isinstance(current, Tokens) or not names:
+        if names is None or isinstance(current, Tokens):
             continue
         yield current
         stack.extend(getattr(current, name) for name in reversed(names))

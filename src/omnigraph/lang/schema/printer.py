@@ -44,12 +44,12 @@ class _Printer:
         head = declaration_head(tree)
         body = Span(tree.head.end, tree.span.end)
         if tree.members or (isinstance(tree, ast.Node | ast.Interface) and self.layout.has_comment(body)):
-            self.layout.open(head + " {", tree.head)
+            self.layout.open(_one_line_or_tall(head, "{"), tree.head)
             for member in tree.members:
                 self._member(member)
             self.layout.close("}", tree.span.end)
         else:
-            self.layout.line(head if isinstance(tree, ast.Edge) else head + " {}", tree.span)
+            self.layout.line(_one_line_or_tall(head, "" if isinstance(tree, ast.Edge) else "{}"), tree.span)
 
     def _member(self, tree: ast.Member) -> None:
         if not isinstance(tree, ast.Property):
@@ -80,25 +80,30 @@ def _words(*words: str | None) -> str:
     return " ".join(word for word in words if word)
 
 
-def declaration_head(tree: ast.Declaration) -> str:
-    """All of a declaration that stands before its body."""
+def _one_line_or_tall(head: list[str], brace: str) -> str:
+    """A declaration's head and its brace on one line, or, where that is too long, each part on a line of its own."""
+    line = _words(*head, brace)
+    if len(line) <= WIDTH or len(head) == 1:
+        return line
+    return "\n".join([head[0], *(INDENT + part for part in head[1:]), *([brace] if brace else [])])
+
+
+def declaration_head(tree: ast.Declaration) -> list[str]:
+    """The parts of a declaration that stand before its body."""
     match tree:
         case ast.Interface():
-            return f"interface {tree.name.text}"
+            return [f"interface {tree.name.text}"]
         case ast.Node():
             implements = ", ".join(name.text for name in tree.implements)
-            return _words(
+            return [
                 f"node {tree.name.text}",
                 *map(annotation_text, tree.annotations),
-                f"implements {implements}" if implements else None,
-            )
+                *([f"implements {implements}"] if implements else []),
+            ]
         case ast.Edge():
-            return _words(
-                f"edge {tree.name.text}: {tree.from_type.text} -> {tree.to_type.text}",
-                _cardinality_text("@card", tree.card),
-                _cardinality_text("@card_in", tree.card_in),
-                *map(annotation_text, tree.annotations),
-            )
+            cards = (_cardinality_text("@card", tree.card), _cardinality_text("@card_in", tree.card_in))
+            ends = _words(f"edge {tree.name.text}: {tree.from_type.text} -> {tree.to_type.text}", *cards)
+            return [ends, *map(annotation_text, tree.annotations)]
 
 
 def _cardinality_text(word: str, card: ast.Cardinality | None) -> str | None:

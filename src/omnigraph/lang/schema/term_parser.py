@@ -119,6 +119,8 @@ class TermParser(Cursor):
         hint = None
         if kind == "-":
             hint = "only @default and @range take negative numbers"
+        elif text.lower() in ("true", "false"):
+            hint = f"write {text.lower()}"
         elif kind in ("name", "type"):
             hint = f'quote a text: "{text}"'
         raise self.unexpected("a string, a number, true or false", hint=hint)

@@ -128,7 +128,7 @@ class Expressions:
         known = [*properties_of(self.scope.context.catalog, variable), "id"]
         if variable.kind is VarKind.EDGE:
             known += ["from", "to"]
-        verb = "have" if variable.interfaces[1:] else "share" if variable.types[1:] and not variable.interfaces else "has"
+        verb = "has" if len(variable.interfaces or variable.types) == 1 else "have" if variable.interfaces else "share"
         subject = f"{variable.what} {verb} no property '{node.property}'"
         return fail("T6", subject, node.property_span, hint=did_you_mean(node.property, known))
 
@@ -183,7 +183,7 @@ class Expressions:
             return ir.VarIsNull(variable.name, node.negated)
         if isinstance(operand, ast.Access):
             return ir.IsNull(self.access(operand, allow_blob=True), node.negated)
-        return ir.IsNull(self.check(operand), node.negated)
+        return ir.IsNull(self._operand(operand), node.negated)
 
     def _not(self, node: ast.Not) -> ir.Expr:
         return ir.Not(self._logical_operand(node.operand, "not"))

@@ -283,7 +283,7 @@ class ChangeNullability(PropertyStep):
     nullable: bool
 
     def describe(self) -> str:
-        return f"make {self.where} {'nullable' if self.nullable else 'required'}"
+        return f"{self.where} becomes {'nullable' if self.nullable else 'required'}"
 
 
 @dataclass(frozen=True, slots=True)
