@@ -9,13 +9,36 @@ from collections.abc import Sequence
 import click
 
 from omnigraph import __version__
+from omnigraph.cli.branch import branch
+from omnigraph.cli.commit import commit
+from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.schema import schema
+from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES
+from omnigraph.cli.tag import tag
+from omnigraph.commit.stamp import CURRENT
 from omnigraph.errors import OmnigraphError, report_for
+
+CAPABILITIES = {
+    "any": ("a data", (branch, tag, commit, snapshot, recovery)),
+    "direct": ("a storage", (init, schema, lint)),
+    "local": ("a local", (check, fmt)),
+}
+"""What commands work on: a graph; storage and files, never a server; this machine alone."""
 
 
 class _Commands(click.Group):
     """The top-level commands: errors of the library become messages and exit codes here, in one place."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Global flags that stand before the command move behind it: each command knows which it takes."""
+        early: list[str] = []
+        while args and (flag := args[0].partition("=")[0]) in GLOBAL_FLAGS:
+            takes_value = flag in ("--store", "--as") and "=" not in args[0]
+            early += args[: 1 + takes_value]
+            args = args[1 + takes_value :]
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, args[:end] + early + args[end:] if args else args)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -23,15 +46,38 @@ class _Commands(click.Group):
         except OmnigraphError as error:
             click.echo(error.render(), err=True)
             ctx.exit(report_for(error).exit_code)
+        except click.NoSuchOption as error:
+            raise (_does_not_apply(error) or error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
+def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:
+    """The message for a flag that other commands take."""
+    flag = error.option_name
+    if flag not in GLOBAL_FLAGS or error.ctx is None:
+        return None
+    names = error.ctx.command_path.split()[1:]
+    kinds = (kind for kind, commands in CAPABILITIES.values() if names[0] in {command.name for command in commands})
+    does, remedy = GLOBAL_FLAGS[flag]
+    remedy = REMEDIES.get((names[0], flag), remedy)
+    return click.UsageError(
+        f"'{' '.join(names)}' is {next(kinds, 'a local')} command; {does} and does not apply. {remedy}.", error.ctx
+    )
+
+
+_LEGEND = "\n".join(
+    [
+        "\b\nCapabilities:",
+        *(f"  {name:<8}{', '.join(str(c.name) for c in commands)}" for name, (_, commands) in CAPABILITIES.items()),
+        f"\n{', '.join(GLOBAL_FLAGS)} may stand before or after a command that takes them.",
+    ]
+)
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(cls=_Commands, context_settings=_SETTINGS)
+@click.group(cls=_Commands, context_settings=_SETTINGS, epilog=_LEGEND)
 @click.version_option(__version__, "-v", "--version", prog_name="omnigraph", message="%(prog)s %(version)s")
 def cli() -> None:
     """A typed property graph on Lance, with branches over the whole graph."""
@@ -40,14 +86,15 @@ def cli() -> None:
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def version(as_json: bool) -> None:
-    """Print the version."""
+    """Print the version, and the number of the storage format."""
     if as_json:
-        click.echo(json.dumps({"version": __version__, "python": platform.python_version()}))
+        members = {"version": __version__, "internal_schema_version": CURRENT, "python": platform.python_version()}
+        click.echo(json.dumps(members))
     else:
-        click.echo(f"omnigraph {__version__}")
+        click.echo(f"omnigraph {__version__}\ninternal-schema {CURRENT}")
 
 
-for command in (lint, check, fmt, schema):
+for command in (init, branch, tag, commit, snapshot, recovery, lint, check, fmt, schema):
     cli.add_command(command)
 
 

@@ -71,22 +71,17 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
     name = check_name(name)
     if name == MAIN:
         raise ConflictError("branch 'main' always exists")
-    existing = store.manifest.branches()
-    if name in existing:
-        raise ConflictError(f"branch '{name}' exists already", hint="choose another name")
-    for other in existing:
-        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
-    # A creation that died before its ref leaves files that nobody owns, and that Lance would stumble over.
-    store.objects.delete_prefix(f"{MANIFEST_PATH}/tree/{name}")
-    try:
+    with store.exclusive(name):
+        existing = store.manifest.branches()
+        if name in existing:
+            raise ConflictError(f"branch '{name}' exists already", hint="choose another name")
+        for other in existing:
+            if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+                raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
+        # A creation that died before its ref leaves files that nobody owns, and that Lance would stumble over.
+        store.objects.delete_prefix(f"{MANIFEST_PATH}/tree/{name}")
         made = store.manifest.create_branch(name, base.ledger)
-    except OSError as error:
-        if name in store.manifest.branches():
-            raise ConflictError(f"branch '{name}' exists already", hint="choose another name") from error
-        raise
-    reach(Failpoint.BRANCH_REF_CREATED)
-    store.forget(name)
+        reach(Failpoint.BRANCH_REF_CREATED)
     return Branch(name, base.branch, base.head.id, made.version)
 
 

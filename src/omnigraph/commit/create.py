@@ -9,9 +9,9 @@ import pyarrow as pa
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.formats import CURRENT
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
 from omnigraph.commit.schema_files import CONTRACT, contract_of, table_keys
+from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     AlreadyInitializedError,
@@ -23,7 +23,7 @@ from omnigraph.errors import (
     OmnigraphError,
 )
 from omnigraph.lang.arrow import arrow_schema
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema import AcceptedSchema, TypeKind, ir_hash
 
 CLAIM_PATH = "__init_claim.json"
 GRAPH_PATH = "__graph.json"
@@ -56,7 +56,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = _create_tables(store, accepted)
         reach(Failpoint.INIT_TABLES_CREATED)
-        _create_manifest(store, pins)
+        _create_manifest(store, accepted, pins)
     except Exception as error:
         _give_up(store, error)
         raise
@@ -107,9 +107,9 @@ def _create_tables(store: Store, accepted: AcceptedSchema) -> list[TablePin]:
     return pins
 
 
-def _create_manifest(store: Store, pins: list[TablePin]) -> None:
+def _create_manifest(store: Store, accepted: AcceptedSchema, pins: list[TablePin]) -> None:
     genesis = Commit(ulid_now(), MAIN, 1, None, None, None, now_micros(), "create the graph")
-    rows: pa.Table = state_rows(MAIN, pins, (), [genesis], genesis, 0)
+    rows: pa.Table = state_rows(MAIN, ir_hash(accepted), pins, (), [genesis], genesis, 0)
     store.manifest.create(SCHEMA.with_metadata({STAMP: str(CURRENT)}), rows)
 
 

@@ -1,8 +1,8 @@
 """Named places where a write can be made to die, so that tests can prove what happens then.
 
 Off unless the environment variable `OMNIGRAPH_FAILPOINT` names one: `name=kill` ends the process with SIGKILL there,
-`name=error` raises, `name=pause:SECONDS` waits. A name may carry a count (`name#2=kill`): the place is passed that
-many times first.
+`name=error` raises an error that the writer may handle, `name=crash` raises one that it lets pass, as it does with an
+interrupt, and `name=pause:SECONDS` waits. A name may carry a count (`name#2=kill`): the second time it is reached.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 VARIABLE = "OMNIGRAPH_FAILPOINT"
@@ -44,15 +46,34 @@ class FailpointError(Exception):
     """What an armed failpoint raises."""
 
 
+class SimulatedCrashError(BaseException):
+    """What stands for the end of the process: no handler of errors sees it, so nothing is settled."""
+
+
 _passed: dict[str, int] = {}
+
+
+@contextmanager
+def armed(point: Failpoint, action: str = "error", *, reached: int = 1) -> Iterator[None]:
+    """Arm one failpoint of this process for a while."""
+    before = os.environ.get(VARIABLE)
+    _passed.clear()
+    os.environ[VARIABLE] = f"{point.value}#{reached}={action}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
 
 
 def reach(point: Failpoint) -> None:
     """Pass a failpoint: nothing happens unless it is armed."""
-    armed = os.environ.get(VARIABLE)
-    if not armed:
+    setting = os.environ.get(VARIABLE)
+    if not setting:
         return
-    where, _, action = armed.partition("=")
+    where, _, action = setting.partition("=")
     name, _, count = where.partition("#")
     if name != point.value:
         return
@@ -63,5 +84,7 @@ def reach(point: Failpoint) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif action.startswith("pause:"):
         time.sleep(float(action.partition(":")[2]))
+    elif action == "crash":
+        raise SimulatedCrashError(point.value)
     else:
         raise FailpointError(point.value)

@@ -42,8 +42,9 @@ def find_commit(store: Store, commit_id: str) -> Commit:
     )
 
 
-def find_idempotent(store: Store, view: Manifest, key: str | None) -> Commit | None:
+def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
     """The commit that a write with this idempotency key made on the branch, if there is one."""
     if key is None:
         return None
-    return next((commit for commit in commits(view) if commit.idempotency_key == key), None)
+    rows = view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()
+    return next(map(read_commit, rows), None)

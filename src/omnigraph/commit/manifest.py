@@ -50,6 +50,7 @@ SCHEMA = pa.schema(
         pa.field("table_version", pa.uint64()),
         pa.field("table_branch", pa.utf8()),
         pa.field("row_count", pa.uint64()),
+        pa.field("idempotency_key", pa.utf8()),
     ]
 )
 
@@ -112,6 +113,8 @@ class Manifest:
 
     Attributes:
         branch: the graph branch.
+        incarnation: tells the branch from an earlier or later one of the same name.
+        schema_hash: the accepted schema that the tables follow.
         head: the newest commit; for a branch that has none of its own, the commit it began at.
         fence: the fencing number of the last publisher.
         tables: what the snapshot sees, by type key, in key order.
@@ -120,6 +123,8 @@ class Manifest:
     """
 
     branch: str
+    incarnation: str
+    schema_hash: str
     ledger: LedgerVersion
     head: Commit
     fence: int
@@ -177,8 +182,8 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         keep, folded = _fold(manifest.ledger, keep, len(commits))
         add.append(pa.concat_tables([*folded, _table([_commit_row(c) for c in commits])]))
         commits = ()
-    add.append(state_rows(manifest.branch, tables.values(), dropped, commits, commit, fence))
-    says = Manifest(manifest.branch, manifest.ledger, commit, fence, tables, tuple(dropped), commits)
+    says = replace(manifest, head=commit, fence=fence, tables=tables, dropped=tuple(dropped), recent=commits)
+    add.append(state_rows(manifest.branch, manifest.schema_hash, tables.values(), dropped, commits, commit, fence))
     return Successor(keep, add, says)
 
 
@@ -194,6 +199,7 @@ def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int],
 
 def state_rows(
     branch: str,
+    schema_hash: str,
     tables: Iterable[TablePin],
     dropped: Iterable[tuple[str, TableId, int]],
     commits: Iterable[Commit],
@@ -221,7 +227,9 @@ def state_rows(
             "object_id": f"graph_head:{branch}",
             "object_type": RowKind.GRAPH_HEAD.value,
             "table_key": "",
-            "metadata": _json({"fence": fence, "head": _commit_json(head), "branch": head.branch}),
+            "metadata": _json(
+                {"fence": fence, "schema_hash": schema_hash, "head": _commit_json(head), "branch": head.branch}
+            ),
             "table_version": head.manifest_version,
         }
     )
@@ -261,6 +269,7 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
         "metadata": _json(_commit_json(commit)),
         "table_version": commit.manifest_version,
         "table_branch": None if commit.branch == MAIN else commit.branch,
+        "idempotency_key": commit.idempotency_key,
     }
 
 
@@ -299,7 +308,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
 # Reading
 
 
-def read_manifest(branch: str, ledger: LedgerVersion) -> Manifest:
+def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manifest:
     """What a version of the manifest says."""
     rows = ledger.read_part(len(ledger.parts) - 1).to_pylist()
     locations = {
@@ -309,7 +318,7 @@ def read_manifest(branch: str, ledger: LedgerVersion) -> Manifest:
     dropped: list[tuple[str, TableId, int]] = []
     recent: list[Commit] = []
     head: Commit | None = None
-    fence = 0
+    fence, schema_hash = 0, ""
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -324,10 +333,20 @@ def read_manifest(branch: str, ledger: LedgerVersion) -> Manifest:
         elif kind == RowKind.GRAPH_HEAD:
             members = orjson.loads(row["metadata"])
             head = _commit(members["head"], members["branch"], row["table_version"])
-            fence = members["fence"]
+            fence, schema_hash = members["fence"], members["schema_hash"]
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
-    return Manifest(branch, ledger, head, fence, dict(sorted(tables.items())), tuple(dropped), tuple(recent))
+    return Manifest(
+        branch,
+        incarnation,
+        schema_hash,
+        ledger,
+        head,
+        fence,
+        dict(sorted(tables.items())),
+        tuple(dropped),
+        tuple(recent),
+    )
 
 
 def _table_id(row: dict[str, Any]) -> TableId:

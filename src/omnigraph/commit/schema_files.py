@@ -12,6 +12,7 @@ from omnigraph.lang.schema import (
     compile_schema,
     dump_ir,
     dump_state,
+    ir_hash,
     schema_state,
 )
 from omnigraph.storage.objects import ObjectStore
@@ -74,6 +75,11 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
     Raises:
         CorruptionError: they are not.
     """
+    if ir_hash(accepted) != view.schema_hash:
+        raise CorruptionError(
+            "the schema files are not those that the graph was written with",
+            hint="restore the three schema files from a backup",
+        )
     wanted = table_keys(accepted)
     found = {key: pin.id for key, pin in view.tables.items()}
     if wanted != found:

@@ -12,7 +12,7 @@ from omnigraph.commit.lineage import commits, find_commit
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.commit.tags import tagged
-from omnigraph.errors import CorruptionError, InputError, NotFoundError
+from omnigraph.errors import InputError, NotFoundError
 from omnigraph.lang.names import did_you_mean
 
 
@@ -79,9 +79,9 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
     commit = find_commit(store, commit_id)
     manifest = store.manifest_at(commit.branch, commit.manifest_version)
     if manifest.head.id != commit.id:
-        raise CorruptionError(
-            f"version {commit.manifest_version} of branch '{commit.branch}' is not commit {commit.id}",
-            hint="the branch was deleted and made again; the commit is no longer readable",
+        raise NotFoundError(
+            f"commit {commit.id} can no longer be read",
+            hint=f"branch '{commit.branch}' was deleted and made again since",
         )
     return Snapshot(store, manifest)
 

@@ -8,12 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+import orjson
+
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
-from omnigraph.errors import BranchNotFoundError, LeaseLostError, LeaseTimeoutError, ReadSetChangedError
+from omnigraph.errors import (
+    BranchNotFoundError,
+    LeaseLostError,
+    LeaseTimeoutError,
+    ObjectNotFoundError,
+    ReadSetChangedError,
+)
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -77,15 +85,18 @@ class Store:
         Raises:
             BranchNotFoundError: there is no such branch.
         """
+        incarnation = self._incarnation(branch)
         with self._lock:
             known = self._known.get(branch)
-        ledger = self.manifest.newest(known.ledger) if known else self.manifest.open(ledger_branch(branch))
+        if known is not None and known.incarnation == incarnation:
+            ledger = self.manifest.newest(known.ledger)
+            if ledger is known.ledger:
+                return known
+        else:
+            ledger = self.manifest.open(ledger_branch(branch))
         if ledger is None:
-            self.forget(branch)
-            raise BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
-        if known is not None and ledger is known.ledger:
-            return known
-        return self._remember(read_manifest(branch, ledger))
+            raise self._no_branch(branch)
+        return self._remember(read_manifest(branch, incarnation, ledger))
 
     def manifest_at(self, branch: str, version: int) -> Manifest:
         """A manifest version of a branch.
@@ -94,10 +105,22 @@ class Store:
             BranchNotFoundError: there is no such branch.
             VersionReclaimedError: the version is gone.
         """
+        incarnation = self._incarnation(branch)
         ledger = self.manifest.open(ledger_branch(branch), version)
         if ledger is None:
-            raise BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
-        return read_manifest(branch, ledger)
+            raise self._no_branch(branch)
+        return read_manifest(branch, incarnation, ledger)
+
+    def _incarnation(self, branch: str) -> str:
+        """What tells a branch from another of the same name, read from its ref: the authority for its existence."""
+        found = self.branch_identifier(branch)
+        if found is None:
+            raise self._no_branch(branch)
+        return found
+
+    def _no_branch(self, branch: str) -> BranchNotFoundError:
+        self.forget(branch)
+        return BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
 
     def branch_names(self) -> list[str]:
         """All branches, `main` first, then by name."""
@@ -107,8 +130,11 @@ class Store:
         """What tells a branch from a later one of the same name; None when there is no such branch."""
         if branch == MAIN:
             return MAIN
-        found = self.manifest.branches().get(branch)
-        return found.identifier if found else None
+        try:
+            ref = orjson.loads(self.objects.get(self.manifest.branch_ref(branch)).data)
+        except ObjectNotFoundError:
+            return None
+        return str(ref["identifier"]["version_mapping"][-1][1])
 
     def _remember(self, manifest: Manifest) -> Manifest:
         with self._lock:
@@ -131,13 +157,20 @@ class Store:
             with lease.acquire(
                 self.leases,
                 branch,
-                at_least=lambda: self.capture(branch).fence,
+                at_least=lambda: self._fence(branch),
                 wait=patience,
                 ttl=self.timeouts.ttl,
             ) as held:
                 yield held
         finally:
             gate.release()
+
+    def _fence(self, branch: str) -> int:
+        """The fencing number that the branch's manifest has seen; a branch that is about to be made has seen none."""
+        try:
+            return self.capture(branch).fence
+        except BranchNotFoundError:
+            return 0
 
     def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
         """The one step that makes a write visible: all table versions, the commit and the head, or nothing.

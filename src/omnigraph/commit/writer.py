@@ -23,7 +23,6 @@ from omnigraph.commit.recovery import Settled, recover_branch, settle
 from omnigraph.commit.sidecar import Sidecar, TableIntent, WriterKind
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
-    BranchNotFoundError,
     ConflictError,
     DriftError,
     InputError,
@@ -114,7 +113,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
     with ExitStack() as stack:
         held = _exclusive(store, request.branch, stack) if lease_first else None
         view = store.capture(request.branch)
-        repeated = find_idempotent(store, view, request.idempotency_key)
+        repeated = find_idempotent(view, request.idempotency_key)
         if repeated is not None:
             return repeated
         if request.expect_head is not None and view.head.id != request.expect_head:
@@ -145,7 +144,7 @@ def _exclusive(store: Store, branch: str, stack: ExitStack) -> Lease:
 def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
     """The captured view is still the newest, and no table has moved past it."""
     current = store.capture(view.branch)
-    if current.version != view.version:
+    if (current.incarnation, current.version) != (view.incarnation, view.version):
         raise ReadSetChangedError("graph_head", view.head.id, current.head.id)
     for intent in intents:
         head = store.tables.head(intent.base.path, intent.base.branch)
@@ -167,7 +166,6 @@ class _Staging:
         self.staged: list[Staged] = []
         self.intents: list[TableIntent] = []
         self._forks: list[TableRef] = []
-        self._identifier: str | None = None
 
     def stage(self, writes: Sequence[TableWrite]) -> None:
         keys = [write.key for write in writes]
@@ -191,21 +189,13 @@ class _Staging:
         """The version to stage against. The first write to a table on a branch forks it."""
         if self.view.branch == MAIN:
             return pin.ref
-        identifier = self.branch_identifier
+        identifier = self.view.incarnation
         if pin.ref.branch is not None and pin.ref.branch.startswith(f"{identifier}-"):
             return pin.ref
         fork = self.store.tables.fork(pin.ref, f"{identifier}-{ulid_now().lower()}")
         self._forks.append(fork)
         reach(Failpoint.FORKED)
         return fork
-
-    @property
-    def branch_identifier(self) -> str:
-        if self._identifier is None:
-            self._identifier = self.store.branch_identifier(self.view.branch)
-            if self._identifier is None:
-                raise BranchNotFoundError(self.view.branch)
-        return self._identifier
 
     def _stage(self, write: TableWrite, base: TableRef) -> Staged | None:
         tables = self.store.tables
@@ -309,7 +299,13 @@ def _sidecar(request: WriteRequest, view: Manifest, staging: _Staging) -> Sideca
         operation_id=operation,
         idempotency_key=request.idempotency_key,
     )
-    identifier = MAIN if request.branch == MAIN else staging.branch_identifier
     return Sidecar(
-        operation, now_micros(), request.branch, identifier, request.kind, view.head.id, commit, tuple(staging.intents)
+        operation,
+        now_micros(),
+        request.branch,
+        view.incarnation,
+        request.kind,
+        view.head.id,
+        commit,
+        tuple(staging.intents),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,6 +10,7 @@ from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
 from omnigraph.commit.branches import Branch
 from omnigraph.commit.manifest import Commit
+from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.store import Store
 from omnigraph.commit.tags import Tag
 from omnigraph.errors import InputError
@@ -133,12 +134,17 @@ class Tags:
     def create(self, name: str, *, commit: str | None = None, branch: str = "main") -> Tag:
         """Name a commit; by default the head of a branch. Cleanup keeps what it needs.
 
+        Args:
+            name: what it shall be called.
+            commit: a commit, or another tag.
+            branch: whose head, when no commit is given.
+
         Raises:
             ConflictError: the name is taken.
         """
         self._writable()
-        target = self._store.capture(branch).head if commit is None else lineage.find_commit(self._store, commit)
-        return tags.create_tag(self._store, name, target)
+        view = self._store.capture(branch) if commit is None else snapshots.at_commit(self._store, commit)._manifest
+        return tags.create_tag(self._store, name, view.head)
 
     def delete(self, name: str) -> None:
         """Remove a tag.
@@ -151,11 +157,15 @@ class Tags:
 
 
 class Recovery:
-    """Interrupted writes that were settled."""
+    """Interrupted writes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def list(self) -> list[RecoveryRecord]:
-        """All of them, oldest first."""
+        """Those that were settled, oldest first."""
         return audit.records(self._store.audit)
+
+    def pending(self) -> Sequence[Sidecar]:
+        """Those that wait to be settled, oldest first. A writer that is at work this moment looks the same."""
+        return pending(self._store.objects)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import VersionReclaimedError
@@ -93,7 +93,6 @@ class Ledger:
         self._root = root
         self._options = dict(options) if options else None
         self._sync = sync
-        self._session = Session()
 
     def create(self, schema: pa.Schema, rows: pa.Table) -> LedgerVersion:
         """The first version, with one part. Exactly one of several creators succeeds.
@@ -114,9 +113,9 @@ class Ledger:
             VersionReclaimedError: the branch is there, and the version is not.
         """
         try:
-            dataset = lance.dataset(
-                self._uri(branch), version=version, storage_options=self._options, session=self._session
-            )
+            # No shared session: its caches go by path and version, and a branch that was deleted and made again has
+            # the same paths and versions with other contents.
+            dataset = lance.dataset(self._uri(branch), version=version, storage_options=self._options)
         except ValueError as error:
             if version is None:
                 return None
@@ -178,7 +177,7 @@ class Ledger:
         return f"{self._root}/{table_directory(self.path, branch)}"
 
     def _main(self) -> LanceDataset:
-        return lance.dataset(self._uri(None), storage_options=self._options, session=self._session)
+        return lance.dataset(self._uri(None), storage_options=self._options)
 
     # Branches and tags
 
@@ -192,6 +191,10 @@ class Ledger:
             for name, info in sorted(listed.items())
         }
 
+    def branch_ref(self, name: str) -> str:
+        """Where the ref of a branch is, below the root."""
+        return f"{self.path}/_refs/branches/{quote(name, safe='')}.json"
+
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
         """A branch that begins at a version. It exists from the moment its ref does."""
         made = base._dataset.create_branch(name, base.version)
@@ -199,7 +202,7 @@ class Ledger:
             self._sync(
                 [
                     f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}",
-                    f"{self.path}/_refs/branches/{name}.json",
+                    self.branch_ref(name),
                 ]
             )
         return _version(name, made)
@@ -220,7 +223,7 @@ class Ledger:
         where = target.version if target.branch is None else (target.branch, target.version)
         self._main().tags.create(name, where)
         if self._sync is not None:
-            self._sync([f"{self.path}/_refs/tags/{name}.json"])
+            self._sync([f"{self.path}/_refs/tags/{quote(name, safe='')}.json"])
 
     def delete_tag(self, name: str) -> None:
         self._main().tags.delete(name)

@@ -259,14 +259,15 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        self._sync_version(ref)
+        self._sync_version(ref, f"_transactions/{base.version}-{staged.transaction_id}.txn")
         self._handles.put(ref, made)
         return ref
 
-    def _sync_version(self, ref: TableRef) -> None:
+    def _sync_version(self, ref: TableRef, *files: str) -> None:
+        """Make a version durable, with the files that were written for it."""
         if self._sync is not None:
             directory = table_directory(ref.path, ref.branch)
-            self._sync([f"{directory}/_versions/{manifest_name(ref.version)}"])
+            self._sync([f"{directory}/{name}" for name in (*files, f"_versions/{manifest_name(ref.version)}")])
 
     # Reading
 

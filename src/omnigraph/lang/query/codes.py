@@ -42,10 +42,10 @@ _ERRORS = {
     "T34": "an `optional` block that is not connected to what stands before it",
     "T35": "a path variable where none can stand, or a path without a hop range",
     "T36": "a `limit` or `offset` that is not a whole number",
-    "T37": "`having` without an aggregate",
+    "T37": "`having` without an aggregate, or one that looks at rows instead of groups",
     "T38": "a query that both writes and deletes",
     "T39": "a `merge` into a type without a key",
-    "T40": "two queries of one name",
+    "T40": "two queries of one name in a file",
     "T41": "a date, datetime or integer literal that has no value",
     "T42": "a regular expression that is not valid",
 }

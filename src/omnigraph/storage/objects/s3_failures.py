@@ -99,6 +99,8 @@ def _read(error: Exception) -> tuple[StorageErrorKind, str, str]:
         return _Kind.PERMANENT, said, "check the endpoint: is it an S3 store?"
     if _CONNECT.search(text):
         return _Kind.TRANSIENT, "the store cannot be reached", "check the endpoint and the network, then try again"
+    if "redirect" in text:
+        return _Kind.CONFIGURATION, "the store points elsewhere", "the bucket may be in another region: set AWS_REGION"
     if "BadScheme" in text or "builder error" in text:
         return _Kind.CONFIGURATION, "the endpoint cannot be used", "write it as https://host or http://host:port"
     if "redential" in text or "metadata" in text:

@@ -1,0 +1,142 @@
+"""Commands about a graph as a whole: `init`, `snapshot`, `recovery list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnigraph.cli.files import read_bytes
+from omnigraph.cli.output import JSON, print_json, print_members
+from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.commit.stamp import CURRENT
+
+if TYPE_CHECKING:
+    from omnigraph.commit.audit import RecoveryRecord
+    from omnigraph.commit.sidecar import Sidecar
+    from omnigraph.commit.snapshots import Snapshot
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("uri")
+@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="The schema (.pg).")
+@click.option("--force", is_flag=True, help="Replace schema files that a failed creation left. Never touches a graph.")
+def init(uri: str, schema_path: Path, force: bool) -> None:
+    """Create a graph at URI from a schema."""
+    from omnigraph.graph import init as create
+    from omnigraph.lang.schema import compile_schema
+
+    source = read_bytes(schema_path)
+    compile_schema(source, str(schema_path))  # so that an error names the user's file
+    with create(uri, source.decode(), force=force) as graph:
+        click.echo(f"initialized {graph.uri}")
+
+
+@click.command()
+@addressed(positional=True)
+@click.option("--branch", metavar="BRANCH", default="main", help="The branch.  [default: main]")
+@JSON
+def snapshot(uri: str | None, uri_option: str | None, store: str | None, branch: str, as_json: bool) -> None:
+    """Show which version of every table a branch sees."""
+    with open_to_read(address(uri, uri_option, store)) as graph:
+        members = snapshot_json(graph.snapshot(branch=branch))
+    if as_json:
+        print_json(members)
+        return
+    datasets = members.pop("datasets")
+    print_members(members)
+    for dataset in datasets:
+        native = dataset["native_dataset_branch"]
+        click.echo(
+            f"{dataset['entity_kind']}:{dataset['type_name']} entities={dataset['entity_count']} "
+            f"version={dataset['published_dataset_version']} path={dataset['dataset_path']}"
+            + (f" native_branch={native}" if native else "")
+        )
+
+
+def snapshot_json(view: Snapshot) -> dict[str, Any]:
+    datasets = []
+    for key, pin in view.tables.items():
+        kind, _, name = key.partition(":")
+        datasets.append(
+            {
+                "entity_kind": kind,
+                "type_name": name,
+                "dataset_path": pin.ref.path,
+                "published_dataset_version": pin.ref.version,
+                "native_dataset_branch": pin.ref.branch,
+                "entity_count": pin.row_count,
+            }
+        )
+    return {
+        "graph_branch": view.branch,
+        "graph_manifest_version": view.manifest_version,
+        "internal_schema_version": CURRENT,
+        "datasets": datasets,
+    }
+
+
+@click.group()
+def recovery() -> None:
+    """See which interrupted writes were settled."""
+
+
+@recovery.command("list")
+@addressed(positional=True)
+@JSON
+def list_recoveries(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
+    """List the interrupted writes that were settled, oldest first, and those that wait for it.
+
+    Looking settles nothing. The next write to the branch does, and so does opening the graph for writing.
+    """
+    with open_to_read(address(uri, uri_option, store)) as graph:
+        settled, waiting = graph.recovery.list(), graph.recovery.pending()
+    if as_json:
+        print_json({"recoveries": [_record_json(r) for r in settled], "pending": [_pending_json(s) for s in waiting]})
+        return
+    for record in settled:
+        commit = f" commit={record.commit_id}" if record.commit_id else ""
+        actor = f" actor={record.actor}" if record.actor else ""
+        click.echo(
+            f"{record.operation_id} {record.kind} graph_branch={record.branch} writer={record.writer}{commit}{actor}"
+        )
+        for table in record.tables:
+            click.echo(f"  {table.key} {table.state} {_version(table.from_version)} → {_version(table.to_version)}")
+    for sidecar in waiting:
+        click.echo(f"{sidecar.operation_id} pending graph_branch={sidecar.branch} writer={sidecar.kind}")
+    if not settled and not waiting:
+        click.echo("(no interrupted writes)")
+
+
+def _version(version: int | None) -> str:
+    return "none" if version is None else f"version {version}"
+
+
+def _record_json(record: RecoveryRecord) -> dict[str, Any]:
+    return {
+        "operation_id": record.operation_id,
+        "graph_commit_id": record.commit_id,
+        "recovery_kind": record.kind.value,
+        "recovery_for_actor": record.actor,
+        "sidecar_writer_kind": record.writer,
+        "graph_branch": record.branch,
+        "per_table_outcomes": [
+            {"key": t.key, "state": t.state, "from_version": t.from_version, "to_version": t.to_version}
+            for t in record.tables
+        ],
+        "created_at": record.created_at,
+    }
+
+
+def _pending_json(sidecar: Sidecar) -> dict[str, Any]:
+    return {
+        "operation_id": sidecar.operation_id,
+        "graph_commit_id": sidecar.commit.id,
+        "actor_id": sidecar.commit.actor,
+        "sidecar_writer_kind": sidecar.kind.value,
+        "graph_branch": sidecar.branch,
+        "started_at": sidecar.started_at,
+    }

@@ -1,0 +1,37 @@
+"""How results are printed: JSON for programs, lines for people."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+
+def print_json(value: Any) -> None:
+    """Pretty-printed, to stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_members(members: dict[str, Any]) -> None:
+    """One `key: value` line for everything that there is something to say about."""
+    for name, value in members.items():
+        if value is not None and value != {}:
+            click.echo(
+                f"{name}: {', '.join(f'{k}={v}' for k, v in value.items()) if isinstance(value, dict) else value}"
+            )
+
+
+def moment(micros: int) -> str:
+    """A time as people read it, in UTC."""
+    seconds, fraction = divmod(micros, 1_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:06d}Z"
+
+
+def quoted(text: str) -> str:
+    """A text on one line."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

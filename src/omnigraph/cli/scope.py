@@ -1,0 +1,107 @@
+"""What a command works on: the flags that say so, the graph they lead to, and the line that tells the user."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from omnigraph.errors import InputError
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+
+F = TypeVar("F", bound=Callable[..., object])
+
+NO_ADDRESS = "name a graph: give its URI, or --uri URI, or --store URI"
+
+GLOBAL_FLAGS = {
+    "--store": ("--store names the storage of an existing graph", "Leave it out"),
+    "--as": ("--as says who a write is by", "Leave it out"),
+    "--yes": ("--yes consents to a destructive write", "Leave it out"),
+    "--quiet": ("--quiet leaves out the line about a write's target", "Leave it out"),
+}
+"""Flags that may stand before or after a command: what each does, and what to do where it does not apply."""
+
+REMEDIES = {("init", "--store"): "Give the address as the argument: omnigraph init URI --schema FILE"}
+
+_STORE = click.option("--store", metavar="URI", help="The graph's storage: a path, file:// or s3://.")
+_AS = click.option("--as", "actor", metavar="ACTOR", help="Who the write is by.")
+_YES = click.option("--yes", is_flag=True, help="Consent to a destructive write on a remote graph.")
+_QUIET = click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
+
+
+def addressed(*, positional: bool) -> Callable[[F], F]:
+    """The ways to name a graph. Some commands also take it as their only argument."""
+
+    def decorate(command: F) -> F:
+        command = click.option("--uri", "uri_option", metavar="URI", help="The same as --store.")(_STORE(command))
+        return click.argument("uri", required=False)(command) if positional else command
+
+    return decorate
+
+
+def writing(*, destructive: bool = False) -> Callable[[F], F]:
+    """The flags of commands that write."""
+
+    def decorate(command: F) -> F:
+        command = _AS(_QUIET(command))
+        return _YES(command) if destructive else command
+
+    return decorate
+
+
+def address(*given: str | None) -> str:
+    """The one address among the ways to give it."""
+    named = [uri for uri in given if uri is not None]
+    if not named:
+        raise click.UsageError(NO_ADDRESS)
+    if len(named) > 1:
+        raise click.UsageError("name the graph once: URI, --uri and --store mean the same")
+    return named[0]
+
+
+def open_to_read(uri: str) -> Graph:
+    """A handle that changes nothing. Commands that only look work without the right to write."""
+    from omnigraph.graph import open
+
+    return open(uri, read_only=True)
+
+
+def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
+    """A handle that writes, after a line on stderr about what is written to."""
+    from omnigraph.graph import open
+
+    if not quiet:
+        command = " ".join(click.get_current_context().command_path.split()[1:])
+        click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
+    return open(uri, actor=actor)
+
+
+def is_local(uri: str) -> bool:
+    from omnigraph.storage.uri import GraphUri, Scheme
+
+    return GraphUri.parse(uri).scheme is Scheme.LOCAL
+
+
+def _normal(uri: str) -> str:
+    from omnigraph.storage.uri import GraphUri
+
+    return str(GraphUri.parse(uri))
+
+
+def confirm(what: str, uri: str, *, yes: bool, as_json: bool) -> None:
+    """Ask before something is destroyed that others may see.
+
+    Raises:
+        InputError: nobody is there to ask, or the answer is no.
+    """
+    if yes or is_local(uri):
+        return
+    if as_json or not sys.stdin.isatty():
+        raise InputError(f"{what} on {_normal(uri)} cannot be undone", hint="add --yes if that is meant")
+    answer = click.prompt(f"{what} on {_normal(uri)} cannot be undone. Go on? [y/N]", default="", show_default=False)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise InputError("nothing was changed")
