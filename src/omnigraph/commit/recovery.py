@@ -16,6 +16,7 @@ from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import CorruptionError, LeaseTimeoutError
+from omnigraph.storage.tables import table_directory
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
@@ -88,6 +89,7 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
         settlement = Settlement(Settled.FORWARD, published)
         outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
     elif view.head.id == sidecar.base_head and all(s is TableState.ROLLED_PAST_EXPECTED for _, s, _ in found):
+        _flush(store, sidecar)
         manifest = store.publish(view, sidecar.change, sidecar.commit, held)
         settlement = Settlement(Settled.FORWARD, manifest.head)
         outcomes = [TableOutcome(t.key, state.value, t.base.version, head) for t, state, head in found]
@@ -99,6 +101,11 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     reach(Failpoint.RECOVERY_AUDITED)
     store.objects.delete(sidecar.path)
     return settlement
+
+
+def _flush(store: Store, sidecar: Sidecar) -> None:
+    """The writer may have died before its tables were forced to disk."""
+    store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
 
 
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
@@ -139,6 +146,7 @@ def _roll_back(
             pin = view.tables[table.key]
             staged = store.tables.stage_restore(table.base.at(head), pin.ref.version)
             restored = store.tables.commit_staged(staged)
+            store.tables.make_durable([staged])
             pins.append(TablePin(pin.key, pin.id, restored, pin.row_count))
             after = restored.version
         outcomes.append(TableOutcome(table.key, state.value, head, after))

@@ -26,7 +26,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableConflictError, TableStorage
-from omnigraph.storage.uri import GraphUri
+from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
 
@@ -130,6 +130,10 @@ class Store:
         """What tells a branch from a later one of the same name; None when there is no such branch."""
         if branch == MAIN:
             return MAIN
+        if self.objects.uri.scheme is Scheme.MEMORY:
+            # Lance keeps its own memory, where no object store can look.
+            listed = self.manifest.branches().get(branch)
+            return listed.identifier if listed else None
         try:
             ref = orjson.loads(self.objects.get(self.manifest.branch_ref(branch)).data)
         except ObjectNotFoundError:

@@ -250,6 +250,7 @@ def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Stagi
         for staged in staging.staged:
             store.tables.commit_staged(staged)
             reach(Failpoint.TABLE_COMMITTED)
+        store.tables.make_durable(staging.staged)
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)

@@ -6,7 +6,7 @@ those rows, and succeeds only if nobody published since: the compare-and-swap th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
@@ -19,7 +19,7 @@ from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import VersionReclaimedError
-from omnigraph.storage.tables import TableConflictError, is_conflict, manifest_name, table_directory
+from omnigraph.storage.tables import Sync, TableConflictError, is_conflict, manifest_name, table_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Ledger:
         root: str,
         path: str,
         options: Mapping[str, str] | None = None,
-        sync: Callable[[Sequence[str]], None] | None = None,
+        sync: Sync | None = None,
     ) -> None:
         self.path = path
         self._root = root
@@ -158,9 +158,6 @@ class Ledger:
         transaction: Transaction,
         added: Sequence[FragmentMetadata],
     ) -> LedgerVersion:
-        directory = table_directory(self.path, branch)
-        if self._sync is not None:
-            self._sync([f"{directory}/data/{file.path}" for part in added for file in part.files])
         try:
             made = LanceDataset.commit(target, transaction, max_retries=0, storage_options=self._options)
         except CommitConflictError as error:
@@ -170,7 +167,10 @@ class Ledger:
                 raise TableConflictError(f"{self.path}: {error}") from error
             raise
         if self._sync is not None:
-            self._sync([f"{directory}/_versions/{manifest_name(int(made.version))}"])
+            directory = table_directory(self.path, branch)
+            files = [f"{directory}/data/{file.path}" for part in added for file in part.files]
+            levels = None if made.version == 1 else 2
+            self._sync([*files, f"{directory}/_versions/{manifest_name(int(made.version))}"], levels=levels)
         return _version(branch, made)
 
     def _uri(self, branch: str | None) -> str:

@@ -6,9 +6,9 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import lance
 import pyarrow as pa
@@ -23,6 +23,15 @@ from omnigraph.storage.blobs import stored_columns, stored_schema
 from omnigraph.storage.handles import HandleCache
 
 _ID = "id"
+
+_BELOW_TABLE = 2
+"""A commit adds files to a table's directories, and may be the first to need one of them."""
+
+
+class Sync(Protocol):
+    """Makes files durable, given their paths below the root, and the directories above them."""
+
+    def __call__(self, paths: Iterable[str], *, levels: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class TableStorage:
         self,
         root: str,
         options: Mapping[str, str] | None = None,
-        sync: Callable[[Sequence[str]], None] | None = None,
+        sync: Sync | None = None,
     ) -> None:
         self._root = root
         self._options = dict(options) if options else None
@@ -246,8 +255,6 @@ class TableStorage:
                 table has a version that nobody published, which recovery undoes.
         """
         base = staged.base
-        if self._sync is not None and staged._files:
-            self._sync(staged._files)
         try:
             made = LanceDataset.commit(self._open(base), staged._transaction, max_retries=0)
         except CommitConflictError as error:
@@ -259,15 +266,25 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        self._sync_version(ref, f"_transactions/{base.version}-{staged.transaction_id}.txn")
         self._handles.put(ref, made)
         return ref
 
-    def _sync_version(self, ref: TableRef, *files: str) -> None:
-        """Make a version durable, with the files that were written for it."""
+    def make_durable(self, committed: Sequence[Staged]) -> None:
+        """Force committed writes to disk, all at once: to be done before anything points at them."""
+        if self._sync is None:
+            return
+        files: list[str] = []
+        for staged in committed:
+            base = staged.base
+            directory = table_directory(base.path, base.branch)
+            files += staged._files
+            files.append(f"{directory}/_transactions/{base.version}-{staged.transaction_id}.txn")
+            files.append(f"{directory}/_versions/{manifest_name(base.version + 1)}")
+        self._sync(files, levels=_BELOW_TABLE)
+
+    def _sync_version(self, ref: TableRef) -> None:
         if self._sync is not None:
-            directory = table_directory(ref.path, ref.branch)
-            self._sync([f"{directory}/{name}" for name in (*files, f"_versions/{manifest_name(ref.version)}")])
+            self._sync([f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"])
 
     # Reading
 

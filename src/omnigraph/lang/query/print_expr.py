@@ -14,6 +14,7 @@ _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY, _UNARY = range(1, 8)
 _CONTINUES = re.compile(rf"-|(?:{'|'.join(sorted(OPERATOR_WORDS))}|not in)\b")
 """How a text begins that would read as the rest of an expression before it."""
 
+_TRAVERSAL = re.compile(r"\$\w+ \w+ \$\w+(?![\w.])")
 _NAMED_ARGUMENT = re.compile(r"\w+ = ")
 _DISTINCT = re.compile(r"distinct\b.")
 
@@ -27,11 +28,11 @@ def expression(expr: ast.Expr, level: int = _OR, *, in_where: bool = False) -> s
 def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
     """A filter that stands among clauses, which have no separators.
 
-    A bare variable at its start would read as a traversal, a minus or an operator's word as the continuation of the
+    Two variables around a word would read as a traversal, a minus or an operator's word as the continuation of the
     filter before it, and a name at its end (`guard_end`) could take a parenthesis that follows for its arguments.
     """
     text = expression(expr)
-    if _CONTINUES.match(text) or _starts_with_bare_var(expr) or (guard_end and isinstance(_last(expr), ast.Name)):
+    if _CONTINUES.match(text) or _TRAVERSAL.match(text) or (guard_end and isinstance(_last(expr), ast.Name)):
         return f"({text})"
     return text
 
@@ -47,18 +48,6 @@ def _last(expr: ast.Expr) -> ast.Expr:
             expr = expr.operands[-1]
         else:
             return expr
-
-
-def _starts_with_bare_var(expr: ast.Expr) -> bool:
-    while True:
-        if isinstance(expr, ast.Comparison | ast.Membership | ast.Arithmetic):
-            expr = expr.left
-        elif isinstance(expr, ast.NullTest):
-            expr = expr.operand
-        elif isinstance(expr, ast.Logical):
-            expr = expr.operands[0]
-        else:
-            return isinstance(expr, ast.Var)
 
 
 def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:

@@ -112,7 +112,7 @@ class ObjectStore(Protocol):
     def delete_prefix(self, prefix: str) -> None:
         """Remove everything below a directory, and the directory. What is written meanwhile may stay."""
 
-    def sync_files(self, paths: Iterable[str]) -> None:
+    def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Make files durable that somebody else wrote below the root: the files, then the directories above them.
 
         A directory stands for all files in it. Does nothing where a finished write is durable by itself.

@@ -23,8 +23,15 @@ def sync_directory(directory: str) -> None:
     _sync(directory, os.O_DIRECTORY)
 
 
-def sync_tree(root: str, paths: Iterable[str]) -> None:
-    """Flush files, then the directories above them: a name that is durable must lead to data that is."""
+def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> None:
+    """Flush files, then the directories above them: a name that is durable must lead to data that is.
+
+    Args:
+        root: where the paths begin.
+        paths: files, or directories with all that is in them.
+        levels: how many directories above each are flushed, when those further up are known to be durable; by
+            default all, up to the root.
+    """
     files: set[str] = set()
     directories: set[str] = set()
     for path in paths:
@@ -36,7 +43,8 @@ def sync_tree(root: str, paths: Iterable[str]) -> None:
         else:
             files.add(place)
         names = path.split("/")[:-1]
-        directories.update(os.path.join(root, *names[:depth]) for depth in range(len(names) + 1))
+        top = 0 if levels is None else max(0, len(names) + 1 - levels)
+        directories.update(os.path.join(root, *names[:depth]) for depth in range(top, len(names) + 1))
     for file in sorted(files):
         _sync(file)
     for directory in sorted(directories, key=len, reverse=True):

@@ -136,13 +136,13 @@ class LocalObjectStore:
                 _reclaim(directory)
                 self._sync_directory(os.path.dirname(directory))
 
-    def sync_files(self, paths: Iterable[str]) -> None:
+    def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Flush files that Lance wrote, and the directories above them up to the root; nothing without `fsync`."""
         if not self._fsync:
             return
         paths = [normal_path(path, root=True) for path in paths]
         with self._reporting(paths[0] if len(paths) == 1 else ""):
-            sync_tree(self._uri.path, paths)
+            sync_tree(self._uri.path, paths, levels)
 
     # The steps of a write
 

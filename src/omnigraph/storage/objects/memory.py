@@ -91,7 +91,7 @@ class MemoryObjectStore:
             for key in [key for key in self._memory.objects if key.startswith(below)]:
                 del self._memory.objects[key]
 
-    def sync_files(self, paths: Iterable[str]) -> None:
+    def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: there are no files."""
 
     def _key(self, path: str) -> str:

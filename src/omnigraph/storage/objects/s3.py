@@ -141,7 +141,7 @@ class S3ObjectStore:
         if keys:
             self._call(prefix, lambda: obstore.delete(self._patient, keys), write=True)
 
-    def sync_files(self, paths: Iterable[str]) -> None:
+    def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: an object store acknowledges what is durable."""
 
     # Steps
