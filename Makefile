@@ -9,7 +9,7 @@ ARGS ?=
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target what; do printf '  make %-7s %s\n' "$$target" "$$what"; done
 
-setup: ## make .venv from requirements.lock (PYTHON=... picks the interpreter)
+setup: ## make .venv from the lock files (PYTHON=... picks the interpreter)
 	@./scripts/setup.sh
 
 demo: setup ## see OmniGraph work on the example graph
@@ -27,7 +27,7 @@ bench: setup ## run every benchmark and check its goals
 docs: setup ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
-lock: setup ## write requirements.lock anew from pyproject.toml
+lock: setup ## write the lock files anew from pyproject.toml
 	./scripts/lock.sh $(ARGS)
 	@./scripts/setup.sh
 
@@ -41,6 +41,6 @@ lint: setup ## style, types and layers only
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-clean: ## remove .venv and everything that was built
-	rm -rf .venv site dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove the environments and everything that was built
+	rm -rf .venv .venv-s3 site dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 """Make `.venv` match requirements.lock, with OmniGraph itself installed in editable mode.
 
+Beside it, `.venv-s3` gets what requirements-s3.lock lists: the S3 server that the tests talk to.
 Run through `make setup`. Standard library only: this runs before anything is installed.
 A stamp inside `.venv` remembers what was installed, so that a run with nothing to do
 returns at once and touches no network.
@@ -24,6 +25,9 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 UV = VENV / "bin" / "uv"
 STAMP = VENV / "installed.sha256"
+S3_LOCK = ROOT / "requirements-s3.lock"
+S3_VENV = ROOT / ".venv-s3"
+S3_PYTHON = S3_VENV / "bin" / "python"
 JAVA_NEEDED = 17
 
 
@@ -36,12 +40,13 @@ def main() -> int:
     with open(VENV / "setup.flock", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # two `make`s in one tree: the second waits for the first
         wanted = fingerprint()
-        if STAMP.exists() and STAMP.read_text() == wanted and runs(PYTHON, "-c", ""):
+        if STAMP.exists() and STAMP.read_text() == wanted and runs(PYTHON, "-c", "") and runs(S3_PYTHON, "-c", ""):
             return 0
         try:
             create_venv()
             install_locked()
             install_omnigraph()
+            install_s3_server()
         except SetupError as error:
             print(f"setup: {error}", file=sys.stderr)
             return 1
@@ -55,9 +60,9 @@ def main() -> int:
 
 
 def fingerprint() -> str:
-    """Change when the lock, the project metadata or the place of the tree changes (a venv cannot be moved)."""
+    """Change when a lock, the project metadata or the place of the tree changes (a venv cannot be moved)."""
     digest = hashlib.sha256(os.fsencode(VENV))
-    for file in (LOCK, ROOT / "pyproject.toml"):
+    for file in (LOCK, S3_LOCK, ROOT / "pyproject.toml"):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -110,6 +115,20 @@ def install_omnigraph() -> None:
         return
     if not runs(PYTHON, "-m", "pip", "install", *options, show=True):
         raise SetupError("could not install omnigraph itself (see above).")
+
+
+def install_s3_server() -> None:
+    """Make `.venv-s3` afresh; what installs into it is the uv or pip of `.venv`."""
+    venv.create(S3_VENV, clear=True, with_pip=False, symlinks=True)
+    if UV.exists() and runs(
+        UV, "pip", "sync", "--quiet", "--require-hashes", "--python", S3_PYTHON, S3_LOCK, show=True
+    ):
+        return
+    pip = (PYTHON, "-m", "pip", "--python", S3_PYTHON, "install")
+    if not runs(*pip, "--quiet", "--require-hashes", "-r", S3_LOCK, show=True):
+        raise SetupError(
+            "could not install requirements-s3.lock (see above); check the network or proxy and run this again."
+        )
 
 
 def has_java() -> bool:

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+LOCKS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("requirements.lock", "requirements-s3.lock")}
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -115,38 +115,47 @@ def test_nothing_names_a_machine() -> None:
 # ---- what is installed
 
 
-def locked_versions() -> dict[str, set[str]]:
+def locked_versions(lock: str) -> dict[str, set[str]]:
     locked: dict[str, set[str]] = {}
-    for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK, re.MULTILINE):
+    for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCKS[lock], re.MULTILINE):
         locked.setdefault(canonicalize_name(name), set()).add(version)
     return locked
 
 
-def wanted() -> list[Requirement]:
+def wanted() -> list[tuple[str, Requirement]]:
+    """Every requirement, with the lock that should cover it."""
     project = PYPROJECT["project"]
+    groups = dict(PYPROJECT["dependency-groups"])
+    s3_server = groups.pop("s3-server")
     lines = [
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
-        *(line for group in PYPROJECT["dependency-groups"].values() for line in group),
+        *(line for group in groups.values() for line in group),
         *PYPROJECT["build-system"]["requires"],
     ]
-    return [requirement for requirement in map(Requirement, lines) if requirement.name != project["name"]]
+    requirements = [requirement for requirement in map(Requirement, lines) if requirement.name != project["name"]]
+    return [("requirements.lock", requirement) for requirement in requirements] + [
+        ("requirements-s3.lock", Requirement(line)) for line in s3_server
+    ]
 
 
-@pytest.mark.parametrize("requirement", wanted(), ids=str)
-def test_lock_covers_every_dependency(requirement: Requirement) -> None:
-    versions = locked_versions().get(canonicalize_name(requirement.name), set())
+@pytest.mark.parametrize(("lock", "requirement"), wanted(), ids=str)
+def test_lock_covers_every_dependency(lock: str, requirement: Requirement) -> None:
+    versions = locked_versions(lock).get(canonicalize_name(requirement.name), set())
     assert versions, "run `make lock`"
     assert all(requirement.specifier.contains(version, prereleases=True) for version in versions), versions
 
 
-def test_lock_hashes_everything() -> None:
-    entries = re.split(r"^(?=\w)", LOCK, flags=re.MULTILINE)[1:]
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_hashes_everything(lock: str) -> None:
+    entries = re.split(r"^(?=\w)", LOCKS[lock], flags=re.MULTILINE)[1:]
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-def test_lock_names_no_place() -> None:
-    assert [line for line in LOCK.splitlines() if "/" in line or "--index" in line or "--find-links" in line] == []
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_names_no_place(lock: str) -> None:
+    lines = LOCKS[lock].splitlines()
+    assert [line for line in lines if "/" in line or "--index" in line or "--find-links" in line] == []
 
 
 def test_extra_all_holds_every_extra() -> None:

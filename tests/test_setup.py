@@ -60,9 +60,11 @@ def test_a_shim_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose `.venv` is up to date, where any installing is an error."""
     venv = tmp_path / ".venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").symlink_to(sys.executable)
-    for name in ("requirements.lock", "pyproject.toml"):
+    s3_venv = tmp_path / ".venv-s3"
+    for place in (venv, s3_venv):
+        (place / "bin").mkdir(parents=True)
+        (place / "bin" / "python").symlink_to(sys.executable)
+    for name in ("requirements.lock", "requirements-s3.lock", "pyproject.toml"):
         (tmp_path / name).write_text("as it was\n", encoding="utf-8")
     for name, path in {
         "ROOT": tmp_path,
@@ -70,6 +72,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "VENV": venv,
         "PYTHON": venv / "bin" / "python",
         "STAMP": venv / "installed.sha256",
+        "S3_LOCK": tmp_path / "requirements-s3.lock",
+        "S3_VENV": s3_venv,
+        "S3_PYTHON": s3_venv / "bin" / "python",
     }.items():
         monkeypatch.setattr(setup, name, path)
     setup.STAMP.write_text(setup.fingerprint(), encoding="utf-8")
@@ -86,13 +91,14 @@ def test_second_run_does_nothing(tree: Path, capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-s3.lock", "pyproject.toml"])
 def test_a_change_is_noticed(tree: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     (tree / name).write_text("changed\n", encoding="utf-8")
     assert setup.main() == 1
     assert capfd.readouterr().err == "setup: installing\n"
 
 
-def test_a_lost_python_is_noticed(tree: Path) -> None:
-    setup.PYTHON.unlink()
+@pytest.mark.parametrize("name", ["PYTHON", "S3_PYTHON"])
+def test_a_lost_python_is_noticed(tree: Path, name: str) -> None:
+    getattr(setup, name).unlink()
     assert setup.main() == 1

@@ -1,0 +1,93 @@
+"""An S3 server for tests: a process of its own, on a free loopback port, that ends with the test run.
+
+Run as a program (by the Python of `.venv-s3`) it is the server; imported, it starts one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+PYTHON = Path(__file__).resolve().parent.parent / ".venv-s3" / "bin" / "python"
+BUCKET = "graphs"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Root:
+    """A prefix that nothing else uses, and how to reach it."""
+
+    uri: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A running server with one bucket."""
+
+    endpoint: str
+    pid: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": "test-key",
+            "secret_access_key": "test-secret",
+        }
+
+    def root(self, prefix: str) -> S3Root:
+        return S3Root(f"s3://{BUCKET}/{prefix}", self.options)
+
+
+@contextmanager
+def running() -> Iterator[S3Server]:
+    """A server for as long as the block lasts."""
+    if not PYTHON.exists():
+        raise RuntimeError(f"{PYTHON} is missing: run `make setup`")
+    command = [str(PYTHON), str(Path(__file__).resolve())]
+    # Its standard input is its life line: when this process dies, however it dies, the server reads the end and stops.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the S3 server did not start: exit code {process.wait()}")
+            endpoint = f"http://127.0.0.1:{int(line)}"
+            made = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")
+            urllib.request.urlopen(made, timeout=30).close()
+            yield S3Server(endpoint, process.pid)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def serve() -> None:
+    import logging
+
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    # One thread: the server checks a condition and then writes, and nothing may come in between.
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+    Thread(target=_end_with_parent, daemon=True).start()
+    sys.stdout.write(f"{server.server_port}\n")
+    sys.stdout.flush()
+    server.serve_forever()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,374 @@
+"""What every store of control objects promises, on each kind of store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.storage.places import Place
+
+from omnigraph.errors import (
+    InputError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageErrorKind,
+)
+from omnigraph.storage.objects import ObjectStore, probe_create_if_absent
+from omnigraph.storage.objects.s3 import TOMBSTONE
+from omnigraph.storage.uri import Scheme
+
+
+def paths(store: ObjectStore, prefix: str = "") -> list[str]:
+    return [info.path for info in store.list(prefix)]
+
+
+# ---- reading and writing
+
+
+def test_what_was_put_is_read(store: ObjectStore) -> None:
+    etag = store.put("a/b.json", b"one")
+    stored = store.get("a/b.json")
+    assert (stored.data, stored.etag) == (b"one", etag)
+    assert store.exists("a/b.json")
+
+
+def test_put_replaces(store: ObjectStore) -> None:
+    first = store.put("a", b"a long first content")
+    second = store.put("a", b"short")
+    assert first != second
+    assert store.get("a").data == b"short"
+
+
+@pytest.mark.parametrize("size", [0, 1, len(TOMBSTONE), 3_000_000])
+def test_any_size(store: ObjectStore, size: int) -> None:
+    data = b"x" * size
+    etag = store.create("big", data)
+    assert store.get("big").data == data
+    assert store.head("big").size == size
+    assert paths(store) == ["big"]
+    store.replace("big", data + b"y", etag)
+    assert store.get("big").data == data + b"y"
+
+
+def test_nothing_there(store: ObjectStore) -> None:
+    store.put("directory/file", b"1")
+    for path in ("a", "a/b", "directory"):
+        with pytest.raises(ObjectNotFoundError) as raised:
+            store.get(path)
+        assert raised.value.kind is StorageErrorKind.NOT_FOUND
+        assert (raised.value.uri, raised.value.path) == (str(store.uri), path)
+        with pytest.raises(ObjectNotFoundError):
+            store.head(path)
+        assert not store.exists(path)
+
+
+def test_head(store: ObjectStore) -> None:
+    store.put("a/b", b"12345")
+    info = store.head("a/b")
+    assert (info.path, info.size) == ("a/b", 5)
+    assert abs(info.modified - datetime.now(UTC)) < timedelta(seconds=10)
+
+
+# ---- conditions
+
+
+def test_create_has_one_winner(store: ObjectStore) -> None:
+    etag = store.create("claim", b"mine")
+    assert store.get("claim").etag == etag
+    with pytest.raises(ObjectExistsError) as raised:
+        store.create("claim", b"also mine")
+    assert raised.value.kind is StorageErrorKind.PRECONDITION
+    assert store.get("claim").data == b"mine"
+
+
+def test_create_has_one_winner_among_threads(store: ObjectStore) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            store.create("claim", str(number).encode())
+        except ObjectExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(attempt, range(8)))
+    assert store.get("claim").data == str(won.index(True)).encode()
+    assert won.count(True) == 1
+
+
+def test_create_after_delete(store: ObjectStore) -> None:
+    store.create("claim", b"1")
+    store.delete("claim")
+    store.create("claim", b"2")
+    assert store.get("claim").data == b"2"
+
+
+def test_replace_what_was_read(store: ObjectStore) -> None:
+    etag = store.create("counter", b"1")
+    etag = store.replace("counter", b"2", etag)
+    etag = store.replace("counter", b"3", etag)
+    assert store.get("counter").data == b"3"
+    assert store.get("counter").etag == etag
+
+
+def test_replace_refuses_what_changed(store: ObjectStore) -> None:
+    old = store.create("counter", b"1")
+    store.put("counter", b"2")
+    with pytest.raises(ObjectChangedError) as raised:
+        store.replace("counter", b"3", old)
+    assert raised.value.kind is StorageErrorKind.PRECONDITION
+    assert store.get("counter").data == b"2"
+
+
+def test_replace_refuses_what_is_gone(store: ObjectStore) -> None:
+    etag = store.create("a/counter", b"1")
+    store.delete("a/counter")
+    for path in ("a/counter", "never/was"):
+        with pytest.raises(ObjectChangedError):
+            store.replace(path, b"2", etag)
+        assert not store.exists(path)
+
+
+def test_replace_refuses_an_etag_of_another_object(store: ObjectStore) -> None:
+    etag = store.put("a", b"1")
+    store.put("b", b"2")
+    with pytest.raises(ObjectChangedError):
+        store.replace("b", b"3", etag)
+
+
+def test_replace_has_one_winner_among_threads(store: ObjectStore) -> None:
+    etag = store.create("counter", b"start")
+
+    def attempt(number: int) -> bool:
+        try:
+            store.replace("counter", str(number).encode(), etag)
+        except ObjectChangedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(attempt, range(8)))
+    assert won.count(True) == 1
+    assert store.get("counter").data == str(won.index(True)).encode()
+
+
+def test_changed_and_changed_back_is_changed(store: ObjectStore) -> None:
+    for _ in range(50):
+        first = store.put("a", b"same")
+        store.put("a", b"other")
+        store.put("a", b"same")
+        if store.uri.scheme is Scheme.S3:
+            # An etag is a hash of the content there, as the contract says.
+            store.replace("a", b"new", first)
+        else:
+            with pytest.raises(ObjectChangedError):
+                store.replace("a", b"new", first)
+
+
+# ---- deleting
+
+
+def test_delete_is_idempotent(store: ObjectStore) -> None:
+    store.put("a/b", b"1")
+    for path in ("a/b", "a/b", "a", "never/was"):
+        store.delete(path)
+    assert paths(store) == []
+
+
+def test_delete_if_unchanged(store: ObjectStore) -> None:
+    etag = store.create("lease", b"me")
+    store.delete_if("lease", etag)
+    assert not store.exists("lease")
+    assert paths(store) == []
+    with pytest.raises(ObjectNotFoundError):
+        store.get("lease")
+    with pytest.raises(ObjectNotFoundError):
+        store.head("lease")
+
+
+def test_delete_if_refuses_what_changed_or_is_gone(store: ObjectStore) -> None:
+    etag = store.create("lease", b"me")
+    now = store.replace("lease", b"you", etag)
+    with pytest.raises(ObjectChangedError):
+        store.delete_if("lease", etag)
+    assert store.get("lease").data == b"you"
+    store.delete_if("lease", now)
+    with pytest.raises(ObjectChangedError):
+        store.delete_if("lease", now)
+    with pytest.raises(ObjectChangedError):
+        store.delete_if("never/was", now)
+    with pytest.raises(ObjectChangedError):
+        store.replace("lease", b"me", now)
+
+
+def test_create_after_delete_if_has_one_winner(store: ObjectStore) -> None:
+    for round_number in range(3):
+        etag = store.create("lease", b"me")
+        store.delete_if("lease", etag)
+
+        def attempt(number: int) -> bool:
+            try:
+                store.create("lease", f"{round_number} {number}".encode())  # noqa: B023
+            except ObjectExistsError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            won = list(pool.map(attempt, range(4)))
+        assert won.count(True) == 1
+        assert store.get("lease").data == f"{round_number} {won.index(True)}".encode()
+        store.delete_if("lease", store.get("lease").etag)
+    store.put("lease", b"plain")
+    store.delete("lease")
+    assert not store.exists("lease")
+
+
+# ---- listing
+
+
+def test_list_is_sorted_and_deep(store: ObjectStore) -> None:
+    for path in ("b", "a/z", "a/y/x", "a0", "Z", "ä"):
+        store.put(path, b"12")
+    assert paths(store) == ["Z", "a/y/x", "a/z", "a0", "b", "ä"]
+    (info,) = store.list("a/y")
+    assert (info.path, info.size) == ("a/y/x", 2)
+    assert abs(info.modified - datetime.now(UTC)) < timedelta(seconds=10)
+
+
+def test_list_does_not_bleed_into_siblings(store: ObjectStore) -> None:
+    for path in ("a/x", "ab/x", "a.x", "a-/x", "b/a/x"):
+        store.put(path, b"1")
+    assert paths(store, "a") == ["a/x"]
+    assert paths(store, "a/") == ["a/x"]
+    assert paths(store, "a/x") == []
+    assert paths(store, "nowhere") == []
+
+
+def test_list_of_many(store: ObjectStore) -> None:
+    wanted = [f"many/{number:04d}" for number in range(120)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda path: store.put(path, b"1"), reversed(wanted)))
+    assert paths(store, "many") == wanted
+
+
+def test_delete_prefix(store: ObjectStore) -> None:
+    for path in ("a/x", "a/deep/er/x", "ab/x", "b"):
+        store.put(path, b"1")
+    store.delete_if("a/deep/er/x", store.get("a/deep/er/x").etag)
+    store.delete_prefix("a")
+    store.delete_prefix("a")
+    store.delete_prefix("b")
+    assert paths(store) == ["ab/x", "b"]
+    store.put("a/x", b"2")
+    assert paths(store, "a") == ["a/x"]
+
+
+def test_delete_prefix_refuses_the_root(store: ObjectStore) -> None:
+    store.put("a", b"1")
+    for prefix in ("", ".", "/", "./"):
+        with pytest.raises(InputError):
+            store.delete_prefix(prefix)
+    assert paths(store) == ["a"]
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    "path", ["../a", "a/../../b", "a/..", "/etc/passwd", "..", "", ".", "a\0b", "a\nb", ".og-lock", "a/.og-tmp-1"]
+)
+def test_names_that_lead_out_or_cannot_be(store: ObjectStore, path: str) -> None:
+    for call in (store.get, store.head, store.exists, store.delete, store.delete_prefix):
+        with pytest.raises(InputError):
+            call(path)
+    for write in (store.put, store.create):
+        with pytest.raises(InputError):
+            write(path, b"1")
+    with pytest.raises(InputError):
+        store.replace(path, b"1", "etag")
+    with pytest.raises(InputError):
+        store.delete_if(path, "etag")
+
+
+def test_one_name_has_one_spelling(store: ObjectStore) -> None:
+    store.put("a//b/./c/", b"1")
+    assert store.get("a/b/c").data == b"1"
+    assert paths(store, "./a/") == ["a/b/c"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ünïcödé/日本語.json",
+        "e\u0301/x",
+        "a b/c",
+        "100%/50%25",
+        "#/?",
+        "a+b&c=d",
+        "'\"",
+        "..a/...",
+        "*",
+        "~/x",
+        "a:b",
+        "back\\slash",
+    ],
+)
+def test_odd_names(store: ObjectStore, path: str) -> None:
+    etag = store.create(path, b"1")
+    assert store.get(path).data == b"1"
+    assert paths(store) == [path]
+    assert paths(store, path.rpartition("/")[0]) == [path]
+    store.delete_if(path, store.replace(path, b"2", etag))
+    store.put(path, b"3")
+    store.delete(path)
+    assert paths(store) == []
+
+
+# ---- roots
+
+
+def test_handles_of_one_root_see_the_same(place: Place) -> None:
+    one, other = place.open(), place.open()
+    etag = one.create("a", b"1")
+    assert other.get("a").etag == etag
+    other.replace("a", b"2", etag)
+    assert one.get("a").data == b"2"
+
+
+def test_a_root_below_a_root(place: Place) -> None:
+    outer = place.open()
+    inner = Place(f"{place.uri}/graphs/one", place.options, place.fsync).open()
+    sibling = Place(f"{place.uri}/graphs/one-two", place.options, place.fsync).open()
+    etag = inner.create("a", b"1")
+    sibling.create("b", b"1")
+    outer.replace("graphs/one/a", b"2", etag)
+    with pytest.raises(ObjectChangedError):
+        inner.replace("a", b"3", etag)
+    assert [info.path for info in inner.list()] == ["a"]
+    assert paths(outer) == ["graphs/one-two/b", "graphs/one/a"]
+
+
+def test_opening_touches_nothing(store: ObjectStore) -> None:
+    assert store.list() == []
+    assert not store.exists("a")
+    store.sync_files([])
+
+
+# ---- the probe
+
+
+def test_probe_leaves_nothing(store: ObjectStore) -> None:
+    probe_create_if_absent(store)
+    probe_create_if_absent(store)
+    assert paths(store) == []
+
+
+def test_errors_are_of_the_family(store: ObjectStore) -> None:
+    with pytest.raises(StorageError) as raised:
+        store.get("missing")
+    error = raised.value
+    assert (error.code, error.retryable) == ("storage", False)
+    assert error.hint
+    assert str(error) == f"{store.uri}/missing: there is no such object"
