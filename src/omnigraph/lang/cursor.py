@@ -87,9 +87,7 @@ class Cursor:
             text = text[:40] + "…"
         return f"'@{text}'" if kind == "at" else text if kind == "string" else f"'{text}'"
 
-    def unexpected(
-        self, expected: str, *, words: list[str] | None = None, hint: str | None = None
-    ) -> ParseError:
+    def unexpected(self, expected: str, *, words: list[str] | None = None, hint: str | None = None) -> ParseError:
         """An error at the next token.
 
         Args:

@@ -28,11 +28,12 @@ def expression(expr: ast.Expr, level: int = _OR, *, in_where: bool = False) -> s
 def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
     """A filter that stands among clauses, which have no separators.
 
-    Two variables around a word would read as a traversal, a minus or an operator's word as the continuation of the
-    filter before it, and a name at its end (`guard_end`) could take a parenthesis that follows for its arguments.
+    A variable alone, or two around a word, would read as a traversal, a minus or an operator's word as the continuation
+    of the filter before it; a name at its end (`guard_end`) could take a parenthesis that follows for its arguments.
     """
     text = expression(expr)
-    if _CONTINUES.match(text) or _TRAVERSAL.match(text) or (guard_end and isinstance(_last(expr), ast.Name)):
+    read_otherwise = isinstance(expr, ast.Var) or _CONTINUES.match(text) or _TRAVERSAL.match(text)
+    if read_otherwise or (guard_end and isinstance(_last(expr), ast.Name)):
         return f"({text})"
     return text
 

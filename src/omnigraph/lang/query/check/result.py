@@ -223,7 +223,10 @@ class _Result:
             code = "T24" if kind.scalar is Scalar.BLOB else "T30"
             raise fail(code, f"{kind} has no order", sort.span)
         descending = bool(sort.descending)
-        nulls_first = not descending if sort.nulls_first is None else sort.nulls_first
+        nulls_first = sort.nulls_first
+        if nulls_first is None:
+            # Null is the lowest value, but an entity that has no rank is never the best one.
+            nulls_first = not descending and self._rank_behind(expr) is None
         return ir.SortKey(expr, descending, nulls_first)
 
     def _sort_expr(self, sort: ast.Sort) -> ir.Expr:

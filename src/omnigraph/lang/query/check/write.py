@@ -190,7 +190,10 @@ class _Assignments:
                 continue
             if mode is ir.InsertMode.MERGE and name not in (self.target.key or ()):
                 continue
-            missing.append(name if prop.embed is None else f"{name} (or {prop.embed.source}, which gives it)")
+            missing.append(name)
+        # A vector that is computed from a text is no more to ask for than the text.
+        embeds = {name: prop.embed.source for name, prop in self.target.properties.items() if prop.embed is not None}
+        missing = [embeds.get(name, name) for name in missing if embeds.get(name) not in missing]
         if missing:
             names = ", ".join(missing)
             raise fail("T12", f"{self.target.name} needs {names}", node.span, hint=f"assign {names}")

@@ -41,7 +41,10 @@ def from_json(data: JsonValue) -> query.Query:
     Raises:
         InputError: the data is not the JSON of a query.
     """
-    decoded = _decode(data)
+    try:
+        decoded = _decode(data)
+    except RecursionError:
+        raise InputError("this JSON is nested too deeply to be a query") from None
     if not isinstance(decoded, query.Query):
         raise InputError("this is not the JSON of a query")
     return decoded

@@ -1,0 +1,72 @@
+"""Every production of the grammar: texts that follow it, with their canonical form, and texts that do not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.lang.fixtures import ROOT, Case, cases, compare
+
+from omnigraph.errors import ParseError
+from omnigraph.lang.query import format_queries, parse_queries, print_queries
+
+GRAMMAR = ROOT / "grammar/gq"
+DIRECTORIES = sorted(GRAMMAR.iterdir())
+CASES = [case for directory in DIRECTORIES for case in cases(directory)]
+
+PRODUCTIONS = {
+    # files, queries and parameters
+    *("query_file", "query", "note", "params", "param", "param_type", "enum_of", "default"),
+    # reads
+    *("read", "distinct", "clause", "negation", "optional", "pattern", "matcher", "value"),
+    *("traversal", "shortest", "edge_var", "either_way", "edges", "edge_word", "hops", "filter", "text_clause"),
+    *("projection", "alias", "having", "order", "sort", "nulls", "limit", "offset"),
+    # expressions
+    *("expr", "disjunction", "conjunction", "inversion", "op", "cmp", "membership", "null_test", "sum", "product"),
+    *("minus", "access", "now", "nearest", "search", "fuzzy", "match_text", "bm25", "rrf", "aggregate", "call"),
+    "option",
+    # writes
+    *("write", "statement", "insert", "create", "merge", "kind", "update", "delete", "assign", "predicate"),
+    # literals and tokens
+    *("literal", "list", "Scalar", "Bool", "Null", "Var", "TypeName", "Name", "Int", "Float", "String"),
+}
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/query-grammar.md"
+
+
+def _id(case: Case) -> str:
+    return f"{case.directory.name}/{case.stem}"
+
+
+def test_the_page_shows_every_production() -> None:
+    block = PAGE.read_text(encoding="utf-8").split("```peg\n")[1].split("```")[0]
+    assert set(re.findall(r"^(\w+) *:=", block, re.MULTILINE)) == PRODUCTIONS
+
+
+def test_every_production_has_fixtures() -> None:
+    assert {directory.name for directory in DIRECTORIES} == PRODUCTIONS
+    for directory in DIRECTORIES:
+        stems = [case.stem for case in cases(directory)]
+        assert any(stem.startswith("accept") for stem in stems), directory.name
+        assert any(stem.startswith("reject") for stem in stems), directory.name
+        assert all(stem.startswith(("accept", "reject")) for stem in stems), directory.name
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("accept")], ids=_id)
+def test_accepted(case: Case) -> None:
+    text = case.read(".gq")
+    tree = parse_queries(text)
+    formatted = format_queries(text)
+    compare(case.expected, formatted)
+    assert parse_queries(print_queries(tree)) == tree
+    assert parse_queries(formatted) == tree
+    assert format_queries(formatted) == formatted
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("reject")], ids=_id)
+def test_rejected(case: Case) -> None:
+    with pytest.raises(ParseError) as raised:
+        parse_queries(case.read(".gq"), case.name(".gq"))
+    compare(case.expected, raised.value.render() + "\n")

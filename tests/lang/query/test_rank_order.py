@@ -1,0 +1,34 @@
+"""An entity that has no rank is never the best one, however the order by rank is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph.lang.query import compile_query, ir
+from tests.lang.query.catalogs import papers
+
+RANKS = {
+    "nearest": 'nearest($p.abstract_vec, "x")',
+    "bm25": 'bm25($p.title, "x")',
+    "rrf": 'rrf(nearest($p.abstract_vec, "x"), bm25($p.title, "x"))',
+}
+
+
+def sort_key(returns: str, order: str) -> ir.SortKey:
+    text = f"query q() {{ match {{ $p: Paper }} return {{ {returns} }} order {{ {order} }} limit 3 }}"
+    body = compile_query(text, papers()).body
+    assert isinstance(body, ir.Read)
+    return body.order[0]
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_missing_ranks_come_last(rank: str) -> None:
+    best_first = "" if rank == "nearest" else " desc"
+    assert not sort_key("$p.doi", RANKS[rank]).nulls_first
+    assert not sort_key(f"$p.doi, {RANKS[rank]} as score", f"score{best_first}").nulls_first
+    assert not sort_key(f"{RANKS[rank]} as score, score as again", f"again{best_first}").nulls_first
+
+
+def test_the_writer_decides() -> None:
+    assert sort_key(f"{RANKS['nearest']} as score", "score nulls first").nulls_first
+    assert sort_key("$p.pages as pages", "pages").nulls_first

@@ -1,0 +1,70 @@
+"""Every diagnostic code: a text that triggers it, one that nearly does, and a line in the documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.lang.fixtures import ROOT, UPDATE, Case, cases, compare, render
+
+from omnigraph.lang.diagnostics import all_codes
+
+CODES = ROOT / "codes"
+DIRECTORIES = sorted(CODES.iterdir())
+REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/diagnostics.md"
+
+RESERVED = {"OG-DS-101", "OG-DS-105", "OG-BC-103"}
+"""Codes that nothing can trigger, listed so that the list stays short."""
+
+
+def test_every_code_has_a_fixture() -> None:
+    emitted = {code for code, diagnostic in all_codes().items() if not diagnostic.reserved}
+    assert emitted == {directory.name for directory in DIRECTORIES}
+
+
+def test_reserved_codes_are_few_and_known() -> None:
+    assert {code for code, diagnostic in all_codes().items() if diagnostic.reserved} == RESERVED
+
+
+def test_every_code_is_documented() -> None:
+    page = REFERENCE.read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    documented = [line.split("`")[1] for line in rows]
+    assert sorted(documented) == sorted(all_codes())
+
+
+def test_documentation_and_registry_say_the_same() -> None:
+    page = REFERENCE.read_text(encoding="utf-8")
+    for diagnostic in all_codes().values():
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{diagnostic.code}`"))
+        assert diagnostic.summary in line
+        assert diagnostic.tier is None or f"| {diagnostic.tier} |" in line
+        assert f"| {'reserved' if diagnostic.reserved else diagnostic.severity.value} |" in line
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
+def test_trigger_and_near(directory: Path) -> None:
+    found = {case.stem: case for case in cases(directory)}
+    triggers = [case for stem, case in found.items() if stem.startswith("trigger")]
+    near_misses = [case for stem, case in found.items() if stem.startswith("near")]
+    assert triggers
+    assert near_misses
+    assert len(triggers) + len(near_misses) == len(found)
+    for case in triggers:
+        _check_trigger(case, directory.name)
+    for case in near_misses:
+        rendered = render(case)
+        assert directory.name not in rendered.codes, case.stem
+        # A text that fails for another reason does not come near.
+        assert "error: " not in rendered.text, case.stem
+
+
+def _check_trigger(case: Case, code: str) -> None:
+    rendered = render(case)
+    assert code in rendered.codes
+    compare(case.expected, rendered.text)
+
+
+def test_expected_files_are_not_being_written() -> None:
+    """An update must not look like a green run by accident."""
+    assert not UPDATE or pytest.skip("UPDATE_FIXTURES is set: expected files were written, read them")
