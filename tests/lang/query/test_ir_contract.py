@@ -526,11 +526,11 @@ def test_fusion_has_weights_and_k() -> None:
     (key,) = body.order
     assert isinstance(key.expr, ir.Fusion)
     assert [arm.weight for arm in key.expr.arms] == [2.0, 0.5, 1.0]
-    assert key.expr.k == 30
+    assert key.expr.k == ir.Const(30, ir.I64)
     assert (key.descending, key.nulls_first) == (True, False)
     default = read("$s: Species", "$s", 'order { rrf(bm25($s.notes, "x"), bm25($s.label, "x")) } limit 3').order[0].expr
     assert isinstance(default, ir.Fusion)
-    assert default.k == 60
+    assert default.k == ir.Const(60, ir.I64)
 
 
 def test_text_modes() -> None:
@@ -543,8 +543,8 @@ def test_text_modes() -> None:
         (ir.TextMode.ANY, None),
         (ir.TextMode.ALL, None),
         (ir.TextMode.PHRASE, None),
-        (ir.TextMode.FUZZY, 2),
-        (ir.TextMode.FUZZY, 0),
+        (ir.TextMode.FUZZY, ir.Const(2, ir.I64)),
+        (ir.TextMode.FUZZY, ir.Const(0, ir.I64)),
     ]
 
 
@@ -681,6 +681,7 @@ MANY = [
         for query_ in compile_queries(path.read_bytes(), compile_schema(path.with_suffix(".pg").read_bytes())).values()
     ),
     compiled("match { $a: Accession  optional { $a isA $s }  $s is null } return { -$a.grams as g, now() }"),
+    compiled("match { $x: Labelled } return { count(distinct $x) as n }"),
     compiled("insert Note { text: $p }", "$p: String"),
 ]
 """Queries that use every class of the IR, which is checked below."""
@@ -774,3 +775,35 @@ def test_rendering_names_every_variable_column_and_property(query_: ir.Query) ->
                 assert part.property in text
             case ir.EmbedOnWrite():
                 assert part.target in text
+
+
+def test_fusion_and_fuzzy_take_numbers_from_parameters() -> None:
+    body = read(
+        "$s: Species  fuzzy($s.notes, $q, $edits)",
+        "$s",
+        "order { rrf(nearest($s.notes_vec, $q), bm25($s.notes, $q), $k) } limit 3",
+        params="$q: String, $edits: I32, $k: I64",
+    )
+    (key,) = body.order
+    assert isinstance(key.expr, ir.Fusion)
+    assert isinstance(key.expr.k, ir.Param)
+    (condition,) = body.match.filters
+    assert isinstance(condition, ir.TextMatch)
+    assert isinstance(condition.edits, ir.Param)
+
+
+def test_a_search_in_null_is_false_and_not_unknown() -> None:
+    body = read('$s: Species  not ($s.notes contains "x")  not ($s.frost_min > 1)', "$s")
+    found, compared = body.match.filters
+    assert not found.type.nullable
+    assert compared.type.nullable
+
+
+def test_a_variable_of_several_types_is_counted_by_entity() -> None:
+    """Ids are unique per type only: two nodes of different types may share one."""
+    (several,) = read("$x: Labelled", "count(distinct $x) as n").columns
+    (one,) = read("$s: Species", "count(distinct $s) as n").columns
+    assert isinstance(several.expr, ir.Aggregate)
+    assert several.expr.arg == ir.Entity("x")
+    assert isinstance(one.expr, ir.Aggregate)
+    assert one.expr.arg == ir.Ident("s", ir.Role.ID)

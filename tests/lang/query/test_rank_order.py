@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.lang.query.catalogs import papers
 
 from omnigraph.lang.query import compile_query, ir
-from tests.lang.query.catalogs import papers
 
 RANKS = {
     "nearest": 'nearest($p.abstract_vec, "x")',

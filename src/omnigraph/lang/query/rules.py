@@ -130,7 +130,7 @@ def _variables(node: object) -> Iterator[str]:
     """The variables that an IR expression mentions."""
     for part in walk(node):
         match part:
-            case ir.Prop() | ir.Ident() | ir.TypeOf() | ir.PathValue() | ir.VarIsNull():
+            case ir.Prop() | ir.Ident() | ir.Entity() | ir.TypeOf() | ir.PathValue() | ir.VarIsNull():
                 yield part.var
             case ir.SameEntity():
                 yield part.left

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check.scope import VarKind, fail
+from omnigraph.lang.query.check.scope import VarKind, entity, fail
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import Scalar, ValueType
 
@@ -49,7 +49,7 @@ def _argument(node: ast.Expr, expressions: Expressions) -> ir.Expr:
     if isinstance(node, ast.Var) and node.name not in expressions.scope.context.params:
         variable = expressions.find(node.name, node)
         if variable.kind is VarKind.NODE:
-            return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
+            return entity(variable)
     if isinstance(node, ast.Access) and node.property != "*":
         value = expressions.access(node, allow_blob=True)
         if value.type.scalar is Scalar.BLOB:

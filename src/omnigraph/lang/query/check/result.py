@@ -7,7 +7,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.match import block
-from omnigraph.lang.query.check.scope import Context, Scope, VarKind, fail, properties_of
+from omnigraph.lang.query.check.scope import Context, Scope, VarKind, entity, fail, properties_of
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
@@ -71,7 +71,7 @@ class _Result:
         if isinstance(node, ast.Var) and node.name not in self.scope.context.params:
             variable = expressions.find(node.name, node)
             if variable.kind is VarKind.NODE:
-                return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
+                return entity(variable)
         if isinstance(node, ast.Literal) and node.kind is ast.LiteralKind.NULL:
             raise fail("T30", "a column of nothing but null has no type", node.span)
         expr = expressions.check(node)
@@ -269,13 +269,12 @@ class _Result:
         return ir.SortKey(expr, not nearest, False)
 
     def ties(self) -> tuple[ir.Expr, ...]:
-        """What makes any order total: all columns of groups and distinct rows, otherwise the ids of all variables."""
+        """What makes any order total: all columns of groups and distinct rows, otherwise the ids of all variables.
+
+        Lists and vectors compare item by item.
+        """
         if self.grouped or self.node.distinct:
-            return tuple(
-                ir.Column(c.name, c.expr.type)
-                for c in self.columns.values()
-                if c.name not in self.aggregated and c.expr.type.is_plain_scalar
-            )
+            return tuple(ir.Column(c.name, c.expr.type) for c in self.columns.values() if c.name not in self.aggregated)
         keys: list[ir.Expr] = []
         for name, variable in sorted(self.scope.vars.items()):
             if variable.kind is VarKind.PATH or "#" in name:

@@ -129,6 +129,13 @@ class Scope:
         return fail(code, f"nothing binds ${name}", span, hint=hint)
 
 
+def entity(variable: Variable) -> ir.Expr:
+    """A node variable as a value: its id. Where it may be of several types, the type is part of what it is."""
+    if len(variable.types) > 1:
+        return ir.Entity(variable.name, variable.nullable)
+    return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
+
+
 def properties_of(catalog: Catalog, variable: Variable) -> dict[str, Property]:
     """The properties that a variable has: those of its interfaces, or those that all of its types share."""
     if variable.interfaces:

@@ -36,7 +36,7 @@ def text_filter(node: ast.Call, expressions: Expressions) -> ir.TextMatch:
         mode = ir.TextMode.ALL
     elif name != "search" and node.options:
         raise fail(code, f"{name} takes no named arguments", node.span)
-    edits = _edits(node) if name == "fuzzy" else None
+    edits = _edits(node, expressions) if name == "fuzzy" else None
     return ir.TextMatch(mode, field, query, edits)
 
 
@@ -50,15 +50,22 @@ def _all_tokens(node: ast.Call) -> bool:
     return any(isinstance(v, ast.Literal) and v.value is True for _, v in node.options)
 
 
-def _edits(node: ast.Call) -> int:
+def _edits(node: ast.Call, expressions: Expressions) -> ir.Const | ir.Param:
     if len(node.args) < 3:
-        return _MAX_EDITS
-    edits = node.args[2]
-    if isinstance(edits, ast.Literal) and edits.kind is ast.LiteralKind.INT:
-        value = edits.value
-        if isinstance(value, int) and 0 <= value <= _MAX_EDITS:
+        return ir.Const(_MAX_EDITS, ir.I64)
+    edits = _whole_number(node.args[2], expressions)
+    if edits is None or (isinstance(edits, ir.Const) and edits.value not in range(_MAX_EDITS + 1)):
+        raise fail("T19", f"fuzzy allows 0 to {_MAX_EDITS} edits, as a number or a parameter", node.args[2].span)
+    return edits
+
+
+def _whole_number(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Param | None:
+    """An integer literal or parameter, or None when it is neither."""
+    if isinstance(node, ast.Literal | ast.Var):
+        value = expressions.check(node)
+        if isinstance(value, ir.Const | ir.Param) and value.type.scalar.is_integer and not value.type.list:
             return value
-    raise fail("T19", f"fuzzy allows 0 to {_MAX_EDITS} edits, as a number", edits.span)
+    return None
 
 
 def rank(node: ast.Call, expressions: Expressions) -> ir.Rank:
@@ -85,15 +92,15 @@ def _single_rank(node: ast.Call, expressions: Expressions) -> ir.Nearest | ir.Bm
 
 def _fusion(node: ast.Call, expressions: Expressions) -> ir.Fusion:
     written = list(node.args)
-    k = 60
+    k: ir.Const | ir.Param = ir.Const(60, ir.I64)
     for option, value in node.options:
         if option != "k":
             raise fail("T21", f"rrf takes no argument '{option}'", value.span, hint="its only named argument is k")
-        k = _positive_integer(value)
+        k = _fusion_constant(value, expressions)
     if written and not _is_arm(written[-1]):
         if node.options:
             raise fail("T21", "rrf takes k once", written[-1].span)
-        k = _positive_integer(written.pop())
+        k = _fusion_constant(written.pop(), expressions)
     if len(written) < 2:
         raise fail("T21", "rrf joins two or more of nearest(…) and bm25(…)", node.span)
     arms = tuple(_arm(arm, expressions) for arm in written)
@@ -125,12 +132,11 @@ def _arm(node: ast.Expr, expressions: Expressions) -> ir.Arm:
     return ir.Arm(_single_rank(node, expressions), weight)
 
 
-def _positive_integer(node: ast.Expr) -> int:
-    if isinstance(node, ast.Literal) and node.kind is ast.LiteralKind.INT:
-        assert isinstance(node.value, int)
-        if node.value > 0:
-            return node.value
-    raise fail("T21", "k of rrf is a whole number above zero", node.span)
+def _fusion_constant(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Param:
+    value = _whole_number(node, expressions)
+    if value is None or (isinstance(value, ir.Const) and not (isinstance(value.value, int) and value.value > 0)):
+        raise fail("T21", "k of rrf is a whole number above zero, or a parameter", node.span)
+    return value
 
 
 def _target(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Prop, Variable]:

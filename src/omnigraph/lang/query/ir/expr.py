@@ -75,6 +75,18 @@ class Ident:
 
 
 @dataclass(frozen=True, slots=True)
+class Entity:
+    """The node behind a variable of several types. As a value it is the id; two are one only if type and id agree."""
+
+    var: str
+    nullable: bool = False
+
+    @property
+    def type(self) -> ValueType:
+        return STRING.with_nullable(self.nullable)
+
+
+@dataclass(frozen=True, slots=True)
 class TypeOf:
     """The declared type name of a variable's entity."""
 
@@ -116,9 +128,18 @@ class CompareOp(StrEnum):
     """The list on the left has an item equal to the right side."""
 
 
+NULL_IS_FALSE = frozenset(
+    {CompareOp.CONTAINS, CompareOp.STARTS_WITH, CompareOp.ENDS_WITH, CompareOp.MATCHES, CompareOp.HAS_ITEM}
+)
+"""Comparisons that ask whether something is found: in null, nothing is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison; unknown when either side is null. Numbers of different types compare exactly."""
+    """A comparison. Numbers of different types compare exactly.
+
+    When a side is null, it is unknown for the operators that order and equate, and false for those that search.
+    """
 
     op: CompareOp
     left: Expr
@@ -126,7 +147,8 @@ class Compare:
 
     @property
     def type(self) -> ValueType:
-        return BOOL.with_nullable(self.left.type.nullable or self.right.type.nullable)
+        unknown = self.op not in NULL_IS_FALSE and (self.left.type.nullable or self.right.type.nullable)
+        return BOOL.with_nullable(unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +321,7 @@ class TextMatch:
     mode: TextMode
     field: Prop
     query: Expr
-    edits: int | None = None
+    edits: Const | Param | None = None
     """Letters that may differ in a word, for `FUZZY`."""
 
     @property
@@ -355,7 +377,7 @@ class Fusion:
     """Reciprocal rank fusion: the sum over arms of weight / (k + rank + 1). Larger is better."""
 
     arms: tuple[Arm, ...]
-    k: int = 60
+    k: Const | Param
 
     @property
     def type(self) -> ValueType:
@@ -398,6 +420,7 @@ Expr = (
     | Now
     | Prop
     | Ident
+    | Entity
     | TypeOf
     | PathValue
     | Compare

@@ -103,6 +103,8 @@ def expression(node: e.Expr) -> str:
             return f"${node.var}.{node.name}"
         case e.Ident():
             return f"${node.var}.{node.role.value}"
+        case e.Entity():
+            return f"entity(${node.var})"
         case e.TypeOf():
             return f"type(${node.var})"
         case e.PathValue():
@@ -114,7 +116,7 @@ def expression(node: e.Expr) -> str:
         case e.SameEntity():
             return f"(${node.left} {'!=' if node.negated else '='} ${node.right})"
         case e.TextMatch():
-            edits = "" if node.edits is None else f", edits={node.edits}"
+            edits = "" if node.edits is None else f", edits={expression(node.edits)}"
             return f"text_{node.mode.value}({expression(node.field)}, {expression(node.query)}{edits})"
         case e.Nearest():
             return f"nearest({expression(node.field)}, {expression(node.query)}, {node.metric.value})"
@@ -122,7 +124,7 @@ def expression(node: e.Expr) -> str:
             return f"bm25({expression(node.field)}, {expression(node.query)})"
         case e.Fusion():
             arms = ", ".join(f"{expression(a.rank)} * {a.weight!r}" for a in node.arms)
-            return f"rrf({arms}, k={node.k})"
+            return f"rrf({arms}, k={expression(node.k)})"
         case e.Aggregate():
             arg = "*" if node.arg is None else expression(node.arg)
             return f"{node.function.value}({'distinct ' if node.distinct else ''}{arg})"
