@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from omnigraph.errors.source import Location, SourceText, Span
+from omnigraph.errors.source import Location, SourceText, Span, printable
 
 
 class Disposition(StrEnum):
@@ -47,7 +47,7 @@ class OmnigraphError(Exception):
 
     def render(self) -> str:
         """The error as a person should see it, over several lines where that helps."""
-        return f"{self}\n  help: {self.hint}" if self.hint else str(self)
+        return printable(f"{self}\n  help: {self.hint}" if self.hint else str(self))
 
 
 class InputError(OmnigraphError):
@@ -91,6 +91,7 @@ class CompileError(OmnigraphError):
         source: the text that was compiled, so that the error can show the place.
     """
 
+    code = "compile"
     family: ClassVar[str] = "compile"
 
     def __init__(
@@ -124,7 +125,7 @@ class CompileError(OmnigraphError):
             lines.append(self.source.excerpt(self.span))
         if self.hint:
             lines.append(f"  = help: {self.hint}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 class ParseError(CompileError):

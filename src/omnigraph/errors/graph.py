@@ -53,9 +53,7 @@ class PreconditionFailedError(OmnigraphError):
     disposition = Disposition.DECIDE
 
     def __init__(self, branch: str, expected: str, actual: str) -> None:
-        super().__init__(
-            f"the head of '{branch}' is {actual}, not {expected}", hint="read again, then decide"
-        )
+        super().__init__(f"the head of '{branch}' is {actual}, not {expected}", hint="read again, then decide")
         self.branch = branch
         self.expected = expected
         self.actual = actual

@@ -8,6 +8,13 @@ from typing import NamedTuple
 _WINDOW = 120
 """Widest excerpt of a source line that is shown, in characters."""
 
+_CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t"), ord("\n")}, "\N{REPLACEMENT CHARACTER}")
+
+
+def printable(text: str) -> str:
+    """The text without characters that would steer a terminal: errors quote what others wrote."""
+    return text.translate(_CONTROLS)
+
 
 class Span(NamedTuple):
     """A half-open range of UTF-8 byte offsets into a source text."""

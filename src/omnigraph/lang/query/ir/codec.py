@@ -93,6 +93,8 @@ def _decode(data: JsonValue) -> Any:
     for name, default, hint in _members(cls):
         if name in data:
             members[name] = _member(hint, data[name])
+            if not _fits(members[name], hint):
+                raise InputError(f"member {name!r} of IR node {data['kind']} is of the wrong type")
         elif default is dataclasses.MISSING:
             raise InputError(f"IR node {data['kind']} lacks {name!r}")
     unknown = data.keys() - members.keys() - {"kind"}
@@ -111,3 +113,19 @@ def _member(hint: Any, data: JsonValue) -> Any:
                     raise InputError(f"{data!r} is not a {choice.__name__}")
                 return choice(data)
     return _decode(data)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a decoded value is of a member's declared type."""
+    arguments = typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, choice) for choice in arguments)
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if isinstance(hint, str | typing.ForwardRef):
+        return _fits(value, expr.ConstValue)  # the one type that refers to itself
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)

@@ -1,0 +1,100 @@
+"""The documentation is true: every schema in it compiles, and every query fits the schema that it is about."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from omnigraph.errors import TypeCheckError
+from omnigraph.lang.query import compile_queries, format_queries, ir
+from omnigraph.lang.query.expressions import FUNCTIONS, OPERATOR_WORDS
+from omnigraph.lang.query.ir import expr, query
+from omnigraph.lang.schema import Catalog, check_schema, compile_schema, format_schema
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAPERS = "examples/papers/schema.pg"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. Above one of queries, `<!-- schema: PATH -->` names a schema other than the library's."""
+
+    page: str
+    line: int
+    schema: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(language: str) -> list[Block]:
+    fence = re.compile(rf"(?:^<!-- schema: (\S+) -->\n+)?^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in fence.finditer(text):
+            line = text.count("\n", 0, match.start(2)) + 1
+            found.append(Block(page.relative_to(ROOT).as_posix(), line, match[1] or PAPERS, match[2]))
+    return found
+
+
+@cache
+def catalog(path: str) -> Catalog:
+    return compile_schema((ROOT / path).read_text(encoding="utf-8"), path)
+
+
+@pytest.mark.parametrize("block", blocks("pg"), ids=str)
+def test_schemas_in_the_documentation_compile(block: Block) -> None:
+    assert [error.render() for error in check_schema(block.text, str(block))] == []
+    assert format_schema(format_schema(block.text)) == format_schema(block.text)
+
+
+@pytest.mark.parametrize("block", blocks("gq"), ids=str)
+def test_queries_in_the_documentation_compile(block: Block) -> None:
+    assert compile_queries(block.text, catalog(block.schema), str(block))
+    assert format_queries(block.text) == block.text
+
+
+def test_there_is_something_to_compile() -> None:
+    assert len(blocks("pg")) > 5
+    assert len(blocks("gq")) > 20
+
+
+def test_the_error_that_the_page_shows() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    text = "query q() {\n    match { $p: Paper }\n    return { $p.titel }\n}\n"
+    with pytest.raises(TypeCheckError) as caught:
+        compile_queries(text, catalog(PAPERS), "queries.gq")
+    assert f"```text\n{caught.value.render()}\n```" in page
+
+
+def test_the_ir_page_names_every_class_and_member() -> None:
+    page = (DOCS / "reference" / "ir.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page))
+    for module in (expr, query):
+        for name, cls in vars(module).items():
+            if isinstance(cls, type) and cls.__module__ == module.__name__:
+                assert name in named
+                assert {member for member in getattr(cls, "__dataclass_fields__", ()) if member not in named} == set()
+
+
+def test_the_json_that_the_ir_page_shows() -> None:
+    page = (DOCS / "reference" / "ir.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```gq\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (compiled,) = compile_queries(source, catalog(PAPERS)).values()
+    assert ir.render(compiled) in page
+    (shown,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert re.sub(r"\s+", "", ir.dumps(compiled)) == re.sub(r"\s+", "", shown)
+
+
+def test_the_guide_shows_every_function_and_operator() -> None:
+    guide = "".join((DOCS / "guide" / name).read_text(encoding="utf-8") for name in ("queries.md", "search.md"))
+    for word in [*FUNCTIONS, *OPERATOR_WORDS, *(unit.value for unit in ir.TimeUnit)]:
+        assert re.search(rf"\b{word}\b", guide), word
