@@ -1,0 +1,1 @@
+"""Writing: rows are built and checked here, before anything moves."""

@@ -1,0 +1,288 @@
+"""Columns of any origin as columns of a declared type, exactly or not at all.
+
+Everything works on whole Arrow columns. The usual case is one kernel call; only a column in which something is wrong
+is looked at value by value, to say which one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
+from omnigraph.lang.types import Scalar, ValueType
+
+Report = Callable[[pa.Array, str], None]
+"""Takes a mask of rows (true is wrong) and says what is wrong with them."""
+
+_DATE = r"^\d{4}-\d\d-\d\d$"
+_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,3})?"
+_TIMES = ((_TIME + r"$", None), (_TIME + r"(Z|[+-]\d\d:\d\d)$", "UTC"))
+"""The usual spellings of a timestamp, with and without an offset: those that Arrow reads as we do."""
+
+_MANAGED = "base64:"
+
+
+def convert(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
+    """A column as the declared type. Rows that do not fit are reported and become null.
+
+    Args:
+        column: the values as they came.
+        target: the declared type.
+        report: is told about rows that do not fit.
+    """
+    column = _plain(column)
+    wanted = arrow_type(target)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
+    if column.type == wanted and not target.scalar.is_float and not target.list and not target.is_vector:
+        return column
+    if target.is_vector:
+        return _vector(column, target, report)
+    if target.list:
+        return _list(column, target, report)
+    return _SCALARS[target.scalar](column, wanted, report)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Without dictionaries and views, which are only other layouts of the same values."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        return column.cast(pa.utf8())
+    if pa.types.is_binary(column.type) or pa.types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def _refuse(column: pa.Array, wanted: pa.DataType, report: Report, expected: str) -> pa.Array:
+    """Every value is of a kind that cannot be converted."""
+    report(column.is_valid(), f"expected {expected}, found {_kind(column.type)}")
+    return pa.nulls(len(column), wanted)
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_string(kind):
+        return "a text"
+    if pa.types.is_boolean(kind):
+        return "true or false"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "a number"
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
+        return "a list"
+    if pa.types.is_struct(kind):
+        return "an object"
+    return str(kind)
+
+
+def _string(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    return column if pa.types.is_string(column.type) else _refuse(column, wanted, report, "a text")
+
+
+def _boolean(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    return column if pa.types.is_boolean(column.type) else _refuse(column, wanted, report, "true or false")
+
+
+def _integer(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    if not pa.types.is_integer(column.type):
+        return _refuse(column, wanted, report, "a whole number")
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid:
+        low, high = _integer_range(wanted)
+        numbers = column.cast(pa.decimal128(38, 0))
+        wrong = pc.or_(pc.less(numbers, low), pc.greater(numbers, high)).fill_null(False)
+        report(wrong, f"out of range for {_INTEGER_NAMES[wanted]}")
+        return pc.if_else(wrong, pa.scalar(None, column.type), column).cast(wanted)
+
+
+_INTEGER_NAMES = {pa.int32(): "I32", pa.int64(): "I64", pa.uint32(): "U32", pa.uint64(): "U64"}
+
+
+def _integer_range(kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar]:
+    info = np.iinfo(kind.to_pandas_dtype())
+    decimal = pa.decimal128(38, 0)
+    return pa.scalar(int(info.min), decimal), pa.scalar(int(info.max), decimal)
+
+
+def _float(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        return _refuse(column, wanted, report, "a number")
+    numbers = column.cast(wanted, safe=False)
+    wrong = pc.invert(pc.is_finite(numbers)).fill_null(False)
+    if pc.any(wrong).as_py():
+        report(wrong, "the number is not finite, or too large")
+        return pc.if_else(wrong, pa.scalar(None, wanted), numbers)
+    return numbers
+
+
+def _date(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    kind = column.type
+    if pa.types.is_string(kind):
+        if _all_match(column, _DATE):
+            try:
+                return column.cast(pa.date32())
+            except pa.ArrowInvalid:
+                pass
+        return _by_value(column, parse_date, pa.int32(), report).cast(pa.int32()).cast(wanted)
+    if pa.types.is_integer(kind):
+        return _integer(column, pa.int32(), report).cast(wanted)
+    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+        return pc.floor_temporal(_utc(column), unit="day").cast(pa.date32(), safe=False)
+    return _refuse(column, wanted, report, "a date")
+
+
+def _datetime(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    kind = column.type
+    if pa.types.is_string(kind):
+        for pattern, zone in _TIMES:
+            if _all_match(column, pattern):
+                try:
+                    return column.cast(pa.timestamp("ms", zone)).cast(pa.int64()).view(wanted)
+                except pa.ArrowInvalid:
+                    break
+        return _by_value(column, parse_datetime, pa.int64(), report).view(wanted)
+    if pa.types.is_integer(kind):
+        return _integer(column, pa.int64(), report).view(wanted)
+    if pa.types.is_timestamp(kind):
+        return _utc(column).cast(pa.int64()).view(wanted)
+    if pa.types.is_date32(kind):
+        days = column.cast(pa.int32()).cast(pa.int64())
+        return pc.multiply(days, MS_PER_DAY).view(wanted)
+    return _refuse(column, wanted, report, "a time")
+
+
+def _all_match(column: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(column, pattern)).as_py() is not False
+
+
+def _utc(column: pa.Array) -> pa.Array:
+    """Milliseconds, finer digits dropped. A timestamp without a zone is UTC."""
+    if pa.types.is_date64(column.type):
+        return column.view(pa.int64()).view(pa.timestamp("ms"))
+    if column.type.unit in ("us", "ns"):
+        column = pc.floor_temporal(column, unit="millisecond")
+    return column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+
+
+def _by_value(column: pa.Array, parse: Callable[[str], int], kind: pa.DataType, report: Report) -> pa.Array:
+    """Parse each distinct text once."""
+    encoded = column.dictionary_encode()
+    parsed: list[int | None] = []
+    wrong: dict[int, str] = {}
+    for i, text in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            parsed.append(parse(text))
+        except ValueError as error:
+            parsed.append(None)
+            wrong[i] = str(error)
+    for i, message in wrong.items():
+        report(pc.equal(encoded.indices, i).fill_null(False), f"{encoded.dictionary[i].as_py()!r}: {message}")
+    return pa.array(parsed, kind).take(encoded.indices)
+
+
+def _blob(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    """Managed bytes: given as bytes, or as `base64:` and their encoding."""
+    if pa.types.is_large_binary(column.type):
+        return column
+    if not pa.types.is_string(column.type):
+        return _refuse(column, wanted, report, "base64:… or bytes")
+    decoded: list[bytes | None] = []
+    bad, external = np.zeros(len(column), bool), np.zeros(len(column), bool)
+    for i, text in enumerate(column.to_pylist()):
+        decoded.append(None)
+        if text is None:
+            continue
+        if not text.startswith(_MANAGED):
+            external[i] = True
+            continue
+        try:
+            decoded[i] = base64.b64decode(text[len(_MANAGED) :], validate=True)
+        except binascii.Error:
+            bad[i] = True
+    report(pa.array(bad), "the text behind base64: is not base64")
+    report(pa.array(external), "external blobs are not allowed: give base64:… or allow their place")
+    return pa.array(decoded, wanted)
+
+
+def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
+    """Lists of exactly N finite numbers."""
+    wanted = arrow_type(target)
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return _refuse(column, wanted, report, f"a list of {target.dim} numbers")
+    lengths = pc.list_value_length(column)
+    wrong = pc.not_equal(lengths, target.dim).fill_null(False)
+    report(wrong, f"a vector has {target.dim} numbers")
+    column = pc.if_else(wrong, pa.scalar(None, kind), column) if pc.any(wrong).as_py() else column
+    inner_wrong: list[pa.Array] = []
+    valid = column.is_valid()
+    items = pc.list_flatten(column)
+    numbers = _float(items, pa.float32(), lambda mask, _: inner_wrong.append(mask))
+    broken = pc.is_null(numbers)
+    if pc.any(broken).as_py():
+        rows = np.repeat(np.flatnonzero(valid.to_numpy(zero_copy_only=False)), target.dim or 0)
+        mask = np.zeros(len(column), bool)
+        mask[rows[broken.to_numpy(zero_copy_only=False)]] = True
+        report(pa.array(mask), "every element of a vector is a finite number")
+        column = pc.if_else(pa.array(mask), pa.scalar(None, kind), column)
+        valid = column.is_valid()
+        numbers = _float(pc.list_flatten(column), pa.float32(), lambda mask, _: None)
+    return _fixed_lists(numbers, valid, wanted)
+
+
+def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Vectors from their numbers, with null where a row has none."""
+    if pc.all(valid).as_py() is not False:
+        return pa.FixedSizeListArray.from_arrays(numbers, type=wanted)
+    present = valid.to_numpy(zero_copy_only=False)
+    dense = np.zeros((len(present), wanted.list_size), np.float32)
+    dense[present] = numbers.to_numpy(zero_copy_only=False).reshape(-1, wanted.list_size)
+    return pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), type=wanted, mask=pa.array(~present))
+
+
+def _list(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
+    """Lists whose items all fit; null items are refused."""
+    wanted = arrow_type(target)
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
+        column = column.cast(pa.list_(kind.value_field))
+    elif not pa.types.is_list(kind):
+        return _refuse(column, wanted, report, "a list")
+    parents = pc.list_parent_indices(column)
+    absent = column.is_null().to_numpy(zero_copy_only=False).copy()
+
+    def report_items(mask: pa.Array, message: str) -> None:
+        rows = np.zeros(len(column), bool)
+        rows[parents.to_numpy(zero_copy_only=False)[mask.to_numpy(zero_copy_only=False)]] = True
+        absent[rows] = True
+        report(pa.array(rows), f"an item of the list: {message}")
+
+    items = pc.list_flatten(column)
+    report_items(items.is_null(), "null is not allowed")
+    converted = convert(items, target.item, report_items)
+    offsets = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(offsets)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), converted, type=wanted, mask=pa.array(absent))
+
+
+_SCALARS: dict[Scalar, Callable[[pa.Array, pa.DataType, Report], pa.Array]] = {
+    Scalar.STRING: _string,
+    Scalar.BOOL: _boolean,
+    Scalar.I32: _integer,
+    Scalar.I64: _integer,
+    Scalar.U32: _integer,
+    Scalar.U64: _integer,
+    Scalar.F32: _float,
+    Scalar.F64: _float,
+    Scalar.DATE: _date,
+    Scalar.DATETIME: _datetime,
+    Scalar.BLOB: _blob,
+}

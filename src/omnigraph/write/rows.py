@@ -1,0 +1,163 @@
+"""Building rows: columns of any origin become a table's own columns, with defaults and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.arrow import arrow_schema, arrow_type
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.write.convert import convert
+from omnigraph.write.identity import derived_ids, generated_ids
+from omnigraph.write.problems import SHOWN, Problem, Problems
+
+_ENDS = {"src": "from", "dst": "to"}
+_STRING = ValueType(Scalar.STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where rows came from, so that a problem can name the place.
+
+    Attributes:
+        records: the position of each row in the whole input, counted from 1.
+        place: what a person calls a position.
+    """
+
+    records: np.ndarray[tuple[int], np.dtype[np.int64]]
+    place: Callable[[int], str]
+
+    @classmethod
+    def counted(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
+        """Rows that were counted one after another."""
+        return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
+
+
+class RowBuilder:
+    """Builds the rows of one type.
+
+    Args:
+        accepted: the schema in force.
+        kind: node or edge.
+        name: the type.
+        now: the time of the request, in milliseconds: what `now()` is.
+        problems: collects what is wrong.
+    """
+
+    def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, now: int, problems: Problems) -> None:
+        self.type: NodeType | EdgeType = (
+            accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+        )
+        self.kind = kind
+        self.schema = arrow_schema(accepted, kind, name)
+        self.key_order = accepted.key_order(kind, name)
+        self.now = now
+        self.problems = problems
+
+    def build(self, raw: Mapping[str, pa.Array], origin: Origin) -> pa.Table:
+        """Rows in the table's own columns. What is wrong goes to `problems`; the rows are then not to be used.
+
+        Args:
+            raw: columns by property name; `id`, and `from` and `to` for edges.
+            origin: where each row came from.
+        """
+        count = len(origin.records)
+        self._refuse_unknown(raw, origin)
+        columns = {name: self._property(prop, raw.get(name), origin) for name, prop in self.type.properties.items()}
+        if self.kind is TypeKind.EDGE:
+            for column, written in _ENDS.items():
+                columns[column] = self._required_text(written, raw.get(written), origin)
+        columns["id"] = self._ids(raw.get("id"), columns, count, origin)
+        return pa.table([columns[field.name] for field in self.schema], schema=self.schema)
+
+    def _refuse_unknown(self, raw: Mapping[str, pa.Array], origin: Origin) -> None:
+        known = [*self.type.properties, "id", *(_ENDS.values() if self.kind is TypeKind.EDGE else ())]
+        for name, column in raw.items():
+            if name not in known:
+                hint = did_you_mean(name, known)
+                message = "there is no such property" + (f"; {hint}" if hint else "")
+                self._report(name, origin)(pa.array(np.ones(len(column), bool)), message)
+
+    def _property(self, prop: Property, given: pa.Array | None, origin: Origin) -> pa.Array:
+        report = self._report(prop.name, origin)
+        count = len(origin.records)
+        if given is None:
+            column = pa.nulls(count, arrow_type(prop.type))
+            if prop.default is not None:
+                return _filled(column, prop, self.now)
+        else:
+            wrong = np.zeros(count, bool)
+
+            def note(mask: pa.Array, message: str) -> None:
+                wrong[mask.to_numpy(zero_copy_only=False)] = True
+                report(mask, message)
+
+            column = convert(given, prop.type, note)
+            if prop.default is not None and not prop.type.nullable:
+                column = _filled(column, prop, self.now)
+            if not prop.type.nullable:
+                missing = column.is_null().to_numpy(zero_copy_only=False) & ~wrong
+                report(pa.array(missing), "is required")
+            return column
+        if not prop.type.nullable:
+            report(pa.array(np.ones(count, bool)), "is required")
+        return column
+
+    def _required_text(self, name: str, given: pa.Array | None, origin: Origin) -> pa.Array:
+        report = self._report(name, origin)
+        column = pa.nulls(len(origin.records), pa.utf8()) if given is None else convert(given, _STRING, report)
+        report(column.is_null(), "is required")
+        return column
+
+    def _ids(self, given: pa.Array | None, columns: Mapping[str, pa.Array], count: int, origin: Origin) -> pa.Array:
+        report = self._report("id", origin)
+        written = None if given is None else convert(given, _STRING, report)
+        if self.key_order is None:
+            if written is None:
+                return generated_ids(count)
+            absent = written.is_null()
+            return pc.if_else(absent, generated_ids(count), written) if pc.any(absent).as_py() else written
+        members = [(columns[name], self._member_type(name)) for name in self.key_order]
+        derived = derived_ids(members)
+        if written is not None:
+            differs = pc.not_equal(written, derived).fill_null(False)
+            report(differs, "differs from the id that the key gives")
+        return derived
+
+    def _member_type(self, name: str) -> ValueType:
+        return _STRING if name in _ENDS else self.type.properties[name].type
+
+    def _report(self, name: str, origin: Origin) -> Callable[[pa.Array, str], None]:
+        """Tells `problems` about rows, spelling out only the first few."""
+
+        def report(mask: pa.Array, message: str) -> None:
+            rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+            if len(rows) == 0:
+                return
+            records = origin.records[rows[:SHOWN]].tolist()
+            shown = [Problem(r, origin.place(r), f"{self.type.name}.{name}", message) for r in records]
+            self.problems.add_all(shown, len(rows))
+
+        return report
+
+
+def _filled(column: pa.Array, prop: Property, now: int) -> pa.Array:
+    """Nulls replaced by the property's default."""
+    assert prop.default is not None
+    value = now if prop.default.now else prop.default.value
+    kind = arrow_type(prop.type)
+    if prop.type.scalar is Scalar.DATETIME:
+        fill = pa.array([value], pa.int64()).view(kind)[0]
+    elif prop.type.scalar is Scalar.DATE:
+        days = value // 86_400_000 if prop.default.now and isinstance(value, int) else value
+        fill = pa.array([days], pa.int32()).cast(kind)[0]
+    else:
+        fill = pa.scalar(value, kind)
+    return column.fill_null(fill)

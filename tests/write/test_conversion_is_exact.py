@@ -1,0 +1,154 @@
+"""Columns become columns of the declared type exactly, or every value that does not fit is named."""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import UTC, date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.temporal import parse_date, parse_datetime
+from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
+from omnigraph.write.convert import convert
+
+
+def run(column: pa.Array, target: ValueType) -> tuple[pa.Array, dict[int, str]]:
+    """The converted column, and what was reported by row."""
+    wrong: dict[int, str] = {}
+
+    def report(mask: pa.Array, message: str) -> None:
+        for row in np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist():
+            wrong.setdefault(row, message)
+
+    converted = convert(column, target, report)
+    converted.validate(full=target.scalar is not Scalar.DATETIME)
+    assert converted.type == arrow_type(target)
+    assert len(converted) == len(column)
+    assert all(not converted[row].is_valid for row in wrong)
+    return converted, wrong
+
+
+def millis(converted: pa.Array) -> list[int | None]:
+    numbers: list[int | None] = converted.view(pa.int64()).to_pylist()
+    return numbers
+
+
+S = ValueType
+
+
+@pytest.mark.parametrize(
+    ("column", "target", "wrong"),
+    [
+        (pa.array(["a", None]), S(Scalar.STRING), []),
+        (pa.array(["a"], pa.large_string()), S(Scalar.STRING), []),
+        (pa.array(["a", "a"]).dictionary_encode(), S(Scalar.STRING), []),
+        (pa.array([1, None]), S(Scalar.STRING), [0]),
+        (pa.array([True, None]), S(Scalar.BOOL), []),
+        (pa.array([1]), S(Scalar.BOOL), [0]),
+        (pa.array([3.0]), S(Scalar.I64), [0]),
+        (pa.array(["3"]), S(Scalar.I64), [0]),
+        (pa.array([2**31 - 1, 2**31, None, -(2**31), -(2**31) - 1]), S(Scalar.I32), [1, 4]),
+        (pa.array([2**64 - 1], pa.uint64()), S(Scalar.I64), [0]),
+        (pa.array([-1, 1]), S(Scalar.U64), [0]),
+        (pa.array([1.5, math.nan, math.inf, None]), S(Scalar.F64), [1, 2]),
+        (pa.array([1e39, 1.0]), S(Scalar.F32), [0]),
+        (pa.array([1, 2]), S(Scalar.F64), []),
+        (pa.array(["2020-02-29", "2021-02-29", "x", None]), S(Scalar.DATE), [1, 2]),
+        (pa.array([0, 2**31]), S(Scalar.DATE), [1]),
+        (pa.array([1.5]), S(Scalar.DATE), [0]),
+        (pa.array(["2020-01-01T00:00:00Z", "2020-01-01 24:00:00"]), S(Scalar.DATETIME), [1]),
+        (pa.array([[1.0, 2.0], [1.0], None, [1.0, None], [1.0, math.nan]]), S(Scalar.VECTOR, dim=2), [1, 3, 4]),
+        (pa.array(["x"]), S(Scalar.VECTOR, dim=2), [0]),
+        (pa.array([["a"], [], None, ["a", None]]), S(Scalar.STRING, list=True), [3]),
+        (pa.array([[1, 2**40], [3]]), S(Scalar.I32, list=True), [0]),
+        (pa.array(["a"]), S(Scalar.STRING, list=True), [0]),
+        (pa.array(["base64:aGk=", "base64:", "base64:!", "https://x/y", None]), S(Scalar.BLOB), [2, 3]),
+        (pa.array([b"hi", None]), S(Scalar.BLOB), []),
+        (pa.nulls(3), S(Scalar.VECTOR, dim=4), []),
+    ],
+    ids=str,
+)
+def test_what_fits_and_what_does_not(column: pa.Array, target: ValueType, wrong: list[int]) -> None:
+    converted, reported = run(column, target)
+    assert sorted(reported) == wrong
+    for row in range(len(column)):
+        assert converted[row].is_valid == (column[row].is_valid and row not in wrong)
+
+
+def test_values_survive() -> None:
+    vectors, _ = run(pa.array([[1.5, 2.5], None, [3.0, 4.0]]), S(Scalar.VECTOR, dim=2))
+    assert vectors.to_pylist() == [[1.5, 2.5], None, [3.0, 4.0]]
+    lists, _ = run(pa.array([["a", "b"], None, []]), S(Scalar.STRING, list=True))
+    assert lists.to_pylist() == [["a", "b"], None, []]
+    blobs, _ = run(pa.array(["base64:aGk=", "base64:", None]), S(Scalar.BLOB))
+    assert blobs.to_pylist() == [b"hi", b"", None]
+
+
+@pytest.mark.parametrize("scalar", list(INTEGER_RANGES))
+@given(values=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_integers_are_in_range_or_named(scalar: Scalar, values: list[int | None]) -> None:
+    low, high = INTEGER_RANGES[scalar]
+    converted, wrong = run(pa.array(values, pa.int64()), S(scalar))
+    for row, value in enumerate(values):
+        fits = value is None or low <= value <= high
+        assert (row in wrong) is not fits
+        assert converted[row].as_py() == (value if fits else None)
+
+
+@given(values=st.lists(st.floats(width=64), min_size=1))
+def test_floats_of_32_bits_are_rounded_once(values: list[float]) -> None:
+    converted, wrong = run(pa.array(values, pa.float64()), S(Scalar.F32))
+    for row, value in enumerate(values):
+        try:
+            rounded = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            rounded = math.inf
+        assert (row in wrong) is not math.isfinite(rounded)
+        assert converted[row].as_py() == (rounded if math.isfinite(rounded) else None)
+
+
+_TEXTS = st.one_of(
+    st.dates().map(date.isoformat),
+    st.datetimes().map(lambda d: d.isoformat(timespec="milliseconds")),
+    st.datetimes(timezones=st.just(UTC)).map(lambda d: d.isoformat(sep=" ", timespec="seconds")),
+    st.datetimes().map(lambda d: d.isoformat(timespec="microseconds") + "+05:30"),
+    st.text(max_size=12),
+)
+
+
+@given(texts=st.lists(st.none() | _TEXTS, min_size=1))
+def test_times_as_text_mean_what_literals_mean(texts: list[str | None]) -> None:
+    """Whether a whole column takes the fast way or not, each text is read as the languages read it."""
+    readings: list[tuple[ValueType, Any]] = [(S(Scalar.DATE), parse_date), (S(Scalar.DATETIME), parse_datetime)]
+    for target, parse in readings:
+        converted, wrong = run(pa.array(texts, pa.utf8()), target)
+        numbers = converted.cast(pa.int32()).to_pylist() if target.scalar is Scalar.DATE else millis(converted)
+        for row, text in enumerate(texts):
+            try:
+                expected = None if text is None else parse(text)
+            except ValueError:
+                assert row in wrong
+                continue
+            assert row not in wrong
+            assert numbers[row] == expected
+
+
+_WITHIN_NANOSECONDS = st.integers(-8_000_000_000_000_000, 8_000_000_000_000_000)
+
+
+@given(micros=st.lists(_WITHIN_NANOSECONDS, min_size=1))
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_keep_their_millisecond(unit: str, micros: list[int]) -> None:
+    per_unit = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]
+    stored = [value // per_unit for value in micros]
+    column = pa.array([value * (1000 if unit == "ns" else 1) for value in stored], pa.int64()).view(pa.timestamp(unit))
+    converted, wrong = run(column, S(Scalar.DATETIME))
+    assert not wrong
+    assert millis(converted) == [value * per_unit // 1000 for value in stored]
