@@ -61,16 +61,24 @@ class RowBuilder:
         self.now = now
         self.problems = problems
 
-    def build(self, raw: Mapping[str, pa.Array], origin: Origin) -> pa.Table:
+    def build(
+        self, raw: Mapping[str, pa.Array], origin: Origin, absent: Mapping[str, pa.Array] | None = None
+    ) -> pa.Table:
         """Rows in the table's own columns. What is wrong goes to `problems`; the rows are then not to be used.
 
         Args:
             raw: columns by property name; `id`, and `from` and `to` for edges.
             origin: where each row came from.
+            absent: for properties that have a default and may be null, the rows that did not say anything about
+                them, as against those that said null.
         """
+        absent = absent or {}
         count = len(origin.records)
         self._refuse_unknown(raw, origin)
-        columns = {name: self._property(prop, raw.get(name), origin) for name, prop in self.type.properties.items()}
+        columns = {
+            name: self._property(prop, raw.get(name), origin, absent.get(name))
+            for name, prop in self.type.properties.items()
+        }
         if self.kind is TypeKind.EDGE:
             for column, written in _ENDS.items():
                 columns[column] = self._required_text(written, raw.get(written), origin)
@@ -85,7 +93,7 @@ class RowBuilder:
                 message = "there is no such property" + (f"; {hint}" if hint else "")
                 self._report(name, origin)(pa.array(np.ones(len(column), bool)), message)
 
-    def _property(self, prop: Property, given: pa.Array | None, origin: Origin) -> pa.Array:
+    def _property(self, prop: Property, given: pa.Array | None, origin: Origin, absent: pa.Array | None) -> pa.Array:
         report = self._report(prop.name, origin)
         count = len(origin.records)
         if given is None:
@@ -100,8 +108,11 @@ class RowBuilder:
                 report(mask, message)
 
             column = convert(given, prop.type, note)
-            if prop.default is not None and not prop.type.nullable:
-                column = _filled(column, prop, self.now)
+            if prop.default is not None:
+                if not prop.type.nullable:
+                    column = _filled(column, prop, self.now)
+                elif absent is not None:
+                    column = pc.if_else(absent, _filled(column, prop, self.now), column)
             if not prop.type.nullable:
                 missing = column.is_null().to_numpy(zero_copy_only=False) & ~wrong
                 report(pa.array(missing), "is required")

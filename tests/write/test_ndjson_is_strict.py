@@ -1,0 +1,206 @@
+"""NDJSON is read exactly: a block at a time or value by value gives the same rows, and nothing wrong gets through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.lang.schema import AcceptedSchema, accept, compile_schema
+from omnigraph.write import ndjson
+from omnigraph.write.ndjson import read_ndjson
+from omnigraph.write.problems import Problems
+from omnigraph.write.rows import RowBuilder
+from papers import generate
+from papers.output import write_ndjson
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32?
+    score: F32?
+    born: Date?
+    seen: DateTime?
+    tags: [String]?
+    mood: String? @default("calm")
+    face: Vector(2)?
+    photo: Blob?
+    ok: Bool?
+    big: U64?
+}
+edge Knows: Person -> Person { since: Date? }
+"""
+
+ACCEPTED = accept(compile_schema(SCHEMA), "0" * 26)
+
+
+def read(
+    text: str | bytes, accepted: AcceptedSchema = ACCEPTED, cut: int = 1 << 30
+) -> tuple[dict[str, pa.Table], list[str]]:
+    """The rows by type, and the problems."""
+    data = text if isinstance(text, bytes) else text.encode()
+    chunks: Iterator[bytes] = (data[i : i + cut] for i in range(0, len(data), cut))
+    problems = Problems()
+    tables: dict[str, list[pa.Table]] = {}
+    for raw in read_ndjson(chunks, accepted, problems, "f"):
+        builder = RowBuilder(accepted, raw.kind, raw.name, 0, problems)
+        tables.setdefault(raw.name, []).append(builder.build(raw.columns, raw.origin, raw.absent))
+    return {name: pa.concat_tables(parts) for name, parts in tables.items()}, [str(p) for p in problems._first]
+
+
+GOOD = '{"type": "Person", "data": {"name": "ann"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"type": "Person", "data": {"name": 3}}', "Person.name: expected a text, found a number"),
+        ('{"type": "Person", "data": {"name": "a", "age": 3.0}}', "Person.age: expected a whole number"),
+        ('{"type": "Person", "data": {"name": "a", "age": "3"}}', "Person.age: expected a whole number, found a text"),
+        ('{"type": "Person", "data": {"name": "a", "age": 2147483648}}', "Person.age: out of range for I32"),
+        ('{"type": "Person", "data": {"name": "a", "big": -1}}', "Person.big: out of range for U64"),
+        ('{"type": "Person", "data": {"name": "a", "big": 18446744073709551616}}', "Person.big: out of range for U64"),
+        ('{"type": "Person", "data": {"name": "a", "age": true}}', "Person.age: expected a whole number"),
+        ('{"type": "Person", "data": {"name": "a", "score": NaN}}', "not "),
+        ('{"type": "Person", "data": {"name": "a", "score": -Infinity}}', "not "),
+        ('{"type": "Person", "data": {"name": "a", "score": 1e39}}', "Person.score: the number is not finite"),
+        ('{"type": "Person", "data": {"name": "a", "ok": 1}}', "Person.ok: expected true or false, found a number"),
+        ('{"type": "Person", "data": {"name": "a", "born": "2021-02-29"}}', "Person.born: '2021-02-29'"),
+        ('{"type": "Person", "data": {"name": "a", "born": 1.5}}', "Person.born: expected a Date"),
+        ('{"type": "Person", "data": {"name": "a", "seen": "noon"}}', "Person.seen: 'noon'"),
+        ('{"type": "Person", "data": {"name": "a", "tags": "x"}}', "Person.tags: expected a list, found a text"),
+        ('{"type": "Person", "data": {"name": "a", "tags": ["x", null]}}', "Person.tags: an item of the list: null"),
+        ('{"type": "Person", "data": {"name": "a", "tags": ["x", 1]}}', "Person.tags: expected a text"),
+        ('{"type": "Person", "data": {"name": "a", "face": [1]}}', "Person.face: a vector has 2 numbers"),
+        ('{"type": "Person", "data": {"name": "a", "face": [1, "x"]}}', "Person.face: expected a number"),
+        ('{"type": "Person", "data": {"name": "a", "face": [1, null]}}', "Person.face: an item of the list: null"),
+        ('{"type": "Person", "data": {"name": "a", "photo": "base64:x"}}', "Person.photo: the text behind base64:"),
+        (
+            '{"type": "Person", "data": {"name": "a", "photo": "s3://b/x"}}',
+            "Person.photo: external blobs",
+        ),
+        (
+            '{"type": "Person", "data": {"name": "a", "nmae": 1}}',
+            "Person.nmae: there is no such property; did",
+        ),
+        ('{"type": "Person", "data": {"name": "a", "name": "b"}}', "member 'name' is given twice"),
+        ('{"type": "Person", "type": "Person", "data": {}}', "member 'type' is given twice"),
+        ('{"type": "Person", "data": {"name": "a"}, "more": 1}', "unknown member 'more' of the envelope"),
+        ('{"type": "Person", "data": null}', "Person: 'data' is not an object"),
+        ('{"type": "Person", "data": {}}', "Person.name: is required"),
+        ('{"type": "Person", "data": {"name": null}}', "Person.name: is required"),
+        ('{"type": "Person", "data": {"name": "a", "id": "b"}}', "Person.id: differs from the id that the key gives"),
+        ('{"type": "Persom", "data": {}}', "there is no node type 'Persom'; did you mean 'Person'?"),
+        ('{"edge": "Likes", "from": "a", "to": "b"}', "there is no edge type 'Likes'"),
+        ('{"edge": "Knows", "from": "a"}', "Knows.to: is required"),
+        ('{"edge": "Knows", "from": 1, "to": "b"}', "Knows.from: expected a text"),
+        (
+            '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}',
+            "Knows.src: the ends of an edge",
+        ),
+        ('{"data": {}}', "expected a 'type' or an 'edge'"),
+        ("[1]", "expected an object with 'type' or 'edge'"),
+        ("{'type': 'Person'}", "not JSON"),
+        ('{"type": "Person", "data": {"name": "a",}}', "not JSON"),
+        ('{"type": "Person", "data": {"name": "a"}', "the JSON value that begins here has no end"),
+        ("# a comment", "not JSON"),
+    ],
+)
+def test_bad_input_is_named_with_its_line(text: str, problem: str) -> None:
+    _, problems = read(f"{GOOD}\n{text}\n")
+    assert len(problems) == 1
+    assert problems[0].startswith("f, line 2: ")
+    assert problem in problems[0]
+
+
+def test_bytes_that_are_not_utf8() -> None:
+    _, problems = read(GOOD.encode() + b'\n{"type": "Person", "data": {"name": "\xff"}}\n')
+    assert "f, line 2: input: is not UTF-8" in problems
+
+
+def test_one_broken_line_does_not_hide_the_next() -> None:
+    _, problems = read(f"nonsense\n{GOOD}\nmore nonsense\n")
+    assert [problem.split(":")[0] for problem in problems] == ["f, line 1", "f, line 3"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{GOOD}\n",
+        GOOD,
+        f"\n\n  {GOOD}  \r\n\r\n",
+        '{\n  "type": "Person",\n  "data": {\n    "name": "ann"\n  }\n}\n',
+        '{"data": {"name": "ann"}, "type": "Person"}',
+        '{"type": "Person", "data": {"name": "\\u0061nn"}}',
+    ],
+)
+def test_what_is_accepted(text: str) -> None:
+    tables, problems = read(text)
+    assert problems == []
+    assert tables["Person"]["id"].to_pylist() == ["ann"]
+
+
+def test_a_written_null_is_not_a_missing_value() -> None:
+    tables, problems = read(f'{GOOD}\n{{"type": "Person", "data": {{"name": "bob", "mood": null}}}}\n')
+    assert problems == []
+    assert tables["Person"].select(["name", "mood"]).to_pylist() == [
+        {"name": "ann", "mood": "calm"},
+        {"name": "bob", "mood": None},
+    ]
+
+
+def test_times_as_text_and_as_numbers_are_the_same() -> None:
+    written = '{"type": "Person", "data": {"name": "a", "born": "1970-01-03", "seen": "1970-01-01T00:00:01.5Z"}}'
+    numbers = '{"type": "Person", "data": {"name": "a", "born": 2, "seen": 1500}}'
+    assert read(written)[0]["Person"].equals(read(numbers)[0]["Person"])
+    mixed, problems = read(f"{written}\n{numbers}\n")
+    assert problems == []
+    assert mixed["Person"].slice(0, 1).equals(mixed["Person"].slice(1, 1))
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[AcceptedSchema, bytes]:
+    with open("examples/papers/schema.pg", encoding="utf-8") as file:
+        accepted = accept(compile_schema(file.read()), "0" * 26)
+    (path,) = write_ndjson(generate(300, 5), tmp_path_factory.mktemp("papers"))
+    return accepted, path.read_bytes()
+
+
+def test_both_ways_of_reading_agree(example: tuple[AcceptedSchema, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted, data = example
+    fast, problems = read(data, accepted)
+    assert problems == []
+    monkeypatch.setattr(ndjson._Blocks, "_by_type", lambda self, lines: None)
+    slow, problems = read(data, accepted)
+    assert problems == []
+    for name, table in fast.items():
+        keyless = accepted.catalog.edges.get(name)
+        columns = [c for c in table.column_names if c != "id" or keyless is None or keyless.key is not None]
+        assert slow[name].select(columns).equals(table.select(columns)), name
+
+
+@given(cut=st.integers(1, 5000))
+def test_where_the_stream_is_cut_does_not_matter(cut: int) -> None:
+    text = "".join(f'{{"type": "Person", "data": {{"name": "p{i}", "age": {i}}}}}\n' for i in range(50))
+    tables, problems = read(text, cut=cut)
+    assert problems == []
+    assert tables["Person"]["age"].to_pylist() == list(range(50))
+
+
+def test_small_blocks_count_lines_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ndjson, "BLOCK_BYTES", 100)
+    lines = [GOOD.replace("ann", f"p{i}") for i in range(40)]
+    lines[17] = '{"type": "Person",\n"data": {"name": "p17"}}'
+    lines[30] = "oops"
+    tables, problems = read("\n".join(lines), cut=37)
+    assert problems == ["f, line 32: input: not JSON: Expecting value"]
+    assert tables["Person"].num_rows == 39
+
+
+def test_a_value_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.write.envelopes.MAX_VALUE_BYTES", 1000)
+    _, problems = read('{"type": "Person", "data": {"name": "' + "x" * 5000)
+    assert len(problems) == 1
