@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from click.testing import CliRunner, Result
 
+import omnigraph
 from omnigraph.cli.main import cli
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 
 SCHEMA = """\
 node Person {
@@ -54,3 +59,33 @@ class Shell:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
+
+    def json(self, *args: str) -> Any:
+        """What a command that succeeds prints as JSON."""
+        result = self.run(*args, "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def fails(self, *args: str, code: int = 1) -> str:
+        """What a command that fails says."""
+        result = self.run(*args)
+        assert result.exit_code == code, result.output
+        assert result.stdout == ""
+        return result.stderr
+
+    def init(self, name: str = "graph") -> str:
+        """A new graph in the directory."""
+        uri = str(self.root / name)
+        assert self.run("init", uri, "--schema", self.schema).exit_code == 0
+        return uri
+
+    def add_person(
+        self, uri: str, name: str, *, branch: str = "main", actor: str | None = None, message: str | None = None
+    ) -> str:
+        """A commit that adds a person; returns its id."""
+        rows = pa.table({"id": [name], "name": [name], "age": pa.array([None], pa.int32())})
+        request = WriteRequest(branch=branch, actor=actor, message=message, labels=(("step", name),))
+        with omnigraph.open(uri) as graph:
+            made = graph.write_tables(request, lambda _: [TableWrite("node:Person", Operation.APPEND, rows)])
+        assert made is not None
+        return made.id

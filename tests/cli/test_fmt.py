@@ -64,6 +64,16 @@ def test_standard_input(shell: Shell) -> None:
     assert shell.run("fmt", "-", stdin=UGLY).exit_code == 2
 
 
+def test_standard_input_can_be_checked(shell: Shell) -> None:
+    pretty = shell.run("fmt", "--language", "pg", "-", stdin=UGLY).output
+    refused = shell.run("fmt", "--check", "--language", "pg", "-", stdin=UGLY)
+    assert (refused.exit_code, refused.output) == (1, "would format <stdin>\n1 file, 1 would change\n")
+    assert shell.run("fmt", "--check", "--language", "pg", "-", stdin=pretty).exit_code == 0
+    report = json.loads(shell.run("fmt", "--check", "--json", "--language", "pg", "-", stdin=UGLY).output)
+    assert report["files"] == [{"path": "<stdin>", "status": "changed"}]
+    assert shell.run("fmt", "--json", "--language", "pg", "-", stdin=UGLY).exit_code == 2
+
+
 def test_json(shell: Shell) -> None:
     shell.write("broken.gq", "query {")
     report = json.loads(shell.run("fmt", "--check", "--json", str(shell.root)).output)

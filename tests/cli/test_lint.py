@@ -12,9 +12,15 @@ def test_warnings_do_not_fail(shell: Shell) -> None:
     result = shell.run("lint", "--schema", shell.schema, "--query", queries)
     assert result.exit_code == 0
     assert "OK    q (read)" in result.output
-    assert "WARN  L202 q: parameter $x is not used" in result.output
+    assert f"WARN  L202 q: parameter $x is not used ({queries}:1:9)" in result.output
     assert "WARN  L205" in result.output
     assert result.output.endswith("1 query: 0 errors, 2 warnings, 0 remarks\n")
+
+
+def test_a_finding_about_a_property_names_its_queries(shell: Shell) -> None:
+    queries = shell.write("q.gq", 'query q() { match { $p: Person  $p.name contains "x" } return { $p.name } }\n')
+    result = shell.run("lint", "--schema", shell.schema, "--query", queries)
+    assert 'INFO  L206 no index serves Person.name here; @index(name, kind="ngram") would (q)' in result.output
 
 
 def test_an_error_fails_and_the_other_queries_are_still_checked(shell: Shell) -> None:
@@ -52,6 +58,7 @@ def test_a_schema_alone(shell: Shell) -> None:
     result = shell.run("lint", "--schema", lonely)
     assert result.exit_code == 0
     assert "WARN  L210" in result.output
+    assert f"({lonely}:1:1)" in result.output
     report = json.loads(shell.run("lint", "--json", "--schema", lonely).output)
     assert (report["warnings"], report["findings"][0]["code"]) == (1, "L210")
 

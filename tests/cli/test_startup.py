@@ -31,7 +31,20 @@ def loaded_by(*args: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "args", [["--help"], ["--version"], ["version"], ["lint", "--help"], ["schema", "plan", "--help"]]
+    "args",
+    [
+        ["--help"],
+        ["--version"],
+        ["version"],
+        ["lint", "--help"],
+        ["schema", "plan", "--help"],
+        ["init", "--help"],
+        ["branch", "create", "--help"],
+        ["commit", "list", "--help"],
+        ["snapshot", "--help"],
+        ["branch", "list"],
+    ],
+    ids=" ".join,
 )
 def test_help_loads_no_engine(args: list[str]) -> None:
     assert not loaded_by(*args) & HEAVY

@@ -10,9 +10,12 @@ from omnigraph import __version__
 
 
 def test_version(shell: Shell) -> None:
-    assert shell.run("version").output == f"omnigraph {__version__}\n"
+    assert shell.run("version").output == f"omnigraph {__version__}\ninternal-schema 1\n"
     assert shell.run("--version").output == f"omnigraph {__version__}\n"
-    assert json.loads(shell.run("version", "--json").output)["version"] == __version__
+    printed = shell.run("version", "--json").output
+    members = json.loads(printed)
+    assert printed == json.dumps(members, indent=2) + "\n"
+    assert (members["version"], members["internal_schema_version"]) == (__version__, 1)
 
 
 def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.files import read_bytes, replace_text, source_files
-from omnigraph.errors import CompileError, InputError
+from omnigraph.cli.output import print_json
+from omnigraph.errors import CompileError, InputError, SourceText
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostics import Finding
@@ -35,22 +35,24 @@ def lint(schema_path: Path, query_path: Path | None, as_json: bool) -> None:
     from omnigraph.lang.query import lint_queries
     from omnigraph.lang.schema import compile_schema
 
-    catalog = compile_schema(read_bytes(schema_path), str(schema_path))
+    text = read_bytes(schema_path)
+    catalog = compile_schema(text, str(schema_path))
     if query_path is None:
-        _lint_schema(catalog, schema_path, as_json)
+        _lint_schema(catalog, text, schema_path, as_json)
         return
     report = lint_queries(read_bytes(query_path), catalog, str(query_path))
     if as_json:
         source = {"kind": "file", "path": str(schema_path)}
-        click.echo(json.dumps(report.to_json(source, str(query_path)), indent=2, ensure_ascii=False))
+        print_json(report.to_json(source, str(query_path)))
     else:
         _print_report(report)
     if report.errors:
         raise SystemExit(1)
 
 
-def _lint_schema(catalog: Catalog, path: Path, as_json: bool) -> None:
+def _lint_schema(catalog: Catalog, text: bytes, path: Path, as_json: bool) -> None:
     from omnigraph.lang.schema import lint_schema
+    from omnigraph.lang.tokens import read_source
 
     findings = lint_schema(catalog)
     if as_json:
@@ -61,9 +63,9 @@ def _lint_schema(catalog: Catalog, path: Path, as_json: bool) -> None:
             **_counts(findings),
             "findings": [finding.to_json() for finding in findings],
         }
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
         return
-    _print_findings(findings)
+    _print_findings(findings, read_source(text, str(path)))
     counts = _counts(findings)
     types = f"{_plural(len(catalog.nodes), 'node type')}, {_plural(len(catalog.edges), 'edge type')}"
     click.echo(f"{types}: {_plural(counts['warnings'], 'warning')}, {_plural(counts['infos'], 'remark')}")
@@ -84,18 +86,25 @@ def _print_report(report: LintReport) -> None:
             click.echo(f"OK    {result.name} ({result.kind})")
         for warning in result.warnings:
             click.echo(f"WARN  {result.name}: {warning}")
-    _print_findings([finding for finding in report.findings if finding.code != "Q000"])
+    _print_findings([finding for finding in report.findings if finding.code != "Q000"], report.source)
     click.echo(
         f"{_plural(len(report.results), 'query', 'queries')}: {_plural(report.errors, 'error')}, "
         f"{_plural(report.warnings, 'warning')}, {_plural(report.infos, 'remark')}"
     )
 
 
-def _print_findings(findings: Sequence[Finding]) -> None:
+def _print_findings(findings: Sequence[Finding], source: SourceText | None) -> None:
     words = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}
     for finding in findings:
-        names = f" ({', '.join(finding.query_names)})" if len(finding.query_names) > 1 else ""
-        click.echo(f"{words[finding.severity.value]} {finding.code} {finding.message}{names}")
+        click.echo(f"{words[finding.severity.value]} {finding.code} {finding.message}{_place(finding, source)}")
+
+
+def _place(finding: Finding, source: SourceText | None) -> str:
+    """Where to look: the line, or the queries when it is about several places."""
+    if finding.span is not None and source is not None:
+        line, column = source.locate(finding.span.start)
+        return f" ({source.name}:{line}:{column})"
+    return f" ({', '.join(finding.query_names)})" if finding.query_names else ""
 
 
 def _plural(count: int, noun: str, nouns: str | None = None) -> str:
@@ -155,7 +164,7 @@ def _report_check(files: Sequence[Path], errors: dict[Path, list[CompileError]],
             for file in files
         ]
         status = "error" if any(errors.values()) else "ok"
-        click.echo(json.dumps({"status": status, "files": listed}, indent=2, ensure_ascii=False))
+        print_json({"status": status, "files": listed})
         return
     for file in files:
         if file not in errors:
@@ -194,7 +203,7 @@ def fmt(paths: tuple[Path, ...], check_only: bool, language: str | None, as_json
     if not paths:
         raise click.UsageError("name a file or a directory, or '-' for standard input")
     if paths == (Path("-"),):
-        _format_stdin(language)
+        _format_stdin(language, check_only, as_json)
         return
     outcomes: list[tuple[Path, str, CompileError | None]] = []
     for path in source_files(paths):
@@ -213,10 +222,20 @@ def fmt(paths: tuple[Path, ...], check_only: bool, language: str | None, as_json
         raise SystemExit(1)
 
 
-def _format_stdin(language: str | None) -> None:
+def _format_stdin(language: str | None, check_only: bool, as_json: bool) -> None:
     if language is None:
         raise click.UsageError("standard input has no name: say --language pg or --language gq")
-    click.echo(_format(sys.stdin.buffer.read(), language, "<stdin>"), nl=False)
+    if as_json and not check_only:
+        raise click.UsageError("standard output takes the formatted text: --json needs --check here")
+    before = sys.stdin.buffer.read()
+    after = _format(before, language, "<stdin>")
+    if not check_only:
+        click.echo(after, nl=False)
+        return
+    changed = after.encode() != before
+    _report_format([(Path("<stdin>"), "changed" if changed else "unchanged", None)], check_only, as_json)
+    if changed:
+        raise SystemExit(1)
 
 
 def _format(text: bytes, language: str, name: str) -> str:
@@ -232,7 +251,7 @@ def _report_format(outcomes: Sequence[tuple[Path, str, CompileError | None]], ch
         for path, status, error in outcomes:
             entry: dict[str, object] = {"path": str(path), "status": status}
             listed.append(entry if error is None else entry | {"error": error_json(error)})
-        click.echo(json.dumps({"check": check_only, "files": listed}, indent=2, ensure_ascii=False))
+        print_json({"check": check_only, "files": listed})
         return
     for path, status, error in outcomes:
         if error is not None:

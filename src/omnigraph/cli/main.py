@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from omnigraph.cli.branch import branch
 from omnigraph.cli.commit import commit
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.language import check, fmt, lint
+from omnigraph.cli.output import print_json
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES
 from omnigraph.cli.tag import tag
@@ -89,7 +89,7 @@ def version(as_json: bool) -> None:
     """Print the version, and the number of the storage format."""
     if as_json:
         members = {"version": __version__, "internal_schema_version": CURRENT, "python": platform.python_version()}
-        click.echo(json.dumps(members))
+        print_json(members)
     else:
         click.echo(f"omnigraph {__version__}\ninternal-schema {CURRENT}")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from omnigraph.cli.files import read_bytes
+from omnigraph.cli.output import print_json
 
 _NO_GRAPH = "0" * 26
 
@@ -38,7 +38,7 @@ def plan(old_path: Path, new_path: Path, allow_data_loss: bool, as_json: bool) -
     made = plan_change(accept(old, _NO_GRAPH), new, allow_data_loss=allow_data_loss)
     if as_json:
         members = {"from": str(old_path), "to": str(new_path), "step_count": len(made.steps)}
-        click.echo(json.dumps(members | made.to_json(), indent=2, ensure_ascii=False))
+        print_json(members | made.to_json())
     else:
         click.echo(f"supported: {'yes' if made.supported else 'no'}")
         click.echo("\n".join(made.lines()))

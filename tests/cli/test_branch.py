@@ -1,0 +1,146 @@
+"""`omnigraph branch`: create, list, delete."""
+
+from __future__ import annotations
+
+import io
+import shutil
+
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+from omnigraph.cli import scope
+
+
+def test_create_list_delete(shell: Shell, graph: str) -> None:
+    created = shell.run("branch", "create", "review/ann", "--uri", graph)
+    assert created.exit_code == 0
+    assert created.stdout == "created branch review/ann from main\n"
+    assert created.stderr == f"omnigraph branch create → {graph} (direct, local)\n"
+    assert shell.run("branch", "create", "alpha", "--store", graph, "--quiet").stderr == ""
+    listed = shell.run("branch", "list", "--uri", graph)
+    assert listed.stdout == "alpha\nmain\nreview/ann\n"
+    assert listed.stderr == ""
+    deleted = shell.run("branch", "delete", "review/ann", "--store", graph)
+    assert deleted.stdout == "deleted branch review/ann\n"
+    assert deleted.stderr == f"omnigraph branch delete → {graph} (direct, local)\n"
+    assert shell.run("branch", "list", graph).stdout == "alpha\nmain\n"
+
+
+def test_json(shell: Shell, graph: str) -> None:
+    assert shell.json("branch", "create", "draft", "--uri", graph) == {"uri": graph, "from": "main", "name": "draft"}
+    made = shell.json("branch", "create", "next", "--from", "draft", "--as", "act-kim", "--uri", graph)
+    assert made == {"uri": graph, "from": "draft", "name": "next", "actor_id": "act-kim"}
+    assert shell.json("branch", "list", graph) == {"branches": ["draft", "main", "next"]}
+    assert shell.json("branch", "delete", "next", "--uri", graph, "--as", "kim") == {
+        "uri": graph,
+        "name": "next",
+        "actor_id": "kim",
+    }
+
+
+def test_a_branch_begins_at_a_branch_a_commit_or_a_tag(shell: Shell, graph: str) -> None:
+    first = shell.add_person(graph, "Ann")
+    shell.run("tag", "create", "v1", "--uri", graph)
+    shell.add_person(graph, "Ben")
+    for name, start in (("head", "main"), ("old", first), ("tagged", "v1")):
+        result = shell.run("branch", "create", name, "--from", start, "--uri", graph)
+        assert result.stdout == f"created branch {name} from {start}\n"
+    with omnigraph.open(graph) as opened:
+        people = {b.name: opened.snapshot(branch=b.name).tables["node:Person"].row_count for b in opened.branches}
+    assert people == {"main": 2, "head": 2, "old": 1, "tagged": 1}
+
+
+def test_an_unknown_start(shell: Shell, graph: str) -> None:
+    shell.run("branch", "create", "review", "--uri", graph)
+    said = shell.fails("branch", "create", "x", "--from", "reviw", "--uri", graph)
+    assert "there is no branch, commit or tag 'reviw'" in said
+    assert "did you mean 'review'?" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("taken", "branch 'taken' exists already"),
+        ("main", "branch 'main' always exists"),
+        ("taken/below", "'taken/below' and branch 'taken' cannot both exist"),
+        ("a b", "'a b' is not a name for a branch or tag"),
+        ("a//b", "'a//b' is not a name"),
+        ("a..b", "'a..b' is not a name"),
+        ("x.lock", "'x.lock' is not a name"),
+        ("__x", "names that begin with __ are the system's"),
+        (" ", "the name is empty"),
+    ],
+)
+def test_a_name_that_cannot_be_used(shell: Shell, graph: str, name: str, reason: str) -> None:
+    shell.run("branch", "create", "taken", "--uri", graph)
+    assert reason in shell.fails("branch", "create", name, "--uri", graph)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("main", "branch 'main' cannot be deleted"),
+        ("reviw", "there is no branch 'reviw'\n  help: did you mean 'review'?"),
+    ],
+)
+def test_what_cannot_be_deleted(shell: Shell, graph: str, name: str, reason: str) -> None:
+    shell.run("branch", "create", "review", "--uri", graph)
+    assert reason in shell.fails("branch", "delete", name, "--uri", graph)
+
+
+def test_a_branch_that_others_need_is_not_deleted(shell: Shell, graph: str) -> None:
+    shell.run("branch", "create", "parent", "--uri", graph)
+    shell.run("branch", "create", "child", "--from", "parent", "--uri", graph)
+    assert "made from it is child" in shell.fails("branch", "delete", "parent", "--uri", graph)
+    shell.run("branch", "delete", "child", "--uri", graph)
+    shell.add_person(graph, "Ann", branch="parent")
+    shell.run("tag", "create", "v1", "--branch", "parent", "--uri", graph)
+    assert "tagged on it is v1" in shell.fails("branch", "delete", "parent", "--uri", graph)
+
+
+def test_addresses(shell: Shell, graph: str) -> None:
+    assert shell.run("--store", graph, "branch", "list").stdout == "main\n"
+    assert shell.run(f"--store={graph}", "--quiet", "branch", "create", "x").stdout == "created branch x from main\n"
+    assert shell.run("branch", "list", f"file://{graph}").exit_code == 0
+    assert "name a graph" in shell.fails("branch", "list", code=2)
+    assert "name the graph once" in shell.fails("branch", "list", graph, "--store", graph, code=2)
+    assert "is the address of a server" in shell.fails("branch", "list", "http://localhost:8080")
+    assert "there is no graph at" in (said := shell.fails("branch", "list", str(shell.root)))
+    assert "omnigraph init" in said
+    assert "'branch list' is a data command; --as says who a write is by" in shell.fails(
+        "branch", "list", graph, "--as", "kim", code=2
+    )
+
+
+def test_a_moved_graph(shell: Shell, graph: str) -> None:
+    shell.run("branch", "create", "x", "--uri", graph)
+    moved = str(shell.root / "elsewhere")
+    shutil.move(graph, moved)
+    said = shell.fails("branch", "list", moved)
+    assert f"this graph was created at {graph} and is now at {moved}" in said
+    assert "move it back" in said
+
+
+# ---- what cannot be undone, where others may see it
+
+
+def test_a_destructive_write_elsewhere_wants_consent(shell: Shell) -> None:
+    for extra in ([], ["--json"]):
+        said = shell.fails("branch", "delete", "x", "--uri", "memory://nowhere", *extra)
+        assert "deleting branch 'x' on memory://nowhere cannot be undone" in said
+        assert "--yes" in said
+    assert "there is no graph" in shell.fails("branch", "delete", "x", "--uri", "memory://nowhere", "--yes", "--quiet")
+
+
+@pytest.mark.parametrize(("answer", "said"), [("yes", "there is no graph"), ("n", "nothing was changed")])
+def test_a_person_is_asked(shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, said: str) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("click.prompt", lambda *_, **__: answer)
+    monkeypatch.setattr(scope, "sys", type("sys", (), {"stdin": Terminal()}))
+    result = shell.run("branch", "delete", "x", "--uri", "memory://nowhere")
+    assert result.exit_code == 1
+    assert said in result.stderr

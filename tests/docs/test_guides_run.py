@@ -1,0 +1,81 @@
+"""The guides are true: every example in them runs, in order, and prints what the page says."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from omnigraph.cli.main import cli
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES = ["guide/graphs.md", "guide/durability.md"]
+
+BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+VARIES = [
+    (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b"), "ID"),
+    (re.compile(r"(?<=\"created_at\": )\d{16}"), "MICROS"),
+]
+
+
+def comparable(text: str, here: Path) -> str:
+    """Ids and times differ every time, and everybody works in a directory of their own."""
+    text = text.replace(str(here), "…")
+    for pattern, name in VARIES:
+        text = pattern.sub(name, text)
+    return text.strip()
+
+
+def run_console(text: str, here: Path) -> None:
+    """Lines with `$` are commands; what follows each is what it prints."""
+    for session in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, expected = session.partition("\n")
+        program, *arguments = shlex.split(command)
+        assert program == "omnigraph"
+        result = CliRunner().invoke(cli, arguments, prog_name=program)
+        assert comparable(result.output, here) == comparable(expected, here), command
+
+
+def run_python(text: str, page: str, line: int, names: dict[str, object]) -> None:
+    example = doctest.DocTestParser().get_doctest(text, names, page, page, line)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    report: list[str] = []
+    runner.run(example, out=report.append, clear_globs=False)
+    names.update(example.globs)
+    assert runner.failures == 0, "".join(report)
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    text = (DOCS / page).read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in BLOCK.finditer(text):
+        file, language, body = block.groups()
+        if file:
+            Path(file).write_text(body, encoding="utf-8")
+        elif language == "console":
+            run_console(body, tmp_path)
+        elif language == "pycon":
+            run_python(body, page, text.count("\n", 0, block.start(3)), names)
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands, in order, on the files of the example, and then its Python."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    papers = DOCS.parent / "examples" / "papers"
+    for name, source in (("my.pg", "schema.pg"), ("my.gq", "queries.gq"), ("next.pg", "schema_next.pg")):
+        Path(name).write_text((papers / source).read_text(encoding="utf-8"), encoding="utf-8")
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    for command in re.findall(r"^omnigraph .*", text, re.MULTILINE):
+        program, *arguments = shlex.split(command, comments=True)
+        result = CliRunner().invoke(cli, arguments, prog_name=program)
+        assert result.exit_code == 0, f"{command}: {result.output}"
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    exec(program, {})

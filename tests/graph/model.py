@@ -1,0 +1,133 @@
+"""What a graph should be, in plain dictionaries: branches, their commits, and what each commit holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.writer import Operation, TableWrite
+
+SCHEMA = """\
+node Person { name: String @key }
+node City { name: String @key }
+edge Lives: Person -> City { since: String }
+"""
+
+TABLES = ("edge:Lives", "node:City", "node:Person")
+
+Rows = Mapping[str, str]
+"""The entities of a table: id to the one property."""
+
+Content = Mapping[str, Rows]
+"""The whole graph: table to rows."""
+
+EMPTY: Content = {table: {} for table in TABLES}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on one table. What `delete` gets are the ids that shall go, with values that do not matter."""
+
+    table: str
+    operation: Operation
+    rows: Rows
+
+    def changes(self, before: Rows) -> bool:
+        """Whether a write to a table with these rows is more than nothing."""
+        if self.operation is Operation.DELETE:
+            return bool(self.rows.keys() & before.keys())
+        return bool(self.rows) or (self.operation is Operation.OVERWRITE and bool(before))
+
+    def conflicts(self, before: Rows) -> bool:
+        return self.operation is Operation.INSERT and bool(self.rows.keys() & before.keys())
+
+    def apply(self, before: Rows) -> Rows:
+        if self.operation is Operation.DELETE:
+            return {key: value for key, value in before.items() if key not in self.rows}
+        return dict(self.rows) if self.operation is Operation.OVERWRITE else {**before, **self.rows}
+
+    def write(self) -> TableWrite:
+        """The same for the graph."""
+        if self.operation is Operation.DELETE:
+            return TableWrite(self.table, self.operation, where=pc.field("id").isin(pa.array(self.rows, pa.utf8())))
+        ids, values = list(self.rows), list(self.rows.values())
+        columns = {"id": pa.array(ids, pa.utf8())}
+        if self.table.startswith("edge:"):
+            columns |= {"src": columns["id"], "dst": columns["id"], "since": pa.array(values, pa.utf8())}
+        else:
+            columns["name"] = pa.array(values, pa.utf8())
+        return TableWrite(self.table, self.operation, pa.table(columns))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A write to several tables."""
+
+    steps: tuple[Step, ...]
+
+    def moved(self, before: Content) -> list[str]:
+        """The tables that it changes, in the order in which they are committed."""
+        return sorted(step.table for step in self.steps if step.changes(before[step.table]))
+
+    def conflicts(self, before: Content) -> bool:
+        return any(step.conflicts(before[step.table]) for step in self.steps)
+
+    def apply(self, before: Content) -> Content:
+        return {**before, **{step.table: step.apply(before[step.table]) for step in self.steps}}
+
+    def writes(self) -> list[TableWrite]:
+        return [step.write() for step in self.steps]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit, and everything that the graph holds after it."""
+
+    id: str
+    branch: str
+    version: int
+    created_at: int
+    content: Content
+
+
+@dataclass
+class Branch:
+    """A branch: its whole history, oldest first, and what it was made from.
+
+    Attributes:
+        first_version: the manifest version that it began at.
+    """
+
+    parent: str | None
+    first_version: int
+    history: list[Commit]
+
+    @property
+    def head(self) -> Commit:
+        return self.history[-1]
+
+
+@dataclass
+class Graph:
+    """All branches and tags."""
+
+    branches: dict[str, Branch] = field(default_factory=dict)
+    tags: dict[str, Commit] = field(default_factory=dict)
+
+    def commits(self) -> list[Commit]:
+        """Every commit that can be reached, each once."""
+        found = {commit.id: commit for branch in self.branches.values() for commit in branch.history}
+        return list(found.values())
+
+    def children(self, name: str) -> list[str]:
+        return [other for other, branch in self.branches.items() if branch.parent == name]
+
+    def tagged_on(self, name: str) -> list[str]:
+        return [tag for tag, commit in self.tags.items() if commit.branch == name]
+
+    def clash(self, name: str) -> bool:
+        """Whether a branch of this name cannot be made."""
+        return any(o == name or o.startswith(f"{name}/") or name.startswith(f"{o}/") for o in self.branches)

@@ -1,0 +1,345 @@
+"""The embedded API: what opening, reading and closing a graph promise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.graph.people import SCHEMA, add, names
+
+import omnigraph
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.schema_files import CONTRACT
+from omnigraph.commit.writer import WriteRequest
+from omnigraph.errors import (
+    BranchNotFoundError,
+    InputError,
+    MovedGraphError,
+    NotFoundError,
+    OmnigraphError,
+    ReadOnlyError,
+    VersionReclaimedError,
+)
+from omnigraph.graph import Graph
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "graph"
+
+
+@pytest.fixture
+def graph(place: Path) -> Graph:
+    return omnigraph.init(place, SCHEMA)
+
+
+def files(place: Path) -> dict[str, tuple[int, int]]:
+    """Every file, with what would change if somebody touched it."""
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in place.rglob("*")}
+
+
+# ---- opening
+
+
+def test_importing_loads_no_engine() -> None:
+    code = "import omnigraph, sys; assert 'pyarrow' not in sys.modules; omnigraph.open; assert 'pyarrow' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="nothing"):
+        omnigraph.nothing  # noqa: B018
+
+
+def test_what_a_handle_says(place: Path, graph: Graph) -> None:
+    assert graph.uri == str(place)
+    assert graph.branch == "main"
+    assert graph.actor is None
+    assert not graph.read_only
+    assert graph.schema_source == SCHEMA
+    assert sorted(graph.catalog.nodes) == ["City", "Person"]
+    assert list(graph.snapshot().tables) == ["edge:Lives", "node:City", "node:Person"]
+
+
+def test_two_handles_see_the_same(place: Path, graph: Graph) -> None:
+    with omnigraph.open(place) as other, omnigraph.open(str(place), read_only=True) as reader:
+        add(graph, "Ann")
+        assert names(other) == names(reader) == ["Ann"]
+        add(other, "Ben")
+        assert names(graph) == names(reader) == ["Ann", "Ben"]
+
+
+def test_a_handle_belongs_to_a_branch(place: Path, graph: Graph) -> None:
+    graph.branches.create("draft")
+    add(graph, "Ann", branch="draft")
+    with omnigraph.open(place, branch="draft", actor="kim") as draft:
+        assert draft.entity("Person", "Ann") == {"id": "Ann", "name": "Ann"}
+        assert draft.snapshot().branch == "draft"
+        assert draft.snapshot(branch="main").branch == "main"
+        assert next(iter(draft.commits)).branch == "draft"
+        assert add(draft, "Ben", branch="draft").actor == "kim"
+        assert add(draft, "Cas", branch="draft", actor="lee").actor == "lee"
+    assert graph.entity("Person", "Ann") is None
+
+
+def test_what_is_not_there(tmp_path: Path, place: Path, graph: Graph) -> None:
+    with pytest.raises(NotFoundError, match="there is no graph at"):
+        omnigraph.open(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(BranchNotFoundError, match="there is no branch 'mian'") as error:
+        omnigraph.open(place, branch="mian")
+    assert error.value.hint == "did you mean 'main'?"
+
+
+@pytest.mark.parametrize("missing", CONTRACT)
+def test_a_missing_schema_file_is_never_made_again(place: Path, graph: Graph, missing: str) -> None:
+    (place / missing).unlink()
+    for read_only in (False, True):
+        with pytest.raises(NotFoundError, match=missing) as error:
+            omnigraph.open(place, read_only=read_only)
+        assert error.value.hint is not None
+        assert "backup" in error.value.hint
+    assert not (place / missing).exists()
+
+
+@pytest.mark.parametrize("damaged", CONTRACT)
+def test_schema_files_that_contradict_each_other(place: Path, graph: Graph, damaged: str) -> None:
+    (place / damaged).write_text("{}" if damaged.endswith("json") else "node Other { x: String @key }")
+    with pytest.raises(OmnigraphError):
+        omnigraph.open(place)
+
+
+def test_closing_is_harmless(place: Path) -> None:
+    with omnigraph.init(place, SCHEMA) as graph:
+        add(graph, "Ann")
+    graph.close()
+    assert names(graph) == ["Ann"], "a closed handle has forgotten what it cached, and can look again"
+
+
+# ---- reading
+
+
+def test_a_snapshot_never_changes(graph: Graph) -> None:
+    before = graph.snapshot()
+    first = add(graph, "Ann")
+    after = graph.snapshot()
+    add(graph, "Ben")
+    assert before.scan("node:Person").num_rows == 0
+    assert after.scan("node:Person", columns=["name"]).to_pydict() == {"name": ["Ann"]}
+    assert after.commit.id == first.id
+    assert after.manifest_version == first.manifest_version
+
+
+def test_snapshots_by_commit_version_tag_and_time(graph: Graph) -> None:
+    made = [add(graph, name) for name in ("Ann", "Ben", "Cas")]
+    graph.tags.create("two", commit=made[1].id)
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=made[1].created_at)
+    zone = moment.astimezone(datetime.now().astimezone().tzinfo)
+    views = [
+        graph.snapshot(commit=made[1].id),
+        graph.snapshot(commit="two"),
+        graph.snapshot(version=made[1].manifest_version),
+        graph.snapshot(branch="main", at=moment),
+        graph.snapshot(at=moment.replace(tzinfo=None)),
+        graph.snapshot(at=zone),
+        graph.snapshot(at=moment + timedelta(microseconds=max(0, made[2].created_at - made[1].created_at - 1))),
+    ]
+    assert {view.commit.id for view in views} == {made[1].id}
+    assert {view.scan("node:Person").num_rows for view in views} == {2}
+
+
+def test_snapshots_that_cannot_be(graph: Graph) -> None:
+    commit = add(graph, "Ann").id
+    now = datetime.now(UTC)
+    with pytest.raises(InputError, match="one of commit, version and at"):
+        graph.snapshot(commit=commit, version=1)
+    with pytest.raises(InputError, match="one of commit, version and at"):
+        graph.snapshot(version=1, at=now)
+    with pytest.raises(InputError, match="name only the commit"):
+        graph.snapshot(branch="main", commit=commit)
+    with pytest.raises(InputError, match="count from 1"):
+        graph.snapshot(version=0)
+    with pytest.raises(VersionReclaimedError):
+        graph.snapshot(version=99)
+    with pytest.raises(BranchNotFoundError):
+        graph.snapshot(branch="nope")
+    with pytest.raises(NotFoundError):
+        graph.snapshot(commit="nope")
+    with pytest.raises(NotFoundError, match="no commit as early"):
+        graph.snapshot(at=now - timedelta(days=1))
+
+
+def test_entities(graph: Graph) -> None:
+    first = add(graph, "Ann")
+    graph.tags.create("v1")
+    add(graph, "Ben")
+    assert graph.entity("Person", "Ann") == {"id": "Ann", "name": "Ann"}
+    assert graph.entity("node:Person", "Ben") == {"id": "Ben", "name": "Ben"}
+    assert graph.entity("Lives", "Ann") is None
+    assert graph.entity("Person", "Ben", at=first.id) is None
+    assert graph.entity("Person", "Ben", at="v1") is None
+    assert graph.entity("Person", "Ann", at=graph.snapshot(version=1)) is None
+    with pytest.raises(NotFoundError, match="the graph has no type node:Persn") as error:
+        graph.entity("Persn", "Ann")
+    assert error.value.hint == "did you mean 'node:Person'?"
+
+
+def test_a_value_with_quotes_is_only_a_value(graph: Graph) -> None:
+    add(graph, "o'Hara", "x' OR '1'='1")
+    assert graph.entity("Person", "o'Hara") is not None
+    assert graph.entity("Person", "' OR '1'='1") is None
+
+
+def test_pages_of_commits(graph: Graph) -> None:
+    made = [add(graph, f"p{i}", actor="even" if i % 2 == 0 else "odd") for i in range(6)]
+    page = graph.commits.list(actor="even", limit=2)
+    assert [commit.id for commit in page.commits] == [made[4].id, made[2].id]
+    rest = graph.commits.list(actor="even", limit=2, cursor=page.cursor)
+    assert [commit.id for commit in rest.commits] == [made[0].id]
+    assert rest.cursor is None
+    with pytest.raises(InputError, match="at least one"):
+        graph.commits.list(limit=0)
+    with pytest.raises(InputError, match="does not belong to this history"):
+        graph.commits.list(cursor="nope")
+
+
+# ---- reading only
+
+
+def test_a_read_only_handle_refuses_every_write(place: Path, graph: Graph) -> None:
+    graph.branches.create("draft")
+    graph.tags.create("v1")
+    with omnigraph.open(place, read_only=True) as reader:
+        for attempt in (
+            lambda: reader.write_tables(WriteRequest(), lambda _: []),
+            lambda: reader.branches.create("x"),
+            lambda: reader.branches.delete("draft"),
+            lambda: reader.tags.create("x"),
+            lambda: reader.tags.delete("v1"),
+        ):
+            with pytest.raises(ReadOnlyError, match="opened to read only"):
+                attempt()
+
+
+def test_reading_touches_nothing(place: Path, graph: Graph) -> None:
+    graph.branches.create("draft")
+    with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+        add(graph, "Ann")
+    before = files(place)
+    with omnigraph.open(place, read_only=True) as reader:
+        assert names(reader) == []
+        reader.refresh()
+        assert [branch.name for branch in reader.branches] == ["main", "draft"]
+        assert len(reader.recovery.pending()) == 1
+        assert reader.recovery.list() == []
+    assert files(place) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_graph_that_may_only_be_read_can_be_read(place: Path, graph: Graph) -> None:
+    add(graph, "Ann")
+    for path in [place, *place.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with omnigraph.open(place, read_only=True) as reader:
+            assert names(reader) == ["Ann"]
+        with pytest.raises(OmnigraphError):
+            omnigraph.open(place)
+    finally:
+        for path in [place, *place.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+# ---- what others left, and other places
+
+
+def test_opening_for_writing_settles_what_others_left(place: Path, graph: Graph) -> None:
+    with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+        add(graph, "Ann")
+    assert names(graph) == []
+    with omnigraph.open(place) as other:
+        assert names(other) == ["Ann"]
+        assert other.recovery.pending() == []
+        (record,) = other.recovery.list()
+        assert record.commit_id == next(iter(other.commits)).id
+    assert names(graph) == ["Ann"]
+
+
+def test_refresh_settles_too(graph: Graph) -> None:
+    with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+        add(graph, "Ann")
+    assert graph.refresh().commit.id == next(iter(graph.commits)).id
+    assert names(graph) == ["Ann"]
+
+
+def test_a_moved_graph_without_branches_is_whole(place: Path, graph: Graph) -> None:
+    add(graph, "Ann")
+    moved = place.with_name("moved")
+    place.rename(moved)
+    with omnigraph.open(moved) as there:
+        assert names(there) == ["Ann"]
+        add(there, "Ben")
+        there.branches.create("draft")
+        add(there, "Cas", branch="draft")
+        assert names(there, "draft") == ["Ann", "Ben", "Cas"]
+
+
+def test_a_moved_graph_with_branches_is_refused(place: Path, graph: Graph) -> None:
+    graph.branches.create("draft")
+    moved = place.with_name("moved")
+    place.rename(moved)
+    for read_only in (False, True):
+        with pytest.raises(MovedGraphError, match="its branches point at the old place"):
+            omnigraph.open(moved, read_only=read_only)
+    moved.rename(place)
+    omnigraph.open(place).branches.delete("draft")
+    shutil.copytree(place, moved)
+    assert names(omnigraph.open(moved)) == []
+
+
+def test_a_link_to_a_graph_is_the_graph(place: Path, graph: Graph) -> None:
+    graph.branches.create("draft")
+    link = place.with_name("link")
+    link.symlink_to(place)
+    with omnigraph.open(link) as there:
+        add(there, "Ann", branch="draft")
+    assert names(graph, "draft") == ["Ann"]
+
+
+# ---- threads
+
+
+def test_many_threads_may_share_a_handle(graph: Graph) -> None:
+    """Writers on two branches, with readers and refreshes between them: nothing is lost, nothing is torn."""
+    graph.branches.create("draft")
+    done = threading.Event()
+
+    def read() -> int:
+        looks = 0
+        while not done.is_set():
+            for branch in ("main", "draft"):
+                view = graph.snapshot(branch=branch)
+                assert view.scan("node:Person").num_rows == view.pin("node:Person").row_count
+            graph.refresh()
+            looks += 1
+        return looks
+
+    def write(thread: int) -> list[str]:
+        branch = "main" if thread % 2 == 0 else "draft"
+        added = [f"t{thread}-{i}" for i in range(8)]
+        for name in added:
+            add(graph, name, branch=branch)
+        return added
+
+    with ThreadPoolExecutor(6) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        written = list(pool.map(write, range(4)))
+        done.set()
+        assert all(reader.result() > 0 for reader in readers)
+    assert names(graph) == sorted(written[0] + written[2])
+    assert names(graph, "draft") == sorted(written[1] + written[3])
+    assert graph.recovery.list() == []

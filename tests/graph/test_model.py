@@ -1,0 +1,624 @@
+"""The graph does what a few dictionaries do, whatever happens in between.
+
+A random tour over everything that a graph can do: writes to several tables, branches from heads and from old commits,
+tags, time travel, handles that come and go, writers that get in each other's way, and writers that die at every place
+where one can. After every step the graph must be what the model says, and nothing that was acknowledged may be lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from uuid import uuid4
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.graph import model
+from tests.graph.model import Content, Plan, Step
+
+import omnigraph
+from omnigraph.commit.failpoints import Failpoint, FailpointError, SimulatedCrashError, armed
+from omnigraph.commit.lease import LeaseRecord, Owner, lease_path
+from omnigraph.commit.manifest import Commit
+from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    KeyConflictError,
+    NotFoundError,
+    PreconditionFailedError,
+    ReadOnlyError,
+    ReadSetChangedError,
+    RecoveryRequiredError,
+    VersionReclaimedError,
+)
+from omnigraph.graph import Graph
+
+BRANCHES = ("b", "c", "r/x", "r/y", "r")
+TAGS = ("v1", "v2", "b")
+HANDLES = (0, 1)
+
+BEFORE_THE_SIDECAR = (Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.FORKED, Failpoint.LEASED)
+AFTER_THE_TABLES = (Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH)
+AFTER_THE_PUBLISH = (Failpoint.PUBLISHED, Failpoint.SIDECAR_REMOVED)
+IN_A_WRITE = (
+    *BEFORE_THE_SIDECAR,
+    Failpoint.SIDECAR_WRITTEN,
+    *(Failpoint.TABLE_COMMITTED, Failpoint.TABLE_COMMITTED),  # twice: what has moved in part is worth more looks
+    *AFTER_THE_TABLES,
+    *AFTER_THE_PUBLISH,
+)
+IN_RECOVERY = (
+    Failpoint.RECOVERY_STARTED,
+    Failpoint.RECOVERY_RESTORED,
+    Failpoint.RECOVERY_PUBLISHED,
+    Failpoint.RECOVERY_AUDITED,
+)
+
+_fresh = count()
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A write whose sidecar is still there, and how it must end.
+
+    Attributes:
+        content: what the branch holds once it is finished; None when it must be undone.
+        published: whether it was visible already.
+    """
+
+    operation: str
+    branch: str
+    content: Content | None
+    published: bool
+
+
+class GraphMachine(RuleBasedStateMachine):
+    """The tour, on graphs in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = model.Graph()
+        self.handles: list[Graph] = []
+        self.interrupted: dict[str, Interrupted] = {}
+        self.gone: list[str] = []
+        self.checked: dict[tuple[str, str], Content] = {}
+
+    def place(self) -> str:
+        return f"memory://model/{uuid4().hex}"
+
+    @initialize()
+    def create(self) -> None:
+        self.uri = self.place()
+        graph = omnigraph.init(self.uri, model.SCHEMA)
+        (genesis,) = graph.commits
+        self.model.branches["main"] = model.Branch(None, 1, [_known(genesis, model.EMPTY)])
+        self.handles = [graph, omnigraph.open(self.uri)]
+
+    # ---- writing
+
+    def plan(self, data: st.DataObject, content: Content, *, strict: bool) -> Plan:
+        """Rows for some tables: new ids, or those that are there."""
+        steps = []
+        for table in data.draw(st.lists(st.sampled_from(model.TABLES), min_size=1, max_size=3, unique=True)):
+            kinds = [Operation.DELETE, Operation.OVERWRITE] if strict else [Operation.APPEND, Operation.UPSERT]
+            operation = data.draw(st.sampled_from([*kinds, Operation.INSERT]))
+            present = sorted(content[table])
+            known = data.draw(st.lists(st.sampled_from(present), max_size=3, unique=True)) if present else []
+            if operation is Operation.APPEND or (operation is Operation.INSERT and not data.draw(st.booleans())):
+                known = []
+            new = [f"n{next(_fresh)}" for _ in range(data.draw(st.integers(0, 3)))]
+            value = f"v{next(_fresh)}"
+            steps.append(Step(table, operation, dict.fromkeys([*known, *new], value)))
+        return Plan(tuple(steps))
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES), strict=st.booleans(), between=st.integers(0, 3))
+    def write(self, data: st.DataObject, handle: int, strict: bool, between: int) -> None:
+        """A write; sometimes another handle writes to the branch while it is prepared."""
+        branch = data.draw(self.some_branch())
+        before = self.head(branch).content
+        plan = self.plan(data, before, strict=strict)
+        interleaved = between == 0 and branch not in self.interrupted
+        first = self.plan(data, before, strict=False) if interleaved else None
+        expected = self.outcome(branch, plan, first, strict=strict)
+        came_to: type | None
+        try:
+            made = self.send(handle, branch, plan, first, strict=strict)
+            came_to = None if made is None else Commit
+        except (KeyConflictError, ReadSetChangedError) as error:
+            made, came_to = None, type(error)
+        assert came_to is expected
+        self.observe()
+        if made is not None:
+            assert made.parent == self.head(branch).id
+            self.append(branch, made, plan.apply(self.head(branch).content))
+
+    def outcome(self, branch: str, plan: Plan, first: Plan | None, *, strict: bool) -> type | None:
+        """What a write must come to: a commit, nothing, or an error."""
+        view = self.after_recovery(branch)
+        if plan.conflicts(view):
+            return KeyConflictError
+        if not plan.moved(view):
+            return None
+        if first is None or first.conflicts(view) or not first.moved(view):
+            return Commit
+        if strict:
+            return ReadSetChangedError
+        later = first.apply(view)
+        if plan.conflicts(later):
+            return KeyConflictError
+        return Commit if plan.moved(later) else None
+
+    def after_recovery(self, branch: str) -> Content:
+        """What a branch holds once its interrupted write is settled: every write begins with that."""
+        waiting = self.interrupted.get(branch)
+        if waiting is None or waiting.published or waiting.content is None:
+            return self.head(branch).content
+        return waiting.content
+
+    def send(
+        self, handle: int, branch: str, plan: Plan, first: Plan | None = None, *, strict: bool, key: str | None = None
+    ) -> Commit | None:
+        rival = [first] if first is not None else []
+
+        def prepare(view: object) -> Sequence[TableWrite]:
+            if rival:
+                self.interleave(1 - handle, branch, rival.pop())
+            return plan.writes()
+
+        request = WriteRequest(branch=branch, replayable=not strict, idempotency_key=key)
+        return self.handles[handle].write_tables(request, prepare)
+
+    def interleave(self, handle: int, branch: str, plan: Plan) -> None:
+        with suppress(KeyConflictError):
+            made = self.send(handle, branch, plan, strict=False)
+            self.observe()
+            if made is not None:
+                self.append(branch, made, plan.apply(self.head(branch).content))
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES))
+    def write_once(self, data: st.DataObject, handle: int) -> None:
+        """The same write sent twice under one key is one commit."""
+        branch = data.draw(self.some_branch())
+        plan = self.plan(data, self.head(branch).content, strict=False)
+        if plan.conflicts(self.after_recovery(branch)):
+            return
+        key = f"key{next(_fresh)}"
+        made = self.send(handle, branch, plan, strict=False, key=key)
+        self.observe()
+        if made is not None:
+            self.append(branch, made, plan.apply(self.head(branch).content))
+            assert self.send(1 - handle, branch, plan, strict=False, key=key) == made
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES), strict=st.booleans(), again=st.booleans())
+    def write_to_a_branch_that_goes_away(self, data: st.DataObject, handle: int, strict: bool, again: bool) -> None:
+        """The branch is deleted while a write to it is prepared, and perhaps made again, at the same version."""
+        names = [n for n in self.model.branches if not (self.model.children(n) or self.model.tagged_on(n))]
+        names = [n for n in names if n != "main" and n not in self.interrupted]
+        if not names:
+            return
+        branch = data.draw(st.sampled_from(sorted(names)))
+        plan = self.plan(data, self.head(branch).content, strict=strict)
+        start = data.draw(st.sampled_from(sorted(self.model.branches.keys() - {branch})))
+        rival = self.handles[1 - handle]
+        done: list[bool] = []
+
+        def prepare(view: object) -> Sequence[TableWrite]:
+            if not done:
+                done.append(True)
+                rival.branches.delete(branch)
+                self.forget_branch(branch)
+                if again:
+                    rival.branches.create(branch, source=start)
+                    self.learn_branch(branch, start, list(self.model.branches[start].history))
+            return plan.writes()
+
+        made: Commit | None = None
+        with suppress(BranchNotFoundError, ReadSetChangedError, KeyConflictError):
+            made = self.handles[handle].write_tables(WriteRequest(branch=branch, replayable=not strict), prepare)
+        if made is not None:
+            assert again
+            assert not strict
+            self.append(branch, made, plan.apply(self.head(branch).content))
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES))
+    def write_on_a_condition(self, data: st.DataObject, handle: int) -> None:
+        branch = data.draw(self.some_branch())
+        with pytest.raises(PreconditionFailedError) as failed:
+            self.handles[handle].write_tables(WriteRequest(branch=branch, expect_head="another"), lambda _: [])
+        self.observe()
+        assert failed.value.actual == self.head(branch).id
+
+    # ---- dying
+
+    @rule(
+        data=st.data(),
+        handle=st.sampled_from(HANDLES),
+        point=st.sampled_from(IN_A_WRITE),
+        crash=st.booleans(),
+        reached=st.integers(1, 2),
+        keeps_lease=st.booleans(),
+    )
+    def die_in_a_write(
+        self, data: st.DataObject, handle: int, point: Failpoint, crash: bool, reached: int, keeps_lease: bool
+    ) -> None:
+        """A write that meets an error, or whose process ends, at some place."""
+        branch = data.draw(self.some_branch())
+        plan = self.plan(data, self.head(branch).content, strict=False)
+        if plan.conflicts(self.after_recovery(branch)):
+            return
+        known = self.sidecars()
+        times = reached if point is Failpoint.TABLE_COMMITTED else 1
+        made: Commit | None = None
+        died = False
+        with armed(point, "crash" if crash else "error", reached=times):
+            try:
+                made = self.send(handle, branch, plan, strict=False)
+            except (SimulatedCrashError, FailpointError, RecoveryRequiredError):
+                died = True
+        self.observe()
+        left = self.sidecars() - known
+        before = self.head(branch).content
+        moved = plan.moved(before)
+        if made is not None:
+            self.append(branch, made, plan.apply(before))
+        elif died and point in AFTER_THE_PUBLISH:
+            self.adopt(branch, plan.apply(before))
+            self.wait_for_recovery(branch, left, plan.apply(before), published=True)
+        elif died and point not in BEFORE_THE_SIDECAR:
+            complete = point in AFTER_THE_TABLES or (point is Failpoint.TABLE_COMMITTED and times == len(moved))
+            assert crash or not complete, "the writer could have finished this itself"
+            self.wait_for_recovery(branch, left, plan.apply(before) if complete else None, published=False)
+            if not left:
+                self.adopt_undo(branch)
+        if died and crash and keeps_lease:
+            self.leave_lease(handle, branch)
+
+    def leave_lease(self, handle: int, branch: str) -> None:
+        """A process that dies keeps its lease; others see that it is dead."""
+        store = self.handles[handle]._store
+        fence = LeaseRecord.load(store.leases.get(lease_path(branch)).data).fence if self.has_lease(branch) else 0
+        dead = Owner(Owner.here().host, 2**22 + 1, "0")
+        store.leases.put(lease_path(branch), LeaseRecord(fence + 1, dead).dump())
+
+    def has_lease(self, branch: str) -> bool:
+        return self.handles[0]._store.leases.exists(lease_path(branch))
+
+    def wait_for_recovery(self, branch: str, left: set[str], content: Content | None, *, published: bool) -> None:
+        for operation in left:
+            assert branch not in self.interrupted
+            self.interrupted[branch] = Interrupted(operation, branch, content, published)
+
+    @rule(handle=st.sampled_from(HANDLES), point=st.sampled_from(IN_RECOVERY), crash=st.booleans())
+    @precondition(lambda self: self.interrupted)
+    def die_in_recovery(self, handle: int, point: Failpoint, crash: bool) -> None:
+        """An opening that meets an error while it settles what others left. The next one begins again."""
+        with (
+            armed(point, "crash" if crash else "error"),
+            suppress(SimulatedCrashError, FailpointError),
+        ):
+            self.handles[handle] = omnigraph.open(self.uri)
+        for branch in list(self.interrupted):
+            self.progress(branch)
+        self.observe()
+
+    def progress(self, branch: str) -> None:
+        """Recovery may have published before it died: then the outcome is visible, and the sidecar is not yet gone."""
+        waiting = self.interrupted[branch]
+        if waiting.published or self.newest(branch).id == self.head(branch).id:
+            return
+        if waiting.content is not None:
+            self.adopt(branch, waiting.content)
+        else:
+            self.adopt_undo(branch)
+        self.interrupted[branch] = Interrupted(waiting.operation, branch, waiting.content, True)
+
+    # ---- branches and tags
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES), name=st.sampled_from(BRANCHES), die=st.booleans())
+    def create_branch(self, data: st.DataObject, handle: int, name: str, die: bool) -> None:
+        start: str | None = data.draw(st.sampled_from(sorted(self.model.branches)))
+        commit: model.Commit | None = None
+        if data.draw(st.booleans()):
+            start, commit = None, data.draw(st.sampled_from(self.model.commits()))
+        branches = self.handles[handle].branches
+        if self.model.clash(name):
+            with pytest.raises(ConflictError):
+                branches.create(name, source=start, commit=commit.id if commit else None)
+            return
+        with armed(Failpoint.BRANCH_REF_CREATED, "crash" if die else "pause:0"), suppress(SimulatedCrashError):
+            branches.create(name, source=start, commit=commit.id if commit else None)
+        if commit is None:
+            assert start is not None
+            history = list(self.model.branches[start].history)
+        else:
+            history = self.history_to(commit)
+        self.learn_branch(name, start or history[-1].branch, history)
+
+    def learn_branch(self, name: str, parent: str, history: list[model.Commit]) -> None:
+        version = self.handles[0].snapshot(branch=name).manifest_version
+        self.model.branches[name] = model.Branch(parent, version, history)
+
+    def history_to(self, commit: model.Commit) -> list[model.Commit]:
+        history = next(b.history for b in self.model.branches.values() if commit in b.history)
+        return history[: history.index(commit) + 1]
+
+    @rule(handle=st.sampled_from(HANDLES), name=st.sampled_from([*BRANCHES, "main"]), die=st.booleans())
+    def delete_branch(self, handle: int, name: str, die: bool) -> None:
+        branches = self.handles[handle].branches
+        if name == "main":
+            with pytest.raises(omnigraph.errors.InputError):
+                branches.delete(name)
+        elif name not in self.model.branches:
+            with pytest.raises(BranchNotFoundError):
+                branches.delete(name)
+        elif self.model.children(name) or self.model.tagged_on(name):
+            with pytest.raises(ConflictError):
+                branches.delete(name)
+        else:
+            with armed(Failpoint.BRANCH_REF_DELETED, "crash" if die else "pause:0"), suppress(SimulatedCrashError):
+                branches.delete(name)
+            self.interrupted.pop(name, None)
+            self.forget_branch(name)
+        self.observe()
+
+    def forget_branch(self, name: str) -> None:
+        removed = self.model.branches.pop(name)
+        left = {commit.id for commit in self.model.commits()}
+        self.gone += [commit.id for commit in removed.history if commit.id not in left]
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES), name=st.sampled_from(TAGS), by_head=st.booleans())
+    def create_tag(self, data: st.DataObject, handle: int, name: str, by_head: bool) -> None:
+        tags = self.handles[handle].tags
+        branch = data.draw(self.some_branch())
+        commit = self.head(branch) if by_head else data.draw(st.sampled_from(self.model.commits()))
+        if name in self.model.tags:
+            with pytest.raises(ConflictError):
+                tags.create(name, commit=commit.id)
+            return
+        made = tags.create(name, branch=branch) if by_head else tags.create(name, commit=commit.id)
+        assert (made.commit_id, made.branch, made.manifest_version) == (commit.id, commit.branch, commit.version)
+        self.model.tags[name] = commit
+
+    @rule(handle=st.sampled_from(HANDLES), name=st.sampled_from(TAGS))
+    def delete_tag(self, handle: int, name: str) -> None:
+        tags = self.handles[handle].tags
+        if self.model.tags.pop(name, None) is None:
+            with pytest.raises(NotFoundError):
+                tags.delete(name)
+        else:
+            tags.delete(name)
+
+    # ---- time travel
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES))
+    def read_a_commit(self, data: st.DataObject, handle: int) -> None:
+        commit = data.draw(st.sampled_from(self.model.commits()))
+        graph = self.handles[handle]
+        self.check(graph.snapshot(commit=commit.id), commit)
+        assert graph.commits.get(commit.id).created_at == commit.created_at
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES))
+    def read_a_version(self, data: st.DataObject, handle: int) -> None:
+        name = data.draw(self.some_branch())
+        branch = self.model.branches[name]
+        version = data.draw(st.integers(1, branch.first_version + len(branch.history) + 1))
+        graph = self.handles[handle]
+        inside = [c for c in branch.history if c.branch == name and c.version == version]
+        if version == branch.first_version:
+            begun = next(c for c in reversed(branch.history) if c.branch != name or c.version <= version)
+            self.check(graph.snapshot(branch=name, version=version), begun)
+        elif inside:
+            self.check(graph.snapshot(branch=name, version=version), inside[0])
+        else:
+            with pytest.raises(VersionReclaimedError):
+                graph.snapshot(branch=name, version=version)
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES), shift=st.integers(-1, 1))
+    def read_a_time(self, data: st.DataObject, handle: int, shift: int) -> None:
+        name = data.draw(self.some_branch())
+        history = self.model.branches[name].history
+        micros = data.draw(st.sampled_from(history)).created_at + shift
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        due = [commit for commit in history if commit.created_at <= micros]
+        if due:
+            self.check(self.handles[handle].snapshot(branch=name, at=moment), due[-1])
+        else:
+            with pytest.raises(NotFoundError):
+                self.handles[handle].snapshot(branch=name, at=moment)
+
+    @rule(handle=st.sampled_from(HANDLES), name=st.sampled_from(TAGS))
+    def read_a_tag(self, handle: int, name: str) -> None:
+        graph = self.handles[handle]
+        if name in self.model.tags:
+            self.check(graph.snapshot(commit=name), self.model.tags[name])
+        else:
+            with pytest.raises(NotFoundError):
+                graph.snapshot(commit=name)
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES))
+    @precondition(lambda self: self.gone)
+    def what_went_with_its_branch_is_gone(self, data: st.DataObject, handle: int) -> None:
+        with pytest.raises(NotFoundError):
+            self.handles[handle].commits.get(data.draw(st.sampled_from(self.gone)))
+
+    # ---- handles
+
+    @rule(handle=st.sampled_from(HANDLES), refresh=st.booleans())
+    def open_for_writing(self, handle: int, refresh: bool) -> None:
+        if refresh:
+            self.handles[handle].refresh()
+        else:
+            self.handles[handle].close()
+            self.handles[handle] = omnigraph.open(self.uri)
+        assert self.sidecars() == set()
+        self.observe()
+        assert self.interrupted == {}
+
+    @rule()
+    def open_to_read(self) -> None:
+        before = self.sidecars()
+        with omnigraph.open(self.uri, read_only=True) as graph:
+            for name in self.model.branches:
+                self.check(graph.snapshot(branch=name), self.head(name))
+            with pytest.raises(ReadOnlyError):
+                graph.write_tables(WriteRequest(), lambda _: [])
+        assert self.sidecars() == before
+
+    # ---- what must hold after every step
+
+    @invariant()
+    def the_graph_is_what_the_model_says(self) -> None:
+        for graph in self.handles:
+            assert {branch.name: branch.head for branch in graph.branches} == {
+                name: branch.head.id for name, branch in self.model.branches.items()
+            }
+            assert {tag.name: tag.commit_id for tag in graph.tags} == {n: c.id for n, c in self.model.tags.items()}
+            for name, branch in self.model.branches.items():
+                view = graph.snapshot(branch=name)
+                self.check_once(view, branch.head)
+                found = graph.commits.list(branch=name).commits
+                assert [commit.id for commit in found] == [commit.id for commit in reversed(branch.history)]
+                parents = [commit.parent for commit in found]
+                assert parents == [*(commit.id for commit in found[1:]), None], "history is a line"
+                times = [commit.created_at for commit in found]
+                assert times == sorted(set(times), reverse=True), "time goes on"
+
+    @invariant()
+    def every_sidecar_is_expected(self) -> None:
+        assert self.sidecars() == {waiting.operation for waiting in self.interrupted.values()}
+
+    def teardown(self) -> None:
+        if not self.handles:
+            return
+        graph = omnigraph.open(self.uri)
+        self.handles = [graph]
+        self.observe()
+        self.checked.clear()
+        self.the_graph_is_what_the_model_says()
+        self.every_sidecar_is_expected()
+        operations = [record.operation_id for record in graph.recovery.list()]
+        assert len(set(operations)) == len(operations), "one record for every settled write"
+
+    # ---- comparing
+
+    def check(self, view: Snapshot, commit: model.Commit) -> None:
+        assert view.commit.id == commit.id
+        for table in model.TABLES:
+            rows = view.scan(table)
+            column = rows.column_names[-1]
+            found = dict(zip(rows["id"].to_pylist(), rows[column].to_pylist(), strict=True))
+            assert found == commit.content[table], table
+            assert rows.num_rows == len(found) == view.pin(table).row_count
+
+    def check_once(self, view: Snapshot, commit: model.Commit) -> None:
+        """Snapshots never change, so a head that was compared need not be compared again."""
+        key = (view.branch, commit.id)
+        if key not in self.checked:
+            self.check(view, commit)
+            self.checked[key] = commit.content
+        assert view.commit.id == commit.id
+
+    def sidecars(self) -> set[str]:
+        return {sidecar.operation_id for sidecar in self.handles[0].recovery.pending()}
+
+    def some_branch(self) -> st.SearchStrategy[str]:
+        return st.sampled_from(sorted(self.model.branches))
+
+    def head(self, branch: str) -> model.Commit:
+        return self.model.branches[branch].head
+
+    def newest(self, branch: str) -> Commit:
+        return self.handles[0].snapshot(branch=branch).commit
+
+    def observe(self) -> None:
+        """Interrupted writes whose sidecar is gone have been settled: then their outcome must be visible."""
+        left = self.sidecars()
+        for branch, waiting in list(self.interrupted.items()):
+            if waiting.operation in left:
+                continue
+            del self.interrupted[branch]
+            if waiting.published:
+                continue
+            if waiting.content is not None:
+                self.adopt(branch, waiting.content)
+            else:
+                self.adopt_undo(branch)
+
+    def append(self, branch: str, commit: Commit, content: Content) -> None:
+        self.model.branches[branch].history.append(_known(commit, content))
+
+    def adopt(self, branch: str, content: Content) -> None:
+        """A write whose answer was lost must be the next commit of the branch."""
+        commit = self.after(branch, self.head(branch).id)
+        assert commit is not None
+        self.append(branch, commit, content)
+
+    def adopt_undo(self, branch: str) -> None:
+        """A write that was undone leaves what was there, and a commit that says so if a table had moved."""
+        commit = self.after(branch, self.head(branch).id)
+        if commit is not None and commit.actor == RECOVERY_ACTOR:
+            self.append(branch, commit, self.head(branch).content)
+
+    def after(self, branch: str, commit_id: str) -> Commit | None:
+        """The commit that follows a commit on a branch."""
+        found = self.handles[0].commits.list(branch=branch).commits
+        return next((commit for commit in found if commit.parent == commit_id), None)
+
+
+class LocalGraphMachine(GraphMachine):
+    """The same tour, on files."""
+
+    def place(self) -> str:
+        self.directory = tempfile.mkdtemp()
+        return f"{self.directory}/graph"
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            if self.handles:
+                shutil.rmtree(self.directory)
+
+
+def _known(commit: Commit, content: Content) -> model.Commit:
+    return model.Commit(commit.id, commit.branch, commit.manifest_version, commit.created_at, content)
+
+
+def tour(machine: type[GraphMachine], *, graphs: int, steps: int, derandomize: bool = False) -> None:
+    chosen = settings(max_examples=graphs, stateful_step_count=steps, derandomize=derandomize)
+    run_state_machine_as_test(machine, settings=chosen)
+
+
+def test_a_short_tour_in_memory() -> None:
+    tour(GraphMachine, graphs=20, steps=30, derandomize=True)
+
+
+def test_a_short_tour_on_files() -> None:
+    tour(LocalGraphMachine, graphs=6, steps=30, derandomize=True)
+
+
+@pytest.mark.slow
+def test_a_long_tour_in_memory() -> None:
+    tour(GraphMachine, graphs=130, steps=60)
+
+
+@pytest.mark.slow
+def test_a_long_tour_on_files() -> None:
+    tour(LocalGraphMachine, graphs=30, steps=50)
