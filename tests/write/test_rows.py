@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from omnigraph.errors import BadRowsError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, accept, compile_schema
-from omnigraph.write.problems import BadRowsError, Problems
+from omnigraph.write.problems import Problems
 from omnigraph.write.rows import Origin, RowBuilder
 from papers import EDGES, NODES, generate
 

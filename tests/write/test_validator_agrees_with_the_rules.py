@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.errors import ConstraintError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write.changes import TableChange
-from omnigraph.write.validate import ConstraintError, validate
+from omnigraph.write.validate import validate
 
 SCHEMA = """
 node Person {

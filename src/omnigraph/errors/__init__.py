@@ -42,14 +42,17 @@ from omnigraph.errors.storage import (
     StorageErrorKind,
 )
 from omnigraph.errors.table import REPORTS, Report, report_for
+from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, Violation
 
 __all__ = [
     "REPORTS",
     "AlreadyInitializedError",
+    "BadRowsError",
     "BranchNotFoundError",
     "CatalogError",
     "CompileError",
     "ConflictError",
+    "ConstraintError",
     "CorruptionError",
     "Disposition",
     "DriftError",
@@ -72,6 +75,7 @@ __all__ = [
     "ParseError",
     "PlanError",
     "PreconditionFailedError",
+    "Problem",
     "ReadOnlyError",
     "ReadSetChangedError",
     "RecoveryRequiredError",
@@ -83,5 +87,6 @@ __all__ = [
     "StorageErrorKind",
     "TypeCheckError",
     "VersionReclaimedError",
+    "Violation",
     "report_for",
 ]

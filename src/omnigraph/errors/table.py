@@ -37,6 +37,7 @@ from omnigraph.errors.graph import (
     VersionReclaimedError,
 )
 from omnigraph.errors.storage import StorageError
+from omnigraph.errors.write import BadRowsError, ConstraintError
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     MovedGraphError: Report(500, "internal", 1, "moved_graph"),
     ReadOnlyError: Report(400, "bad_request", 1, "read_only"),
     VersionReclaimedError: Report(500, "internal", 1, "version_reclaimed"),
+    BadRowsError: Report(400, "bad_request", 1, "bad_rows"),
+    ConstraintError: Report(400, "bad_request", 1, "constraint"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
 }
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.errors import Problem
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.temporal import format_date, format_datetime
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.problems import Problem, Problems
+from omnigraph.write.problems import Problems
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """Longest JSON value that is read. It bounds what one broken line can cost."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.errors import Problem
 from omnigraph.lang.arrow import arrow_schema, arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
@@ -16,7 +17,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.convert import convert
 from omnigraph.write.identity import derived_ids, generated_ids
-from omnigraph.write.problems import SHOWN, Problem, Problems
+from omnigraph.write.problems import SHOWN, Problems
 
 _ENDS = {"src": "from", "dst": "to"}
 _STRING = ValueType(Scalar.STRING)

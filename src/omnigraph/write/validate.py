@@ -8,52 +8,16 @@ were brought together by that value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import InputError
+from omnigraph.errors import ConstraintError, Violation
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range, Unique
 from omnigraph.write.changes import Committed, TableChange, column, surviving
 
 SHOWN = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A constraint that a change breaks.
-
-    Attributes:
-        kind: `value`, `unique`, `endpoint` or `cardinality`.
-        subject: the type and property or group of properties.
-        entity_id: the entity that breaks it, or the node whose edges do.
-    """
-
-    kind: str
-    subject: str
-    entity_id: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.subject}: '{self.entity_id}': {self.message}"
-
-
-class ConstraintError(InputError):
-    """A change that breaks constraints. Nothing was written.
-
-    Attributes:
-        violations: the first hundred, in the order of checking.
-    """
-
-    code = "constraint"
-
-    def __init__(self, violations: tuple[Violation, ...], total: int) -> None:
-        more = f" (and {total - 1} more)" if total > 1 else ""
-        super().__init__(f"{violations[0]}{more}", hint="nothing was written; correct the input and send it again")
-        self.violations = violations
-        self.total = total
 
 
 def validate(accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed) -> None:

@@ -1,0 +1,85 @@
+"""Errors of writing: input that cannot become rows, and rows that break a constraint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.errors.family import InputError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        record: the position of the record in its input, counted from 1.
+        place: where that is for a person: `line 7`, `people.csv, row 3`.
+        subject: the type and property, or the type.
+    """
+
+    record: int
+    place: str
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.subject}: {self.message}" if self.place else f"{self.subject}: {self.message}"
+
+
+class BadRowsError(InputError):
+    """Input that cannot be written. Nothing was.
+
+    Attributes:
+        problems: the first hundred, in input order.
+        total: how many there are in all.
+    """
+
+    code = "bad_rows"
+
+    def __init__(self, problems: tuple[Problem, ...], total: int) -> None:
+        more = f" (and {total - 1} more)" if total > 1 else ""
+        super().__init__(f"{problems[0]}{more}", hint="nothing was written; correct the input and send it again")
+        self.problems = problems
+        self.total = total
+
+    def render(self) -> str:
+        """All problems that are kept, one a line."""
+        lines = [str(problem) for problem in self.problems]
+        if self.total > len(lines):
+            lines.append(f"… and {self.total - len(lines)} more")
+        return "\n".join([*lines, f"  help: {self.hint}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A constraint that a change breaks.
+
+    Attributes:
+        kind: `value`, `unique`, `endpoint` or `cardinality`.
+        subject: the type and property or group of properties.
+        entity_id: the entity that breaks it, or the node whose edges do.
+    """
+
+    kind: str
+    subject: str
+    entity_id: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: '{self.entity_id}': {self.message}"
+
+
+class ConstraintError(InputError):
+    """A change that breaks constraints. Nothing was written.
+
+    Attributes:
+        violations: the first hundred, in the order of checking.
+    """
+
+    code = "constraint"
+
+    def __init__(self, violations: tuple[Violation, ...], total: int) -> None:
+        more = f" (and {total - 1} more)" if total > 1 else ""
+        super().__init__(f"{violations[0]}{more}", hint="nothing was written; correct the input and send it again")
+        self.violations = violations
+        self.total = total
