@@ -47,6 +47,12 @@ _plain_annotations = property_names.filter(lambda name: name.text not in _specia
 written_annotations: st.SearchStrategy[ast.Annotation] = st.one_of(
     _plain_annotations,
     st.sampled_from(["key", "unique", "index", "description", "embed", "default", "allow"]).map(ast.Annotation),
+    st.builds(
+        ast.Annotation,
+        st.sampled_from(["key", "unique", "index", "range", "check"]),
+        st.tuples(st.one_of(literals, _bare)),
+        _argument_lists,
+    ),
     st.builds(ast.Annotation, st.just("default"), st.tuples(_default_values), _argument_lists),
     st.builds(
         ast.Annotation, st.just("allow"), st.one_of(st.tuples(_codes), st.tuples(_codes, _strings)), _argument_lists

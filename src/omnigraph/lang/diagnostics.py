@@ -82,18 +82,10 @@ def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:
 def all_codes() -> dict[str, Diagnostic]:
     """Every registered code of both languages, by code."""
     # The registries import this module.
-    from importlib import import_module
+    from omnigraph.lang.query.codes import CODES as OF_QUERIES
+    from omnigraph.lang.schema.codes import CODES as OF_SCHEMAS
 
-    merged: dict[str, Diagnostic] = {}
-    for module in ("omnigraph.lang.schema.codes", "omnigraph.lang.query.codes"):
-        try:
-            registry: dict[str, Diagnostic] = import_module(module).CODES
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            continue
-        twice = merged.keys() & registry.keys()
-        if twice:
-            raise ValueError(f"registered twice: {', '.join(sorted(twice))}")
-        merged |= registry
-    return dict(sorted(merged.items()))
+    twice = OF_SCHEMAS.keys() & OF_QUERIES.keys()
+    if twice:
+        raise ValueError(f"registered twice: {', '.join(sorted(twice))}")
+    return dict(sorted((OF_SCHEMAS | OF_QUERIES).items()))

@@ -100,6 +100,7 @@ def read_source(text: str | bytes, name: str | None = None) -> SourceText:
         raise ParseError(
             f"the text has {len(data):,} bytes; at most {MAX_SOURCE_BYTES:,} are compiled",
             span=Span(MAX_SOURCE_BYTES, MAX_SOURCE_BYTES + 1),
+            source=SourceText(data[: MAX_SOURCE_BYTES + 1].decode(errors="replace"), name),
             hint="split it into several files",
         )
     try:

@@ -166,6 +166,14 @@ def test_too_much_text_is_refused_at_once() -> None:
         assert time.monotonic() - began < SECONDS
 
 
+def test_too_much_text_names_its_file() -> None:
+    for parse in (parse_queries, parse_schema):
+        with pytest.raises(ParseError) as caught:
+            parse(b"x" * (MAX_SOURCE_BYTES + 1), "huge.txt")
+        assert "huge.txt:1:" in caught.value.render()
+        assert len(caught.value.render()) < 1_000
+
+
 def test_the_longest_line_that_is_read() -> None:
     line = read('$a.name = "') + "x" * (MAX_SOURCE_BYTES - 200) + '"'
     began = time.monotonic()

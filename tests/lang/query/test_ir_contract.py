@@ -348,6 +348,9 @@ def test_precedence() -> None:
         ("coalesce($a.grams, 0)", "I64"),
         ("coalesce($a.grams, $a.price)", "F64?"),
         ("coalesce($a.grams, null, 1.5)", "F64"),
+        ("coalesce($a.serial, 0)", "U64"),
+        ("coalesce($a.serial, -1)", "I64"),
+        ("coalesce($a.serial, $a.grams)", "I64"),
         ("length($a.garden_code)", "I64"),
         ("year($a.collected)", "I64?"),
         ('date_add("day", 1, $a.collected)', "Date?"),
@@ -357,6 +360,7 @@ def test_precedence() -> None:
         ("$a.grams is null", "Bool"),
         ("now()", "DateTime"),
         ("[1, 2.5]", "[F64]"),
+        ("[1, 18446744073709551615]", "[U64]"),
         ("18446744073709551615", "U64"),
         ("count(*)", "I64"),
         ("count($a.grams)", "I64"),
@@ -674,6 +678,12 @@ def test_statements_keep_their_order() -> None:
 
 # ---- the IR as a value
 
+GERMAN = compile_schema("""
+interface Written { text: String }
+node Note implements Written { @index(text, kind="fts", language="german", stem=false) }
+node Page implements Written { @index(text, ascii_folding=true) }
+""")
+
 MANY = [
     *(
         query_
@@ -682,6 +692,7 @@ MANY = [
     ),
     compiled("match { $a: Accession  optional { $a isA $s }  $s is null } return { -$a.grams as g, now() }"),
     compiled("match { $x: Labelled } return { count(distinct $x) as n }"),
+    compiled('match { $n: Note  search($n.text, "x") } return { $n }', catalog=GERMAN),
     compiled("insert Note { text: $p }", "$p: String"),
 ]
 """Queries that use every class of the IR, which is checked below."""
@@ -811,3 +822,23 @@ def test_a_variable_of_several_types_is_counted_by_entity() -> None:
     assert several.expr.arg == ir.Entity("x")
     assert isinstance(one.expr, ir.Aggregate)
     assert one.expr.arg == ir.Ident("s", ir.Role.ID)
+
+
+def test_a_variable_of_several_types_can_be_a_grouping_key() -> None:
+    body = read("$x: Labelled", "$x, count(*) as n", "order { n desc, $x }")
+    assert [key.expr for key in body.keys] == [ir.Entity("x")]
+
+
+def test_text_search_carries_what_the_schema_says_about_words() -> None:
+    """The words of a text do not depend on whether its index is built, so they are not left to the index."""
+    german = ir.Analyzer(language="german", stem=False)
+    body = read('$n: Note  search($n.text, "x")', "$n", 'order { bm25($n.text, "x") }', catalog=GERMAN)
+    (found,) = body.match.filters
+    assert isinstance(found, ir.TextMatch)
+    assert isinstance(body.ranked, ir.Bm25)
+    assert (found.analyzer, body.ranked.analyzer) == (german, german)
+    assert ir.expression(found) == 'text_any($n.text, "x", language=german, stem=false)'
+    (usual,) = read('$p: Page  fuzzy($p.text, "x")', "$p", catalog=GERMAN).match.filters
+    assert isinstance(usual, ir.TextMatch)
+    assert usual.analyzer == ir.Analyzer()
+    refused('match { $x: Written  search($x.text, "x") } return { $x }', "T19", catalog=GERMAN)

@@ -301,3 +301,8 @@ def test_l206_tells_an_edge_from_a_node_of_the_same_name() -> None:
     assert [finding[:3] for finding in findings(on_edge)] == [("L206", "Visit", "day")]
     on_node = 'query q() { match { $v: Visit { day: date("2026-03-14") } } return { $v } }'
     assert findings(on_node) == []
+
+
+def test_l206_counts_what_a_key_is_indexed_by() -> None:
+    for served in ('$s.taxon = "x"', '$s.taxon starts_with "x"', 'search($s.taxon, "x")'):
+        assert findings(f"query q() {{ match {{ $s: Species  {served} }} return {{ $s }} }}") == []

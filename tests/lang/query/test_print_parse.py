@@ -81,6 +81,12 @@ def test_a_filter_that_could_be_misread_is_printed_as_meant(clause: str) -> None
     assert parse_queries(print_queries(file)) == file
 
 
+@pytest.mark.parametrize("key", ["not", "not desc", "null", "(null)", "(not asc)", "(not desc) asc", "(not asc or x)"])
+def test_a_sort_key_that_could_be_misread_is_printed_as_meant(key: str) -> None:
+    file = parse_queries(f"query q() {{ match {{ $a: A }} return {{ $a }} order {{ {key} }} }}")
+    assert parse_queries(print_queries(file)) == file
+
+
 @pytest.mark.parametrize("where", ["true = 1", "(true) = 1", "null != 1", "(1 + true) = true", "not not = 1"])
 def test_a_property_may_be_called_like_a_constant(where: str) -> None:
     text = f"query q() {{\n    delete X where {where}\n}}\n"

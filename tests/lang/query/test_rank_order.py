@@ -1,4 +1,7 @@
-"""An entity that has no rank is never the best one, however the order by rank is written."""
+"""An entity that has no rank is never the best one, however the order by rank is written.
+
+Where the rank is the order itself, such an entity is not found at all.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ RANKS = {
 }
 
 
-def sort_key(returns: str, order: str) -> ir.SortKey:
+def read(returns: str, order: str) -> ir.Read:
     text = f"query q() {{ match {{ $p: Paper }} return {{ {returns} }} order {{ {order} }} limit 3 }}"
     body = compile_query(text, papers()).body
     assert isinstance(body, ir.Read)
-    return body.order[0]
+    return body
+
+
+def sort_key(returns: str, order: str) -> ir.SortKey:
+    return read(returns, order).order[0]
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -32,3 +39,11 @@ def test_missing_ranks_come_last(rank: str) -> None:
 def test_the_writer_decides() -> None:
     assert sort_key(f"{RANKS['nearest']} as score", "score nulls first").nulls_first
     assert sort_key("$p.pages as pages", "pages").nulls_first
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_rank_is_the_order_itself_or_a_column_like_others(rank: str) -> None:
+    whole = read("$p.doi", RANKS[rank])
+    assert whole.ranked == whole.order[0].expr
+    assert read(f"$p.doi, {RANKS[rank]} as score", "score").ranked is None
+    assert read("$p.doi as doi", "doi").ranked is None

@@ -170,3 +170,23 @@ def test_many_errors_stay_cheap() -> None:
     started = time.perf_counter()
     assert len(check_schema("\n".join(lines))) == 100
     assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize(
+    "indexes",
+    [
+        '@index(v, metric="cosine")  @index(v, kind="vector", metric="dot")',
+        '@index(v, kind="vector")  @index(v, kind="vector", metric="cosine")',
+        '@index(t, stem=false)  @index(t, kind="fts", stem=true)',
+    ],
+)
+def test_one_index_cannot_be_built_in_two_ways(indexes: str) -> None:
+    """A kind that is not written is the kind that the type gives."""
+    (error,) = check_schema(f"node A {{ v: Vector(4)  t: String  {indexes} }}")
+    assert error.diagnostic == "OG-SC-020"
+
+
+def test_a_bare_index_can_be_made_precise() -> None:
+    """So that a node type can say more about what its interface indexes."""
+    interface = "interface Named { name: String @index }"
+    assert not check_schema(f'{interface} node A implements Named {{ @index(name, kind="fts", language="german") }}')

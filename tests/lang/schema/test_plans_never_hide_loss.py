@@ -353,3 +353,9 @@ def test_baseline_steps_have_their_members() -> None:
     ]
     assert result.lines()[-1] == "drop node 'Drop' (soft) [OG-DS-102, destructive]"
     assert planned("node A {}", "node A {}").lines() == ["no schema changes"]
+
+
+def test_notes_do_not_hide_that_nothing_changes() -> None:
+    made = planned("node A { x: String }", 'node A { x: String @rename_from("y") }')
+    assert made.steps == ()
+    assert [line.partition(":")[0] for line in made.lines()] == ["no schema changes", "note"]

@@ -84,3 +84,10 @@ def test_every_node_has_its_place(tree: ast.Schema) -> None:
 @given(valid_schemas())
 def test_generated_schemas_compile(text: str) -> None:
     assert [error.render() for error in check_schema(text)] == []
+
+
+def test_an_annotation_does_not_become_a_constraint() -> None:
+    """With a gap it is an annotation with a value, which is an error: formatting must not hide that."""
+    text = "node A {\n    d: I32 @ unique(d)\n}\n"
+    assert format_schema(text) == text
+    assert check_schema(text)

@@ -8,7 +8,7 @@ from omnigraph.lang.diagnostics import Finding, Severity
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, Index, IndexKind, Key, NodeType
-from omnigraph.lang.types import Scalar
+from omnigraph.lang.schema.indexes import built_kind, natural_kind
 
 _ORDERED = {ir.CompareOp.EQ, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE}
 _SUBSTRING = {ir.CompareOp.CONTAINS, ir.CompareOp.ENDS_WITH, ir.CompareOp.MATCHES}
@@ -92,19 +92,11 @@ def _uses(root: object) -> Iterator[tuple[ir.Prop, IndexKind]]:
 
 def _served(owner: NodeType | EdgeType, prop: ir.Prop, kind: IndexKind) -> bool:
     for constraint in owner.constraints:
-        if isinstance(constraint, Key) and constraint.fields == (prop.name,) and kind is IndexKind.BTREE:
-            return True  # the id holds it
+        if isinstance(constraint, Key) and constraint.fields == (prop.name,):
+            # The id holds it, and a key is indexed as its type asks for.
+            return kind in (IndexKind.BTREE, natural_kind(prop.type))
         if isinstance(constraint, Index) and constraint.fields == (prop.name,):
-            built = _built(constraint.kind, prop)
+            built = built_kind(constraint.kind, prop.type)
             if built is kind or (kind is IndexKind.BTREE and built is IndexKind.BITMAP):
                 return True
     return False
-
-
-def _built(declared: IndexKind, prop: ir.Prop) -> IndexKind:
-    """What `@index` builds when no kind is written."""
-    if declared is not IndexKind.AUTO:
-        return declared
-    if prop.type.is_vector:
-        return IndexKind.VECTOR
-    return IndexKind.FTS if prop.type.scalar is Scalar.STRING and not prop.type.is_enum else IndexKind.BTREE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from omnigraph.errors import Span
@@ -10,6 +11,9 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import parse_queries, too_deep
 from omnigraph.lang.query.print_expr import expression, filter_clause
 from omnigraph.lang.tokens import quote
+
+_ALIAS_WITH_ORDER = re.compile(r"null$|not (?:asc|desc)\b")
+"""How a sort key begins that would read as an alias of that name, with its direction."""
 
 
 def print_queries(file: ast.QueryFile) -> str:
@@ -28,11 +32,6 @@ def format_queries(text: str | bytes, name: str | None = None) -> str:
         return _Printer(Layout(file.tokens)).file(file)
     except RecursionError:
         raise too_deep(file.source, file.queries[0].span) from None
-
-
-def print_query(query: ast.Query) -> str:
-    """Canonical source of one query."""
-    return print_queries(ast.QueryFile((query,)))
 
 
 class _Printer:
@@ -171,8 +170,8 @@ def _projection(projection: ast.Projection) -> str:
 
 def _sort(sort: ast.Sort) -> str:
     text = expression(sort.expr)
-    if text == "null" and not isinstance(sort.expr, ast.Name):
-        text = "(null)"
+    if _ALIAS_WITH_ORDER.match(text) and not isinstance(sort.expr, ast.Name):
+        text = f"({text})"
     if sort.descending is not None:
         text += " desc" if sort.descending else " asc"
     if sort.nulls_first is not None:

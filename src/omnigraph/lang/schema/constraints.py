@@ -10,7 +10,7 @@ from omnigraph.errors import Span
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.schema.catalog import Check, Constraint, Index, IndexKind, Key, Property, Range, Unique
-from omnigraph.lang.schema.indexes import read_index
+from omnigraph.lang.schema.indexes import built_kind, read_index
 from omnigraph.lang.schema.owner import ENDPOINTS, Owner
 from omnigraph.lang.schema.problems import Problems
 from omnigraph.lang.schema.regex import pattern_error
@@ -34,7 +34,7 @@ class TypeConstraints:
     found: list[Constraint] = field(default_factory=list)
     _names: tuple[str, ...] = ()
     _key_at: Span | None = None
-    _indexes: dict[tuple[tuple[str, ...], IndexKind], Index] = field(default_factory=dict)
+    _indexes: dict[tuple[tuple[str, ...], IndexKind | None], Index] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = (*self.properties, *(ENDPOINTS if self.owner.is_edge else ()))
@@ -113,8 +113,7 @@ class TypeConstraints:
         index = read_index(self.problems, written, types)
         if index is None:
             return
-        known = self._indexes.setdefault((index.fields, index.kind), index)
-        if known.options != index.options:
+        if self._contradicts(index, types):
             self.problems.report(
                 "OG-SC-020",
                 f"{owner} declares this index twice, with different options",
@@ -123,6 +122,14 @@ class TypeConstraints:
             )
             return
         self.found.append(index)
+
+    def _contradicts(self, index: Index, types: Mapping[str, ValueType]) -> bool:
+        """Whether an earlier line asks for the same index in another way. A bare `@index` contradicts nothing."""
+        if index == Index(index.fields):
+            return False
+        kind = built_kind(index.kind, types[index.fields[0]])
+        known = self._indexes.setdefault((index.fields, kind), index)
+        return known.options != index.options
 
     def _add_range(self, written: ast.RangeConstraint) -> None:
         for name, type_ in self._members("@range", (written.property,), endpoints=False):

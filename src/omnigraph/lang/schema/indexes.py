@@ -53,6 +53,11 @@ def natural_kind(type_: ValueType) -> IndexKind | None:
     return IndexKind.BTREE
 
 
+def built_kind(declared: IndexKind, type_: ValueType) -> IndexKind | None:
+    """The kind that an `@index` builds, whether it names one or not; None when it builds none."""
+    return natural_kind(type_) if declared is IndexKind.AUTO else declared
+
+
 def kind_fits(kind: IndexKind, type_: ValueType) -> bool:
     """Whether a property of this type can have an index of this kind."""
     if kind is IndexKind.VECTOR:
@@ -82,7 +87,7 @@ def read_index(problems: Problems, written: ast.IndexConstraint, type_of: dict[s
     kind = _read_kind(problems, written, type_)
     if kind is None:
         return None
-    effective = natural_kind(type_) if kind is IndexKind.AUTO else kind
+    effective = built_kind(kind, type_)
     allowed = OPTIONS[effective] if effective else {}
     options: dict[str, str] = {}
     for option in written.options:

@@ -9,6 +9,7 @@ from omnigraph.lang.layout import INDENT, WIDTH, Layout
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.schema.term_parser import CONSTRAINT_HEADS
 from omnigraph.lang.tokens import quote, schema_tokens
 from omnigraph.lang.types import Scalar
 
@@ -132,7 +133,11 @@ def enum_value_text(tree: ast.EnumValue) -> str:
 
 def annotation_text(tree: ast.Annotation) -> str:
     arguments = [*map(literal_text, tree.values), *map(_argument_text, tree.arguments)]
-    return f"@{tree.name}({', '.join(arguments)})" if arguments else f"@{tree.name}"
+    if not arguments:
+        return f"@{tree.name}"
+    # Without the gap this would read as a constraint, which is something else.
+    at = "@ " if tree.name in CONSTRAINT_HEADS else "@"
+    return f"{at}{tree.name}({', '.join(arguments)})"
 
 
 def _argument_text(tree: ast.Argument) -> str:

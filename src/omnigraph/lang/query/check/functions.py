@@ -64,9 +64,24 @@ def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
         enums = {arg.type.enum_values for arg in given if not is_empty_list(arg)} or {None}
         result = ValueType(first.scalar, nullable, first.list, enums.pop() if len(enums) == 1 else None, first.dim)
     else:
-        floats = any(scalar.is_float for scalar in scalars)
-        result = ValueType(Scalar.F64 if floats else Scalar.I64, nullable, first.list)
+        result = ValueType(_common_number(given), nullable, first.list)
     return ir.Apply(ir.Function.COALESCE, tuple(given), result)
+
+
+def _common_number(values: list[ir.Expr]) -> Scalar:
+    """The number type that mixed ones become. U64 stays itself beside what is never negative."""
+    if any(value.type.scalar.is_float for value in values):
+        return Scalar.F64
+    return Scalar.U64 if all(map(_never_negative, values)) else Scalar.I64
+
+
+def _never_negative(value: ir.Expr) -> bool:
+    if value.type.scalar in (Scalar.U32, Scalar.U64):
+        return True
+    if not isinstance(value, ir.Const):
+        return False
+    numbers = value.value if isinstance(value.value, tuple) else (value.value,)
+    return all(isinstance(number, int) and number >= 0 for number in numbers)
 
 
 def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:

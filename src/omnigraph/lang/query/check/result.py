@@ -9,10 +9,10 @@ from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.match import block
 from omnigraph.lang.query.check.scope import Context, Scope, VarKind, entity, fail, properties_of
 from omnigraph.lang.query.walk import walk
-from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
+from omnigraph.lang.types import INTEGER_RANGES, Scalar
 
 _RANKED = (ir.Nearest, ir.Bm25, ir.Fusion)
-_ROW_VALUES = (ir.Prop, ir.Ident, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column)
+_ROW_VALUES = (ir.Prop, ir.Ident, ir.Entity, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column)
 """What can differ from row to row."""
 
 
@@ -341,7 +341,7 @@ def _children(node: ast.Expr) -> tuple[ast.Expr, ...]:
 
 
 def _has_aggregate(node: ast.Expr) -> bool:
-    return isinstance(node, ast.Aggregate) or any(map(_has_aggregate, _children(node)))
+    return any(isinstance(part, ast.Aggregate) for part in walk(node))
 
 
 def _outside_aggregates(node: ast.Expr) -> list[ast.Expr]:
@@ -355,25 +355,4 @@ def _outside_aggregates(node: ast.Expr) -> list[ast.Expr]:
 
 
 def _contains_rank(expr: ir.Expr) -> bool:
-    if isinstance(expr, _RANKED):
-        return True
-    parts: tuple[ir.Expr, ...] = ()
-    match expr:
-        case ir.Arith() | ir.Compare():
-            parts = (expr.left, expr.right)
-        case ir.Negate() | ir.IsNull():
-            parts = (expr.value,)
-        case ir.InList():
-            parts = (expr.value, expr.items)
-        case ir.Apply():
-            parts = expr.args
-        case ir.And() | ir.Or():
-            parts = expr.terms
-        case ir.Not():
-            parts = (expr.term,)
-    return any(map(_contains_rank, parts))
-
-
-def result_type(column: ir.OutColumn) -> ValueType:
-    """The type of a column."""
-    return column.expr.type
+    return any(isinstance(part, _RANKED) for part in walk(expr))

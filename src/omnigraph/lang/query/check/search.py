@@ -8,7 +8,8 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.compare import is_text
 from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail
 from omnigraph.lang.query.check.values import fit
-from omnigraph.lang.schema.catalog import Catalog, Index
+from omnigraph.lang.schema.catalog import Catalog, Index, IndexKind, NodeType
+from omnigraph.lang.schema.indexes import built_kind
 from omnigraph.lang.types import Scalar, ValueType
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def text_filter(node: ast.Call, expressions: Expressions) -> ir.TextMatch:
     if not 2 <= len(node.args) <= allowed:
         wanted = "a text property, a text and, if wanted, a number of edits" if allowed == 3 else _TWO
         raise fail(code, f"{name} takes {wanted}", node.span)
-    field = _text_field(node, expressions, code)
+    field, analyzer = _text_field(node, expressions, code)
     query = _text_query(node, expressions, code)
     mode = {"search": ir.TextMode.ANY, "match_text": ir.TextMode.PHRASE, "fuzzy": ir.TextMode.FUZZY}[name]
     if name == "search" and _all_tokens(node):
@@ -37,7 +38,7 @@ def text_filter(node: ast.Call, expressions: Expressions) -> ir.TextMatch:
     elif name != "search" and node.options:
         raise fail(code, f"{name} takes no named arguments", node.span)
     edits = _edits(node, expressions) if name == "fuzzy" else None
-    return ir.TextMatch(mode, field, query, edits)
+    return ir.TextMatch(mode, field, query, edits, analyzer)
 
 
 _TWO = "a text property and a text"
@@ -79,7 +80,8 @@ def _single_rank(node: ast.Call, expressions: Expressions) -> ir.Nearest | ir.Bm
     if node.function == "bm25":
         if len(node.args) != 2 or node.options:
             raise fail("T20", f"bm25 takes {_TWO}", node.span)
-        return ir.Bm25(_text_field(node, expressions, "T20"), _text_query(node, expressions, "T20"))
+        text, analyzer = _text_field(node, expressions, "T20")
+        return ir.Bm25(text, _text_query(node, expressions, "T20"), analyzer)
     if len(node.args) != 2 or node.options:
         raise fail("T15", "nearest takes a vector property and a vector or a text", node.span)
     field, variable = _target(node, expressions, "T15")
@@ -153,11 +155,48 @@ def _target(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Pro
     return field, variable
 
 
-def _text_field(node: ast.Call, expressions: Expressions, code: str) -> ir.Prop:
-    field, _ = _target(node, expressions, code)
+def _text_field(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Prop, ir.Analyzer]:
+    field, variable = _target(node, expressions, code)
     if not is_text(field.type):
         raise fail(code, f"{node.function} searches a String property, this is {field.type}", node.args[0].span)
-    return field
+    nodes = expressions.scope.context.catalog.nodes
+    found = {_analyzer(nodes[name], field.name) for name in variable.types}
+    if len(found) > 1:
+        raise fail(
+            code,
+            f"the types behind ${variable.name} split {field.name} into words differently",
+            node.args[0].span,
+            hint="search one node type at a time",
+        )
+    return field, found.pop() if found else ir.Analyzer()
+
+
+def _analyzer(node: NodeType, name: str) -> ir.Analyzer:
+    """What the schema says about the words of a property, with its full-text index."""
+    type_ = node.properties[name].type
+    for index in node.constraints:
+        match index:
+            case Index((field,), kind, options) if (
+                field == name and options and built_kind(kind, type_) is IndexKind.FTS
+            ):
+                return _with_options(dict(options))
+    return ir.Analyzer()
+
+
+def _with_options(options: dict[str, str]) -> ir.Analyzer:
+    usual = ir.Analyzer()
+
+    def flag(name: str, default: bool) -> bool:
+        return options[name] == "true" if name in options else default
+
+    return ir.Analyzer(
+        options.get("tokenizer", usual.tokenizer),
+        options.get("language", usual.language),
+        flag("stem", usual.stem),
+        flag("stop_words", usual.stop_words),
+        flag("lower_case", usual.lower_case),
+        flag("ascii_folding", usual.ascii_folding),
+    )
 
 
 def _text_query(node: ast.Call, expressions: Expressions, code: str) -> ir.Expr:

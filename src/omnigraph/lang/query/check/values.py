@@ -58,14 +58,24 @@ def list_literal(node: ast.ListLiteral) -> ir.Const:
         items.append(literal(item))
         if not _same_family(items[0].type, items[-1].type):
             raise fail("T28", f"a list of {items[0].type} cannot hold {items[-1].type}", item.span)
-    scalars = {item.type.scalar for item in items}
     values = tuple(item.value for item in items)
-    scalar = scalars.pop() if len(scalars) == 1 else Scalar.F64 if Scalar.F64 in scalars else Scalar.I64
-    if not items:
-        scalar = Scalar.STRING
+    scalar = _common_scalar(items, node)
     if scalar is Scalar.F64:
         values = tuple(float(v) for v in values)  # type: ignore[arg-type]
     return ir.Const(values, ValueType(scalar, list=True))
+
+
+def _common_scalar(items: list[ir.Const], node: ast.ListLiteral) -> Scalar:
+    """The type that holds every item; an empty list is one of texts."""
+    scalars = {item.type.scalar for item in items} or {Scalar.STRING}
+    if len(scalars) == 1:
+        return scalars.pop()
+    if Scalar.F64 in scalars:
+        return Scalar.F64
+    # What is left are integers of which some exceed I64.
+    if any(item.value < 0 for item in items):  # type: ignore[operator]
+        raise fail("T28", "no integer type holds all of these numbers", node.span)
+    return Scalar.U64
 
 
 def is_empty_list(value: ir.Expr) -> bool:

@@ -307,6 +307,27 @@ class DateAdd:
     type: ValueType
 
 
+@dataclass(frozen=True, slots=True)
+class Analyzer:
+    """How texts become words, in the property and in the query alike. The schema may say otherwise for a property.
+
+    Attributes:
+        tokenizer: where words end: at anything but letters and digits, at white space, or nowhere (`raw`).
+        language: whose endings and stop words are meant.
+        stem: whether endings are cut off.
+        stop_words: whether words that stand everywhere are left out.
+        lower_case: whether case does not matter.
+        ascii_folding: whether accents do not matter.
+    """
+
+    tokenizer: str = "simple"
+    language: str = "english"
+    stem: bool = True
+    stop_words: bool = True
+    lower_case: bool = True
+    ascii_folding: bool = True
+
+
 class TextMode(StrEnum):
     ANY = "any"
     ALL = "all"
@@ -323,6 +344,7 @@ class TextMatch:
     query: Expr
     edits: Const | Param | None = None
     """Letters that may differ in a word, for `FUZZY`."""
+    analyzer: Analyzer = Analyzer()
 
     @property
     def type(self) -> ValueType:
@@ -356,10 +378,11 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Bm25:
-    """The relevance of a text property for a query: larger is better."""
+    """The relevance of a text property for a query: larger is better. Null where no word of the query occurs."""
 
     field: Prop
     query: Expr
+    analyzer: Analyzer = Analyzer()
 
     @property
     def type(self) -> ValueType:
@@ -374,7 +397,10 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Reciprocal rank fusion: the sum over arms of weight / (k + rank + 1). Larger is better."""
+    """Reciprocal rank fusion: the sum over arms of weight / (k + place + 1). Larger is better.
+
+    Equal sums stand in the order of the first arm, then of the next. Null where no arm has a value.
+    """
 
     arms: tuple[Arm, ...]
     k: Const | Param

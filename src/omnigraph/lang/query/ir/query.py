@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph.lang.query.ir.expr import Aggregate, Column, ConstValue, Expr
+from omnigraph.lang.query.ir.expr import Aggregate, Bm25, Column, ConstValue, Expr, Fusion, Nearest, Rank
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import ValueType
 
@@ -125,6 +125,12 @@ class Read:
     ties: tuple[Expr, ...]
     limit: Expr | None
     offset: Expr | None
+
+    @property
+    def ranked(self) -> Rank | None:
+        """The rank that is the order itself. Rows without a value for it are not part of the result."""
+        first = self.order[0].expr if self.order else None
+        return first if isinstance(first, Nearest | Bm25 | Fusion) else None
 
     @property
     def keys(self) -> tuple[OutColumn, ...]:

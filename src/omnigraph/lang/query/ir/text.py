@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from omnigraph.lang.query.ir import expr as e
 from omnigraph.lang.query.ir import query as q
 from omnigraph.lang.temporal import format_date, format_datetime
@@ -117,11 +119,12 @@ def expression(node: e.Expr) -> str:
             return f"(${node.left} {'!=' if node.negated else '='} ${node.right})"
         case e.TextMatch():
             edits = "" if node.edits is None else f", edits={expression(node.edits)}"
-            return f"text_{node.mode.value}({expression(node.field)}, {expression(node.query)}{edits})"
+            arguments = f"{expression(node.field)}, {expression(node.query)}{edits}{_analyzer(node.analyzer)}"
+            return f"text_{node.mode.value}({arguments})"
         case e.Nearest():
             return f"nearest({expression(node.field)}, {expression(node.query)}, {node.metric.value})"
         case e.Bm25():
-            return f"bm25({expression(node.field)}, {expression(node.query)})"
+            return f"bm25({expression(node.field)}, {expression(node.query)}{_analyzer(node.analyzer)})"
         case e.Fusion():
             arms = ", ".join(f"{expression(a.rank)} * {a.weight!r}" for a in node.arms)
             return f"rrf({arms}, k={expression(node.k)})"
@@ -129,6 +132,13 @@ def expression(node: e.Expr) -> str:
             arg = "*" if node.arg is None else expression(node.arg)
             return f"{node.function.value}({'distinct ' if node.distinct else ''}{arg})"
     return _operator(node)
+
+
+def _analyzer(analyzer: e.Analyzer) -> str:
+    """What is not as usual."""
+    usual = e.Analyzer()
+    members = ((field.name, getattr(analyzer, field.name)) for field in fields(analyzer))
+    return "".join(f", {name}={value}".lower() for name, value in members if value != getattr(usual, name))
 
 
 def _operator(node: e.Expr) -> str:

@@ -163,7 +163,7 @@ def _advice_for_type(old: ValueType, new: ValueType) -> str:
             "vectors of two dimensions cannot be compared: add a second Vector property, fill it, "
             "and drop this one when nothing reads it"
         )
-    return "add a property of the new type under another name, copy the values with an update, and drop this one"
+    return "add a property of the new type under another name, load an export into it, and drop this one"
 
 
 def _refuse_id(change: Change, new: Property, reason: str, hint: str) -> Step:

@@ -59,13 +59,12 @@ class Plan:
 
     def lines(self) -> list[str]:
         """The plan for people: a line for each step, and help below what is refused."""
-        lines = []
+        lines = [] if self.steps else ["no schema changes"]
         for step in self.steps:
             lines.append(step.line())
             if isinstance(step, UnsupportedChange):
                 lines.append(f"  help: {step.hint}")
-        lines += [f"note: {note}" for note in self.notes]
-        return lines or ["no schema changes"]
+        return lines + [f"note: {note}" for note in self.notes]
 
     def to_json(self) -> dict[str, Json]:
         entry: dict[str, Json] = {
