@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Pretty-printed, to stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 

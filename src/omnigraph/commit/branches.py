@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
+from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, ConflictError, InputError
+from omnigraph.errors import BranchNotFoundError, ConflictError, InputError, OmnigraphError
 from omnigraph.lang.names import did_you_mean
-
-_SEGMENT = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +28,6 @@ class Branch:
     parent: str | None
     head: str
     manifest_version: int
-
-
-def check_name(name: str) -> str:
-    """A branch or tag name that may be used, trimmed.
-
-    Raises:
-        InputError: it may not.
-    """
-    name = name.strip()
-    hint = "use letters, digits, '.', '-', '_', and '/' between parts"
-    if not name:
-        raise InputError("the name is empty", hint=hint)
-    if name.startswith("__"):
-        raise InputError(f"'{name}': names that begin with __ are the system's", hint=hint)
-    bad = ".." in name or name.endswith(".lock") or not all(_SEGMENT.fullmatch(part) for part in name.split("/"))
-    if bad:
-        raise InputError(f"'{name}' is not a name for a branch or tag", hint=hint)
-    return name
 
 
 def list_branches(store: Store) -> list[Branch]:
@@ -68,10 +48,12 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
     Raises:
         ConflictError: the name is taken, or lies above or below a branch.
     """
-    name = check_name(name)
+    name = branch_name(name)
     if name == MAIN:
         raise ConflictError("branch 'main' always exists")
-    with store.exclusive(name):
+    with store.exclusive_refs():
+        if store.branch_identifier(base.branch) != base.incarnation:
+            raise BranchNotFoundError(base.branch, hint="it was deleted meanwhile")
         existing = store.manifest.branches()
         if name in existing:
             raise ConflictError(f"branch '{name}' exists already", hint="choose another name")
@@ -92,9 +74,23 @@ def delete_branch(store: Store, name: str) -> None:
         BranchNotFoundError: there is no such branch.
         ConflictError: another branch or a tag depends on it.
     """
-    name = check_name(name)
+    name = branch_name(name)
     if name == MAIN:
         raise InputError("branch 'main' cannot be deleted")
+    _deletable(store, name)
+    with store.exclusive(name) as held:
+        recover_branch(store, name, held)
+        paths = _table_paths(store, name)
+        with store.exclusive_refs():
+            identifier = _deletable(store, name)
+            store.manifest.delete_branch(name)
+            store.forget(name)
+            reach(Failpoint.BRANCH_REF_DELETED)
+    reclaim_forks(store, identifier, paths)
+
+
+def _deletable(store: Store, name: str) -> str:
+    """The identifier of a branch that nothing depends on."""
     existing = store.manifest.branches()
     if name not in existing:
         raise BranchNotFoundError(name, hint=did_you_mean(name, existing))
@@ -108,20 +104,22 @@ def delete_branch(store: Store, name: str) -> None:
         raise ConflictError(
             f"branch '{name}' cannot be deleted: tagged on it {_are(tags)}", hint="delete the tags first"
         )
-    identifier = existing[name].identifier
-    with store.exclusive(name) as held:
-        recover_branch(store, name, held)
-        paths = sorted({pin.ref.path for pin in store.capture(name).tables.values()})
-        store.manifest.delete_branch(name)
-        store.forget(name)
-        reach(Failpoint.BRANCH_REF_DELETED)
-    reclaim_forks(store, identifier, paths)
+    return existing[name].identifier
+
+
+def _table_paths(store: Store, name: str) -> list[str]:
+    """Where the tables are that a branch may have forked."""
+    try:
+        view = store.capture(name)
+    except BranchNotFoundError:
+        view = store.capture(MAIN)  # its ref is all that is left of it
+    return sorted({pin.ref.path for pin in view.tables.values()})
 
 
 def reclaim_forks(store: Store, identifier: str, paths: list[str]) -> None:
     """Remove the table forks of a branch that is gone. What cannot be removed now is left to cleanup."""
     for path in paths:
-        with suppress(OSError, ValueError):
+        with suppress(OmnigraphError):
             for fork in store.tables.forks(path):
                 if fork.startswith(f"{identifier}-"):
                     store.tables.drop_fork(path, fork)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 
 import orjson
 import pyarrow as pa
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
 from omnigraph.commit.schema_files import CONTRACT, contract_of, table_keys
 from omnigraph.commit.stamp import CURRENT
@@ -18,12 +20,14 @@ from omnigraph.errors import (
     InitializationClaimedError,
     InitializationCommittedError,
     InitializationIndeterminateError,
+    ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
     OmnigraphError,
 )
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, ir_hash
+from omnigraph.storage.objects import probe_create_if_absent
 
 CLAIM_PATH = "__init_claim.json"
 GRAPH_PATH = "__graph.json"
@@ -46,13 +50,20 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         InitializationIndeterminateError: nobody can say whether it exists.
     """
     accepted, files = contract_of(source, ulid_now())
+    probe_create_if_absent(store.objects)
     _refuse_existing(store, force=force)
     _claim(store)
+    try:
+        # Another process may have created the graph, and given its claim back, since the first look.
+        _refuse_existing(store, force=force)
+    except AlreadyInitializedError:
+        store.objects.delete(CLAIM_PATH)
+        raise
     reach(Failpoint.INIT_CLAIMED)
     try:
         for path, data in files.items():
             store.objects.put(path, data)
-        store.objects.put(GRAPH_PATH, orjson.dumps({"root": str(store.objects.uri)}))
+        record_place(store)
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = _create_tables(store, accepted)
         reach(Failpoint.INIT_TABLES_CREATED)
@@ -60,8 +71,8 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
     except Exception as error:
         _give_up(store, error)
         raise
-    reach(Failpoint.INIT_COMMITTED)
     try:
+        reach(Failpoint.INIT_COMMITTED)
         store.capture(MAIN)
         store.objects.delete(CLAIM_PATH)
     except Exception as error:
@@ -84,15 +95,28 @@ def _refuse_existing(store: Store, *, force: bool) -> None:
 
 
 def _claim(store: Store) -> None:
-    """Exactly one process creates the graph. A claim that a dead process left is taken over with the lease's rules."""
-    claim = orjson.dumps({"version": 1, "attempt_id": ulid_now()})
+    """Exactly one process creates the graph. The claim of a process that is seen to be dead is taken over."""
+    claim = orjson.dumps({"version": 1, "attempt_id": ulid_now(), "owner": asdict(Owner.here())})
     try:
-        store.objects.create(CLAIM_PATH, claim)
-    except ObjectExistsError:
+        try:
+            store.objects.create(CLAIM_PATH, claim)
+        except ObjectExistsError:
+            left = store.objects.get(CLAIM_PATH)
+            if not _claimed_by_the_dead(left.data):
+                raise
+            store.objects.replace(CLAIM_PATH, claim, left.etag)
+    except (ObjectExistsError, ObjectNotFoundError, ObjectChangedError):
         raise InitializationClaimedError(
             f"another process is creating a graph at {store.objects.uri}, or died while it did",
             hint=f"if none is running, remove {CLAIM_PATH} there and try again with --force",
         ) from None
+
+
+def _claimed_by_the_dead(claim: bytes) -> bool:
+    try:
+        return Owner(**orjson.loads(claim)["owner"]).is_dead()
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _create_tables(store: Store, accepted: AcceptedSchema) -> list[TablePin]:
@@ -129,6 +153,11 @@ def _give_up(store: Store, error: Exception) -> None:
     with suppress(OmnigraphError):
         for path in (*CONTRACT, GRAPH_PATH, CLAIM_PATH):
             store.objects.delete(path)
+
+
+def record_place(store: Store) -> None:
+    """Write down that the graph is at the store's address."""
+    store.objects.put(GRAPH_PATH, orjson.dumps({"root": str(store.objects.uri)}))
 
 
 def created_at(store: Store) -> str | None:

@@ -73,9 +73,13 @@ class LeaseRecord:
 
     @classmethod
     def load(cls, data: bytes) -> LeaseRecord:
-        members = orjson.loads(data)
-        owner = Owner(**members["owner"]) if members["owner"] else None
-        return cls(members["fence"], owner, members["beat"])
+        """A record from its object. One that cannot be read, say after a power failure, is a lease that nobody has."""
+        try:
+            members = orjson.loads(data)
+            owner = Owner(**members["owner"]) if members["owner"] else None
+            return cls(int(members["fence"]), owner, int(members["beat"]))
+        except (KeyError, TypeError, ValueError):
+            return cls(0, None)
 
 
 class Lease:
@@ -107,15 +111,24 @@ class Lease:
         """
         with self._lock:
             if not self._lost:
-                try:
-                    self._lost = self._store.get(self._path).etag != self._etag
-                except ObjectNotFoundError:
-                    self._lost = True
+                self._lost = not self._is_ours()
             if self._lost:
                 raise LeaseLostError(
                     f"another writer took over branch '{self._branch}'",
                     hint="nothing of this write is visible; try again",
                 )
+
+    def _is_ours(self) -> bool:
+        """Look at the lease object. A heartbeat whose answer was lost may have changed it: that is still ours."""
+        try:
+            found = self._store.get(self._path)
+        except ObjectNotFoundError:
+            return False
+        record = LeaseRecord.load(found.data)
+        if (record.fence, record.owner) != (self._record.fence, self._record.owner):
+            return False
+        self._record, self._etag = record, found.etag
+        return True
 
     def _heartbeat(self) -> None:
         while not self._stop.is_set():
@@ -123,14 +136,13 @@ class Lease:
                 if self._lost:
                     return
                 beaten = replace(self._record, beat=self._record.beat + 1)
-                try:
-                    self._etag = self._store.replace(self._path, beaten.dump(), self._etag)
-                    self._record = beaten
-                except ObjectChangedError:
-                    self._lost = True
-                    return
-                except OmnigraphError:
-                    pass  # The store is out of reach; the check before publishing decides.
+                # A store that is out of reach says nothing; the check before publishing decides.
+                with suppress(OmnigraphError):
+                    try:
+                        self._etag = self._store.replace(self._path, beaten.dump(), self._etag)
+                        self._record = beaten
+                    except ObjectChangedError:
+                        self._lost = not self._is_ours()
             self._stop.wait(self._ttl / 3)
 
     def release(self) -> None:
@@ -142,9 +154,13 @@ class Lease:
                 return
             self._lost = True
             free = LeaseRecord(self._record.fence, None)
+            # A failure leaves a lease that expires; the write itself is done.
             with suppress(OmnigraphError):
-                # A failure leaves a lease that expires; the write itself is done.
-                self._store.replace(self._path, free.dump(), self._etag)
+                try:
+                    self._store.replace(self._path, free.dump(), self._etag)
+                except ObjectChangedError:
+                    if self._is_ours():
+                        self._store.replace(self._path, free.dump(), self._etag)
 
     def __enter__(self) -> Lease:
         return self

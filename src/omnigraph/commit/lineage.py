@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commit
 from omnigraph.commit.store import Store
-from omnigraph.errors import NotFoundError
+from omnigraph.errors import BranchNotFoundError, NotFoundError
 
 
 def commits(view: Manifest) -> Iterator[Commit]:
@@ -34,9 +35,10 @@ def find_commit(store: Store, commit_id: str) -> Commit:
         NotFoundError: no branch has it.
     """
     for branch in store.branch_names():
-        found = find_in(store.capture(branch), commit_id)
-        if found is not None:
-            return found
+        with suppress(BranchNotFoundError):  # deleted while we look
+            found = find_in(store.capture(branch), commit_id)
+            if found is not None:
+                return found
     raise NotFoundError(
         f"there is no commit '{commit_id}'", hint="it may belong to a branch that was deleted; see 'commit list'"
     )

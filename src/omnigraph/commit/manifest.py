@@ -191,9 +191,10 @@ def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int],
     """The parts that a new part of commits takes in: the newest ones, while there are many that are not larger."""
     taken: list[int] = []
     while len(keep) >= FAN_IN - 1 and all(ledger.parts[i] <= rows for i in keep[-(FAN_IN - 1) :]):
-        taken = [*keep[-(FAN_IN - 1) :], *taken]
+        newest = keep[-(FAN_IN - 1) :]
+        taken = [*newest, *taken]
         keep = keep[: -(FAN_IN - 1)]
-        rows += sum(ledger.parts[i] for i in taken)
+        rows += sum(ledger.parts[i] for i in newest)
     return keep, [ledger.read_part(i) for i in taken]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,7 +11,7 @@ from ulid_transform import ulid_now
 from omnigraph.commit import audit
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease
+from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
@@ -49,14 +50,9 @@ def recover_all(store: Store) -> list[Settlement]:
     """Settle every write that no live writer owns. A writer that is at work keeps its sidecar."""
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
-        if store.branch_identifier(branch) is None:
-            settlements += [_discard(store, s) for s in pending(store.objects) if s.branch == branch]
-            continue
-        try:
-            with store.exclusive(branch, wait=0) as held:
-                settlements += recover_branch(store, branch, held)
-        except LeaseTimeoutError:
-            continue
+        # Also for a branch that is gone: it may be made again, and written, while we look.
+        with suppress(LeaseTimeoutError), store.exclusive(branch, wait=0) as held:
+            settlements += recover_branch(store, branch, held)
     return settlements
 
 
@@ -77,19 +73,21 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
         return _discard(store, sidecar)
     store.forget(sidecar.branch)
     view = store.capture(sidecar.branch)
-    published = find_in(view, sidecar.commit.id)
     found = [(table, *_classify(store, view, table)) for table in sidecar.tables]
     for table, state, head in found:
         if state is TableState.INVARIANT_VIOLATION:
+            where = "gone" if head is None else f"at version {head}, before the version that the graph points at"
             raise CorruptionError(
-                f"{table.key} is at version {head}, before the version that the graph points at",
+                f"{table.key} is {where}",
                 hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup",
             )
-    if published is not None:
-        settlement = Settlement(Settled.FORWARD, published)
+    settled = _settled_before(view, sidecar)
+    if settled is not None:
+        settlement = settled
         outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
     elif view.head.id == sidecar.base_head and all(s is TableState.ROLLED_PAST_EXPECTED for _, s, _ in found):
         _flush(store, sidecar)
+        held.check()
         manifest = store.publish(view, sidecar.change, sidecar.commit, held)
         settlement = Settlement(Settled.FORWARD, manifest.head)
         outcomes = [TableOutcome(t.key, state.value, t.base.version, head) for t, state, head in found]
@@ -103,6 +101,15 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     return settlement
 
 
+def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
+    """How the write ended, when the branch says so already: its writer published it, or a recovery was interrupted."""
+    published = find_in(view, sidecar.commit.id)
+    if published is not None:
+        return Settlement(Settled.FORWARD, published)
+    undo = next((c for c in (view.head, *view.recent) if c.operation_id == sidecar.operation_id), None)
+    return None if undo is None else Settlement(Settled.BACK, undo)
+
+
 def _flush(store: Store, sidecar: Sidecar) -> None:
     """The writer may have died before its tables were forced to disk."""
     store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
@@ -114,8 +121,8 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     pin = view.tables.get(table.key)
     pinned = pin.ref if pin is not None else None
     if head is None:
-        # A fork that was never finished, or is gone.
-        return TableState.NO_MOVEMENT, None
+        # Of a fork that means that it was never finished, or is removed already. Nothing else may be gone.
+        return (TableState.NO_MOVEMENT if table.forked else TableState.INVARIANT_VIOLATION), None
     floor = pinned.version if pinned is not None and pinned.branch == table.base.branch else table.base.version
     if head == floor:
         return TableState.NO_MOVEMENT, head
@@ -134,7 +141,13 @@ def _roll_back(
     found: list[tuple[TableIntent, TableState, int | None]],
     held: Lease,
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Give every moved table its pinned content back, and publish the versions that do."""
+    """Give every moved table its pinned content back, and publish the versions that do.
+
+    A writer that nobody can see to be dead may only be asleep, and move a table when it wakes up. Lance refuses that
+    once the table was restored, so then the tables that have not moved are restored too.
+    """
+    asleep = sidecar.owner != Owner.here() and not sidecar.owner.is_dead()
+    held.check()
     pins: list[TablePin] = []
     outcomes: list[TableOutcome] = []
     for table, state, head in found:
@@ -142,7 +155,7 @@ def _roll_back(
         if table.forked:
             _drop_fork(store, table)
             after = None
-        elif state is not TableState.NO_MOVEMENT and head is not None:
+        elif head is not None and (asleep or state is not TableState.NO_MOVEMENT):
             pin = view.tables[table.key]
             staged = store.tables.stage_restore(table.base.at(head), pin.ref.version)
             restored = store.tables.commit_staged(staged)

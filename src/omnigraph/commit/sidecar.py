@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
+from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import Change, Commit, TableId, TablePin
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
@@ -58,12 +59,14 @@ class Sidecar:
     """One write in flight.
 
     Attributes:
+        owner: the process that writes.
         branch_identifier: tells the branch from a later one of the same name.
         base_head: the branch head that the write was prepared against.
         commit: the commit as it is meant to be published.
     """
 
     operation_id: str
+    owner: Owner
     started_at: int
     branch: str
     branch_identifier: str
@@ -100,6 +103,7 @@ class Sidecar:
                 raise ValueError(f"sidecar version {version} is unknown to this release")
             return cls(
                 members["operation_id"],
+                Owner(**members["owner"]),
                 members["started_at"],
                 members["branch"],
                 members["branch_identifier"],
@@ -131,6 +135,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
     commit = sidecar.commit
     return {
         "operation_id": sidecar.operation_id,
+        "owner": asdict(sidecar.owner),
         "started_at": sidecar.started_at,
         "branch": sidecar.branch,
         "branch_identifier": sidecar.branch_identifier,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -15,12 +15,14 @@ from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
+from omnigraph.commit.names import branch_name
 from omnigraph.errors import (
     BranchNotFoundError,
     LeaseLostError,
     LeaseTimeoutError,
     ObjectNotFoundError,
     ReadSetChangedError,
+    StorageError,
 )
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.ledger import Ledger
@@ -29,6 +31,8 @@ from omnigraph.storage.tables import TableConflictError, TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
+REFS = "__refs"
+"""The lease that stands for all branches and tags together; no branch can have this name."""
 
 
 @dataclass(slots=True)
@@ -88,15 +92,16 @@ class Store:
         incarnation = self._incarnation(branch)
         with self._lock:
             known = self._known.get(branch)
-        if known is not None and known.incarnation == incarnation:
-            ledger = self.manifest.newest(known.ledger)
-            if ledger is known.ledger:
-                return known
-        else:
-            ledger = self.manifest.open(ledger_branch(branch))
-        if ledger is None:
-            raise self._no_branch(branch)
-        return self._remember(read_manifest(branch, incarnation, ledger))
+        with self._unless_deleted(branch, incarnation):
+            if known is not None and known.incarnation == incarnation:
+                ledger = self.manifest.newest(known.ledger)
+                if ledger is known.ledger:
+                    return known
+            else:
+                ledger = self.manifest.open(ledger_branch(branch))
+            if ledger is None:
+                raise self._no_branch(branch)
+            return self._remember(read_manifest(branch, incarnation, ledger))
 
     def manifest_at(self, branch: str, version: int) -> Manifest:
         """A manifest version of a branch.
@@ -106,13 +111,29 @@ class Store:
             VersionReclaimedError: the version is gone.
         """
         incarnation = self._incarnation(branch)
-        ledger = self.manifest.open(ledger_branch(branch), version)
-        if ledger is None:
-            raise self._no_branch(branch)
-        return read_manifest(branch, incarnation, ledger)
+        with self._unless_deleted(branch, incarnation):
+            ledger = self.manifest.open(ledger_branch(branch), version)
+            if ledger is None:
+                raise self._no_branch(branch)
+            return read_manifest(branch, incarnation, ledger)
+
+    @contextmanager
+    def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
+        """Read a branch that somebody may delete meanwhile: then it is gone, and not unreadable."""
+        try:
+            yield
+        except StorageError as error:
+            if self.branch_identifier(branch) == incarnation:
+                raise
+            raise self._no_branch(branch) from error
 
     def _incarnation(self, branch: str) -> str:
-        """What tells a branch from another of the same name, read from its ref: the authority for its existence."""
+        """What tells a branch from another of the same name, read from its ref: the authority for its existence.
+
+        Raises:
+            InputError: no branch can be called that.
+        """
+        branch_name(branch)
         found = self.branch_identifier(branch)
         if found is None:
             raise self._no_branch(branch)
@@ -150,21 +171,26 @@ class Store:
         with self._lock:
             self._known.pop(branch, None)
 
-    @contextmanager
-    def exclusive(self, branch: str, *, wait: float | None = None) -> Iterator[Lease]:
+    def forget_all(self) -> None:
+        """Drop what is known about every branch."""
+        with self._lock:
+            self._known.clear()
+
+    def exclusive(self, branch: str, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to move a branch: the process's gate first, then the lease."""
-        patience = self.timeouts.wait if wait is None else wait
-        gate = branch_gate(self.objects.uri.identity, branch)
-        if not gate.acquire(timeout=patience):
-            raise LeaseTimeoutError(f"branch '{branch}' is being written by this process", hint="try again later")
+        return self._alone(branch, lambda: self._fence(branch), self.timeouts.wait if wait is None else wait)
+
+    def exclusive_refs(self) -> AbstractContextManager[Lease]:
+        """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""
+        return self._alone(REFS, lambda: 0, self.timeouts.wait)
+
+    @contextmanager
+    def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:
+        gate = branch_gate(self.objects.uri.identity, name)
+        if not gate.acquire(timeout=wait):
+            raise LeaseTimeoutError(f"branch '{name}' is being written by this process", hint="try again later")
         try:
-            with lease.acquire(
-                self.leases,
-                branch,
-                at_least=lambda: self._fence(branch),
-                wait=patience,
-                ttl=self.timeouts.ttl,
-            ) as held:
+            with lease.acquire(self.leases, name, at_least=fence, wait=wait, ttl=self.timeouts.ttl) as held:
                 yield held
         finally:
             gate.release()

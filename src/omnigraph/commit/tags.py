@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from omnigraph.commit.branches import check_name
 from omnigraph.commit.manifest import MAIN, Commit
+from omnigraph.commit.names import tag_name
 from omnigraph.commit.store import Store
-from omnigraph.errors import ConflictError, NotFoundError
+from omnigraph.errors import ConflictError, NotFoundError, StorageError
 from omnigraph.lang.names import did_you_mean
 
 
@@ -48,12 +48,19 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
         ConflictError: the name is taken.
         VersionReclaimedError: the commit's version is gone.
     """
-    name = check_name(name)
-    if name in store.manifest.tags():
-        raise ConflictError(f"tag '{name}' exists already", hint="delete it first, or choose another name")
-    target = store.manifest_at(commit.branch, commit.manifest_version)
-    store.manifest.create_tag(name, target.ledger)
-    return next(tag for tag in list_tags(store) if tag.name == name)
+    name = tag_name(name)
+    with store.exclusive_refs():  # the branch may not be deleted while it gets a tag
+        target = store.manifest_at(commit.branch, commit.manifest_version)
+        try:
+            store.manifest.create_tag(name, target.ledger)
+        except StorageError as error:
+            if name not in store.manifest.tags():
+                raise
+            raise ConflictError(
+                f"tag '{name}' exists already", hint="delete it first, or choose another name"
+            ) from error
+    made = store.manifest.tags()[name]
+    return Tag(name, commit.id, commit.branch, commit.manifest_version, _micros(made.created_at))
 
 
 def delete_tag(store: Store, name: str) -> None:

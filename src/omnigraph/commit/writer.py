@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease
-from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.lease import Lease, Owner
+from omnigraph.commit.lineage import find_idempotent, find_in
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin
+from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import Settled, recover_branch, settle
-from omnigraph.commit.sidecar import Sidecar, TableIntent, WriterKind
+from omnigraph.commit.sidecar import Sidecar, TableIntent, WriterKind, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
-    ConflictError,
+    CorruptionError,
     DriftError,
     InputError,
     KeyConflictError,
@@ -32,6 +33,8 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    StorageError,
+    VersionReclaimedError,
 )
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
@@ -100,9 +103,12 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
         ReadSetChangedError: another commit came first, and the write may not be replayed.
         RecoveryRequiredError: the write stopped half way, and nobody can say yet how it ends.
     """
+    request = replace(request, branch=branch_name(request.branch))
+    # What an interrupted writer left is settled first: it may be what this write has to see.
+    interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
     for attempt in range(ATTEMPTS):
         try:
-            return _attempt(store, request, prepare, lease_first=attempt > 0)
+            return _attempt(store, request, prepare, lease_first=interrupted or attempt > 0)
         except ReadSetChangedError:
             if not request.replayable or attempt + 1 == ATTEMPTS:
                 raise
@@ -128,6 +134,10 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
                 held = _exclusive(store, request.branch, stack)
             reach(Failpoint.LEASED)
             _check_current(store, view, staging.intents)
+        except (StorageError, VersionReclaimedError):
+            staging.abandon()
+            _check_head(store, view)  # a branch that is deleted meanwhile takes its files along
+            raise
         except BaseException:
             staging.abandon()
             raise
@@ -141,18 +151,29 @@ def _exclusive(store: Store, branch: str, stack: ExitStack) -> Lease:
     return held
 
 
-def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
-    """The captured view is still the newest, and no table has moved past it."""
+def _check_head(store: Store, view: Manifest) -> None:
+    """The captured view is still the newest of the same branch."""
     current = store.capture(view.branch)
     if (current.incarnation, current.version) != (view.incarnation, view.version):
         raise ReadSetChangedError("graph_head", view.head.id, current.head.id)
+
+
+def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
+    """The captured view is still the newest, and no table has moved past it."""
+    _check_head(store, view)
     for intent in intents:
         head = store.tables.head(intent.base.path, intent.base.branch)
-        if head != intent.base.version:
+        if head is None or head < intent.base.version:
+            raise CorruptionError(
+                f"{intent.key} has lost version {intent.base.version}, which the graph points at",
+                hint="files were removed from outside; restore the table from a backup",
+            )
+        if head > intent.base.version:
+            # Whatever an interrupted write of this branch had moved is settled by now.
             raise DriftError(
                 intent.key,
                 intent.base.version,
-                -1 if head is None else head,
+                head,
                 hint="nothing that the graph knows of moved it: run 'omnigraph repair'",
             )
 
@@ -247,8 +268,8 @@ def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Stagi
         raise
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
-        for staged in staging.staged:
-            store.tables.commit_staged(staged)
+        for intent, staged in zip(staging.intents, staging.staged, strict=True):
+            _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
         store.tables.make_durable(staging.staged)
         reach(Failpoint.TABLES_COMMITTED)
@@ -265,23 +286,40 @@ def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Stagi
     return published
 
 
+def _commit_table(store: Store, intent: TableIntent, staged: Staged) -> None:
+    try:
+        store.tables.commit_staged(staged)
+    except TableConflictError as error:
+        head = store.tables.head(intent.base.path, intent.base.branch)
+        raise ReadSetChangedError(intent.key, intent.base.version, head) from error
+
+
 def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Commit:
     """A write that failed after its sidecar was written: settle it now if the lease is still ours."""
-    if isinstance(error, LeaseLostError):
-        raise RecoveryRequiredError(sidecar.operation_id, str(error)) from error
     try:
         held.check()
         settled = settle(store, sidecar, held)
+    except LeaseLostError as lost:
+        return _overtaken(store, sidecar, lost)
     except Exception as second:
         raise RecoveryRequiredError(sidecar.operation_id, f"{error}; then: {second}") from error
     if settled.outcome is Settled.FORWARD:
         assert settled.commit is not None
         return settled.commit
-    if isinstance(error, TableConflictError):
-        raise ReadSetChangedError(sidecar.tables[0].key, sidecar.tables[0].base.version, "a later version") from error
-    if isinstance(error, ConflictError):
-        raise error
     raise error
+
+
+def _overtaken(store: Store, sidecar: Sidecar, lost: LeaseLostError) -> Commit:
+    """Another writer took the lease, and settles this write before its own. See how it ended."""
+    try:
+        if not store.objects.exists(sidecar.path):
+            published = find_in(store.capture(sidecar.branch), sidecar.commit.id)
+            if published is not None:
+                return published
+            raise lost
+    except StorageError as error:
+        raise RecoveryRequiredError(sidecar.operation_id, f"{lost}; then: {error}") from lost
+    raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
 
 
 def _sidecar(request: WriteRequest, view: Manifest, staging: _Staging) -> Sidecar:
@@ -302,6 +340,7 @@ def _sidecar(request: WriteRequest, view: Manifest, staging: _Staging) -> Sideca
     )
     return Sidecar(
         operation,
+        Owner.here(),
         now_micros(),
         request.branch,
         view.incarnation,

@@ -9,19 +9,20 @@ from itertools import islice
 from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
 from omnigraph.commit.branches import Branch
-from omnigraph.commit.manifest import Commit
+from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.store import Store
 from omnigraph.commit.tags import Tag
-from omnigraph.errors import InputError
+from omnigraph.errors import ConflictError, InputError
 
 
 class Branches:
     """The branches of a graph. Iterates over them, `main` first."""
 
-    def __init__(self, store: Store, writable: Callable[[], None]) -> None:
+    def __init__(self, store: Store, writable: Callable[[], None], bound: str) -> None:
         self._store = store
         self._writable = writable
+        self._bound = bound
 
     def __iter__(self) -> Iterator[Branch]:
         return iter(self.list())
@@ -52,9 +53,11 @@ class Branches:
 
         Raises:
             BranchNotFoundError: there is no such branch.
-            ConflictError: another branch or a tag depends on it.
+            ConflictError: another branch, a tag or this handle depends on it.
         """
         self._writable()
+        if name.strip() == self._bound != MAIN:
+            raise ConflictError(f"this handle is bound to branch '{self._bound}'", hint="open the graph on another one")
         branches.delete_branch(self._store, name)
 
 

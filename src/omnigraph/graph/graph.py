@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
 from omnigraph.commit import snapshots
-from omnigraph.commit.create import create_graph, created_at
+from omnigraph.commit.create import create_graph, created_at, record_place
 from omnigraph.commit.formats import bring_up_to_date
-from omnigraph.commit.manifest import MAIN, Commit
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.schema_files import check_tables, read_contract
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Prepare, WriteRequest, write
+from omnigraph.commit.writer import Prepare, TableWrite, WriteRequest, write
 from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.lang.schema import AcceptedSchema, Catalog
+from omnigraph.lang.schema import AcceptedSchema, Catalog, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme
 
@@ -56,7 +57,6 @@ def init(
         AlreadyInitializedError: there is a graph at this place.
     """
     store = _store(uri, storage_options)
-    probe_create_if_absent(store.objects)
     create_graph(store, _schema_text(schema), force=force)
     return Graph(store, branch=MAIN, read_only=False, actor=actor)
 
@@ -107,6 +107,8 @@ def _schema_text(schema: str | os.PathLike[str]) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read the schema {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the schema {path} is not UTF-8") from error
 
 
 class Graph:
@@ -127,13 +129,13 @@ class Graph:
         self.actor = actor
         self.branch = branch
         bring_up_to_date(store, read_only=read_only)
+        self._check_place()
         if not read_only:
             recover_all(store)
-        self._source, self._accepted = read_contract(store.objects)
+        self._read_schema()
         check_tables(self._accepted, store.capture(MAIN))
-        self._check_place()
         store.capture(branch)
-        self.branches = Branches(store, self._writable)
+        self.branches = Branches(store, self._writable, branch)
         self.commits = Commits(store, branch)
         self.tags = Tags(store, self._writable)
         self.recovery = Recovery(store)
@@ -211,22 +213,42 @@ class Graph:
         self._store.forget(self.branch)
         if not self.read_only:
             recover_all(self._store)
-        self._source, self._accepted = read_contract(self._store.objects)
+        self._read_schema()
         return self.snapshot()
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.
 
+        Args:
+            request: what is said about the write; without an actor, it is by the handle's.
+            prepare: makes the batches from what the branch holds.
+
         Raises:
             ReadOnlyError: the handle was opened to read.
         """
         self._writable()
-        return write(self._store, request, prepare)
+        if request.actor is None:
+            request = replace(request, actor=self.actor)
+
+        def prepare_checked(view: Manifest) -> Sequence[TableWrite]:
+            self._follow_schema(view)
+            return prepare(view)
+
+        return write(self._store, request, prepare_checked)
+
+    def _follow_schema(self, view: Manifest) -> None:
+        """Another handle may have changed the schema: a write is checked against the one in force."""
+        if self._schema_hash != view.schema_hash:
+            self._read_schema()
+            check_tables(self._accepted, view)
+
+    def _read_schema(self) -> None:
+        self._source, self._accepted = read_contract(self._store.objects)
+        self._schema_hash = ir_hash(self._accepted)
 
     def close(self) -> None:
         """Forget everything that is cached. Closing twice is harmless."""
-        for branch in list(self._store.branch_names()):
-            self._store.forget(branch)
+        self._store.forget_all()
 
     def __enter__(self) -> Graph:
         return self
@@ -250,13 +272,18 @@ class Graph:
                 f"this graph was created at {there} and is now at {here}: its branches point at the old place",
                 hint="move it back, delete the branches there, and move it again; 'main' loses nothing",
             )
+        if not self.read_only:
+            record_place(self._store)  # branches that are made from now on point here
 
 
 def _same_place(left: str, right: str) -> bool:
     return os.path.realpath(left) == os.path.realpath(right)
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def _micros(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000_000)
+    return (moment - _EPOCH) // timedelta(microseconds=1)

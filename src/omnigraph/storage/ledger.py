@@ -7,9 +7,9 @@ those rows, and succeeds only if nobody published since: the compare-and-swap th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote
 
 import lance
 import pyarrow as pa
@@ -18,8 +18,9 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import VersionReclaimedError
-from omnigraph.storage.tables import Sync, TableConflictError, is_conflict, manifest_name, table_directory
+from omnigraph.errors import CorruptionError, VersionReclaimedError
+from omnigraph.storage.lance_failures import REF_ERRORS, is_conflict, is_missing, lance_failure, reporting, with_refs
+from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,15 @@ class LedgerVersion:
 
     def read_part(self, index: int) -> pa.Table:
         """The rows of one part."""
-        fragment = self._dataset.get_fragments()[index]
-        table: pa.Table = fragment.to_table()
+        with reporting(self._dataset.uri, ""):
+            fragment = self._dataset.get_fragments()[index]
+            table: pa.Table = fragment.to_table()
         return table
 
     def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """Rows of all parts."""
-        table: pa.Table = self._dataset.to_table(columns=list(columns) if columns else None, filter=filter)
+        with reporting(self._dataset.uri, ""):
+            table: pa.Table = self._dataset.to_table(columns=list(columns) if columns else None, filter=filter)
         return table
 
 
@@ -103,7 +106,8 @@ class Ledger:
         if self.open() is not None:
             raise TableConflictError(f"{self.path} exists")
         uri = self._uri(None)
-        fragments = write_fragments(rows, uri, schema=schema, mode="create", storage_options=self._options)
+        with reporting(self._root, self.path):
+            fragments = write_fragments(rows, uri, schema=schema, mode="create", storage_options=self._options)
         return self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(schema, fragments)), fragments)
 
     def open(self, branch: str | None = None, version: int | None = None) -> LedgerVersion | None:
@@ -111,19 +115,24 @@ class Ledger:
 
         Raises:
             VersionReclaimedError: the branch is there, and the version is not.
+            StorageError: it cannot be read, so nobody can say whether it is there.
         """
+        dataset = self._find(branch, version)
+        if dataset is not None:
+            return _version(branch, dataset)
+        if version is None or self._find(branch, None) is None:
+            return None
+        raise VersionReclaimedError(f"version {version} of {table_directory(self.path, branch)} is gone")
+
+    def _find(self, branch: str | None, version: int | None) -> LanceDataset | None:
         try:
             # No shared session: its caches go by path and version, and a branch that was deleted and made again has
             # the same paths and versions with other contents.
-            dataset = lance.dataset(self._uri(branch), version=version, storage_options=self._options)
+            return lance.dataset(self._uri(branch), version=version, storage_options=self._options)
         except ValueError as error:
-            if version is None:
+            if is_missing(error):
                 return None
-            if self.open(branch) is None:
-                return None
-            where = table_directory(self.path, branch)
-            raise VersionReclaimedError(f"version {version} of {where} is gone") from error
-        return _version(branch, dataset)
+            raise lance_failure(error, self._root, table_directory(self.path, branch)) from error
 
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
         """The newest version of the branch of a version; cheap when that is the newest still."""
@@ -141,11 +150,12 @@ class Ledger:
         Raises:
             TableConflictError: somebody published since `base`. Nothing happened.
         """
-        added = [
-            fragment
-            for rows in add
-            for fragment in write_fragments(rows, base._dataset, schema=base.schema, mode="append")
-        ]
+        with reporting(self._root, self.path):
+            added = [
+                fragment
+                for rows in add
+                for fragment in write_fragments(rows, base._dataset, schema=base.schema, mode="append")
+            ]
         fragments = [base._fragments[i] for i in keep] + added
         # Overwrite without retries is the one operation that Lance commits strictly.
         transaction = Transaction(base.version, LanceOperation.Overwrite(base.schema, fragments))
@@ -165,7 +175,7 @@ class Ledger:
         except OSError as error:
             if is_conflict(error):
                 raise TableConflictError(f"{self.path}: {error}") from error
-            raise
+            raise lance_failure(error, self._root, self.path, write=True) from error
         if self._sync is not None:
             directory = table_directory(self.path, branch)
             files = [f"{directory}/data/{file.path}" for part in added for file in part.files]
@@ -177,13 +187,17 @@ class Ledger:
         return f"{self._root}/{table_directory(self.path, branch)}"
 
     def _main(self) -> LanceDataset:
-        return lance.dataset(self._uri(None), storage_options=self._options)
+        found = self._find(None, None)
+        if found is None:
+            raise CorruptionError(f"{self.path} is gone", hint="the files were changed from outside")
+        return found
 
     # Branches and tags
 
     def branches(self) -> dict[str, LedgerBranch]:
         """All branches by name."""
-        listed = self._main().branches.list()
+        with self._refs():
+            listed = with_refs(self._main().branches.list)
         return {
             name: LedgerBranch(
                 name, info["parent_branch"], int(info["parent_version"]), str(info["branch_identifier"][-1][1])
@@ -193,27 +207,30 @@ class Ledger:
 
     def branch_ref(self, name: str) -> str:
         """Where the ref of a branch is, below the root."""
-        return f"{self.path}/_refs/branches/{quote(name, safe='')}.json"
+        return f"{self.path}/{branch_ref_path(name)}"
 
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
         """A branch that begins at a version. It exists from the moment its ref does."""
-        made = base._dataset.create_branch(name, base.version)
+        # A handle of its own: Lance refuses to branch from one that another thread is reading with.
+        own = self._find(base.branch, base.version)
+        if own is None:
+            raise VersionReclaimedError(f"version {base.version} of {table_directory(self.path, base.branch)} is gone")
+        with self._refs(write=True):
+            made = own.create_branch(name, base.version)
         if self._sync is not None:
-            self._sync(
-                [
-                    f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}",
-                    self.branch_ref(name),
-                ]
-            )
+            manifest = f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}"
+            self._sync([manifest, self.branch_ref(name)])
         return _version(name, made)
 
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""
-        self._main().branches.delete(name)
+        with self._refs(write=True):
+            with_refs(lambda: self._main().branches.delete(name))
 
     def tags(self) -> dict[str, LedgerTag]:
         """All tags by name."""
-        listed = self._main().tags.list()
+        with self._refs():
+            listed = with_refs(self._main().tags.list)
         return {
             name: LedgerTag(name, info["branch"], int(info["version"]), info["created_at"])
             for name, info in sorted(listed.items())
@@ -221,12 +238,17 @@ class Ledger:
 
     def create_tag(self, name: str, target: LedgerVersion) -> None:
         where = target.version if target.branch is None else (target.branch, target.version)
-        self._main().tags.create(name, where)
+        with self._refs(write=True):
+            self._main().tags.create(name, where)
         if self._sync is not None:
-            self._sync([f"{self.path}/_refs/tags/{quote(name, safe='')}.json"])
+            self._sync([f"{self.path}/_refs/tags"])
 
     def delete_tag(self, name: str) -> None:
-        self._main().tags.delete(name)
+        with self._refs(write=True):
+            self._main().tags.delete(name)
+
+    def _refs(self, *, write: bool = False) -> AbstractContextManager[None]:
+        return reporting(self._root, f"{self.path}/_refs", REF_ERRORS, write=write)
 
 
 def _version(branch: str | None, dataset: LanceDataset) -> LedgerVersion:

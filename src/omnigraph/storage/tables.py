@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import lance
 import pyarrow as pa
@@ -18,9 +19,10 @@ from lance.commit import CommitConflictError
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import KeyConflictError, OmnigraphError, VersionReclaimedError
+from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
 from omnigraph.storage.blobs import stored_columns, stored_schema
 from omnigraph.storage.handles import HandleCache
+from omnigraph.storage.lance_failures import REF_ERRORS, is_conflict, is_missing, lance_failure, reporting, with_refs
 
 _ID = "id"
 
@@ -71,10 +73,8 @@ class Staged:
     _files: tuple[str, ...]
 
 
-class TableConflictError(OmnigraphError):
+class TableConflictError(ConflictError):
     """A staged write could not become the next version of its table. Internal to the engine."""
-
-    code = "table_conflict"
 
 
 class TableStorage:
@@ -107,25 +107,35 @@ class TableStorage:
         return self._handles.get(ref, lambda: self._load(ref))
 
     def _load(self, ref: TableRef) -> LanceDataset:
-        try:
-            return self._open_uri(ref.path, ref.branch, ref.version)
-        except ValueError as error:
+        found = self._find(ref.path, ref.branch, ref.version)
+        if found is None:
             raise VersionReclaimedError(
                 f"version {ref.version} of {table_directory(ref.path, ref.branch)} is gone",
                 hint="it was removed by cleanup, or the files were changed from outside",
-            ) from error
+            )
+        return found
 
-    def _open_uri(self, path: str, branch: str | None, version: int | None) -> LanceDataset:
-        return lance.dataset(
-            self._uri(path, branch), version=version, storage_options=self._options, session=self._session
-        )
+    def _find(self, path: str, branch: str | None, version: int | None) -> LanceDataset | None:
+        """A dataset, or None when there certainly is none: a store out of reach says nothing about what it holds."""
+        try:
+            return lance.dataset(
+                self._uri(path, branch), version=version, storage_options=self._options, session=self._session
+            )
+        except ValueError as error:
+            if is_missing(error):
+                return None
+            raise lance_failure(error, self._root, table_directory(path, branch)) from error
+
+    def _trunk(self, path: str) -> LanceDataset:
+        found = self._find(path, None, None)
+        if found is None:
+            raise VersionReclaimedError(f"{path} is gone", hint="the files were changed from outside")
+        return found
 
     def head(self, path: str, branch: str | None) -> int | None:
         """The newest version of a table, or None when there is no such table or branch."""
-        try:
-            return int(self._open_uri(path, branch, None).version)
-        except ValueError:
-            return None
+        found = self._find(path, branch, None)
+        return None if found is None else int(found.version)
 
     def transaction_id(self, ref: TableRef) -> str | None:
         """The id of the transaction that made a version, or None when it cannot be told."""
@@ -140,34 +150,39 @@ class TableStorage:
 
     def create(self, path: str, schema: pa.Schema) -> TableRef:
         """A new, empty table."""
-        made = LanceDataset.commit(
-            self._uri(path, None),
-            LanceOperation.Overwrite(stored_schema(schema), []),
-            storage_options=self._options,
-            enable_stable_row_ids=True,
-        )
+        with reporting(self._root, path, write=True):
+            made = LanceDataset.commit(
+                self._uri(path, None),
+                LanceOperation.Overwrite(stored_schema(schema), []),
+                storage_options=self._options,
+                enable_stable_row_ids=True,
+            )
         ref = TableRef(path, None, int(made.version))
         self._sync_version(ref)
         return ref
 
     def fork(self, ref: TableRef, name: str) -> TableRef:
         """A branch of a table that begins at an exact version. Copies nothing."""
-        base = self._open(ref)
-        branch = base.create_branch(name, ref.version)
+        # A handle of its own: Lance refuses to branch from one that another thread is reading with.
+        base = self._load(ref)
+        with reporting(self._root, ref.path, write=True):
+            branch = base.create_branch(name, ref.version)
         fork = TableRef(ref.path, name, int(branch.version))
         self._sync_version(fork)
         if self._sync is not None:
-            self._sync([f"{ref.path}/_refs/branches/{name}.json"])
+            self._sync([f"{ref.path}/{branch_ref_path(name)}"])
         return fork
 
     def drop_fork(self, path: str, branch: str) -> None:
         """Remove a branch of a table that nothing points at."""
-        self._open_uri(path, None, None).branches.delete(branch)
+        with reporting(self._root, path, REF_ERRORS, write=True):
+            with_refs(lambda: self._trunk(path).branches.delete(branch))
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
 
     def forks(self, path: str) -> list[str]:
         """The branches of a table, sorted."""
-        return sorted(self._open_uri(path, None, None).branches.list())
+        with reporting(self._root, path, REF_ERRORS):
+            return sorted(with_refs(self._trunk(path).branches.list))
 
     # Staging
 
@@ -176,7 +191,8 @@ class TableStorage:
         if rows.num_rows == 0:
             return None
         dataset = self._open(base)
-        transaction = write_fragments(stored_columns(rows, dataset.schema), dataset, return_transaction=True)
+        with reporting(self._root, base.path):
+            transaction = write_fragments(stored_columns(rows, dataset.schema), dataset, return_transaction=True)
         return self._staged(base, transaction, added=rows.num_rows)
 
     def stage_upsert(self, base: TableRef, rows: pa.Table) -> Staged | None:
@@ -185,7 +201,8 @@ class TableStorage:
             return None
         dataset = self._open(base)
         merge = dataset.merge_insert(_ID).when_matched_update_all().when_not_matched_insert_all()
-        transaction, stats = merge.execute_uncommitted(stored_columns(rows, dataset.schema))
+        with reporting(self._root, base.path):
+            transaction, stats = merge.execute_uncommitted(stored_columns(rows, dataset.schema))
         return self._staged(base, transaction, added=stats["num_inserted_rows"])
 
     def stage_insert(self, base: TableRef, rows: pa.Table) -> Staged | None:
@@ -206,7 +223,8 @@ class TableStorage:
         dataset = self._open(base)
         fragments: list[FragmentMetadata] = []
         if rows.num_rows:
-            fragments = write_fragments(stored_columns(rows, dataset.schema), dataset, mode="append")
+            with reporting(self._root, base.path):
+                fragments = write_fragments(stored_columns(rows, dataset.schema), dataset, mode="append")
         operation = LanceOperation.Overwrite(dataset.schema, fragments)
         transaction = Transaction(base.version, operation)
         return self._staged(base, transaction, added=rows.num_rows, removed=dataset.count_rows())
@@ -222,7 +240,8 @@ class TableStorage:
             return None
         keys = pa.table({_ID: ids})
         merge = self._open(base).merge_insert(_ID).when_matched_delete()
-        transaction, stats = merge.execute_uncommitted(keys)
+        with reporting(self._root, base.path):
+            transaction, stats = merge.execute_uncommitted(keys)
         if stats["num_deleted_rows"] == 0:
             return None
         return self._staged(base, transaction, removed=stats["num_deleted_rows"])
@@ -262,7 +281,7 @@ class TableStorage:
         except OSError as error:
             if is_conflict(error):
                 raise TableConflictError(f"{base.path}: {error}") from error
-            raise
+            raise lance_failure(error, self._root, base.path, write=True) from error
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
@@ -293,7 +312,8 @@ class TableStorage:
         return schema
 
     def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:
-        return int(self._open(ref).count_rows(filter=where))
+        with reporting(self._root, ref.path):
+            return int(self._open(ref).count_rows(filter=where))
 
     def scan(
         self,
@@ -305,9 +325,10 @@ class TableStorage:
     ) -> pa.Table:
         """The rows of a version, as one table."""
         dataset = self._open(ref)
-        table: pa.Table = dataset.to_table(
-            columns=list(columns) if columns is not None else None, filter=filter, limit=limit
-        )
+        with reporting(self._root, ref.path):
+            table: pa.Table = dataset.to_table(
+                columns=list(columns) if columns is not None else None, filter=filter, limit=limit
+            )
         return table
 
     def batches(
@@ -322,12 +343,17 @@ class TableStorage:
 
     def take(self, ref: TableRef, ids: Sequence[str], *, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these ids."""
-        return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(list(ids)))
+        return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(pa.array(ids, pa.utf8())))
 
 
 def table_directory(path: str, branch: str | None) -> str:
     """Where the files of a branch of a table are, below the root."""
     return path if branch is None else f"{path}/tree/{branch}"
+
+
+def branch_ref_path(name: str) -> str:
+    """Where the ref of a branch is, below its dataset."""
+    return f"_refs/branches/{quote(name, safe='')}.json"
 
 
 def manifest_name(version: int) -> str:
@@ -346,9 +372,3 @@ def _new_files(operation: Any, base_version: int) -> list[str]:
             if path is not None:
                 files.append(path)
     return files
-
-
-def is_conflict(error: OSError) -> bool:
-    """Whether Lance says with a plain OSError that another writer was first."""
-    text = str(error)
-    return "conflict" in text.lower() or "Too many concurrent writers" in text

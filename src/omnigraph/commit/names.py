@@ -1,0 +1,47 @@
+"""What branches and tags may be called."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from omnigraph.errors import InputError
+
+_PART = re.compile(r"[\w.-]+")
+_LONGEST = 200
+"""As part of a file name, which is quoted twice and extended while it is written; file systems stop at 255."""
+
+
+def branch_name(name: str) -> str:
+    """A name that a branch may have, trimmed.
+
+    Raises:
+        InputError: it may not.
+    """
+    name = name.strip()
+    _check(name, name.split("/"), "use letters, digits, '.', '-', '_', and '/' between parts")
+    return name
+
+
+def tag_name(name: str) -> str:
+    """A name that a tag may have, trimmed.
+
+    Raises:
+        InputError: it may not.
+    """
+    name = name.strip()
+    _check(name, [name], "use letters, digits, '.', '-', '_'")
+    return name
+
+
+def _check(name: str, parts: list[str], hint: str) -> None:
+    if not name:
+        raise InputError("the name is empty", hint=hint)
+    if name.startswith("__"):
+        raise InputError(f"'{name}': names that begin with __ are the system's", hint=hint)
+    # A part that is a dot stands for the directory above it, and so for other branches.
+    bad = ".." in name or name.endswith(".lock") or not all(_PART.fullmatch(part) and part != "." for part in parts)
+    if bad:
+        raise InputError(f"'{name}' is not a name for a branch or tag", hint=hint)
+    if len(quote(quote(name, safe=""), safe="")) > _LONGEST:
+        raise InputError(f"'{name[:40]}…' is too long for a name", hint=f"use at most {_LONGEST} plain characters")

@@ -1,0 +1,77 @@
+"""What Lance's exceptions mean. It has few kinds of them and says the rest in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from omnigraph.errors import StorageError, StorageErrorKind
+
+_PLACE = re.compile(r",? ?/[^ ]*\.rs:\d+:\d+")
+"""Where in its own source Lance noticed; of no use to a reader."""
+REF_ERRORS = (OSError, ValueError, RuntimeError)
+"""What Lance raises when it cannot read or change a branch or tag."""
+_FAILED_READ = re.compile(r"LanceError\(IO\)|^External error: Not found")
+T = TypeVar("T")
+
+_ATTEMPTS = 16
+_PASSING = ("Generic S3 error", "error sending request", "timed out", "timeout")
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether there is no such dataset, branch or version. Anything else means that it could not be read."""
+    text = str(error)
+    return text.startswith("Dataset at path") and "was not found" in text
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether Lance says with a plain OSError that another writer was first."""
+    text = str(error)
+    return "conflict" in text.lower() or "Too many concurrent writers" in text
+
+
+def with_refs(request: Callable[[], T]) -> T:
+    """Make a request that reads all refs. Lance lists them and then reads each, and fails if one is gone by then."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return request()
+        except REF_ERRORS as error:
+            if not ("Not found" in str(error) and "/_refs/" in str(error)):
+                raise
+    return request()
+
+
+def lance_failure(error: Exception, root: str, path: str, *, write: bool = False) -> StorageError:
+    """A failure as the rest of the system sees it.
+
+    Args:
+        error: what Lance raised.
+        root: the graph root.
+        path: the dataset below it.
+        write: whether the request may have taken effect.
+    """
+    text = _PLACE.sub("", str(error)).strip()
+    kind = StorageErrorKind.PERMANENT
+    if write:
+        kind = StorageErrorKind.UNKNOWN
+    elif any(word in text for word in _PASSING):
+        kind = StorageErrorKind.TRANSIENT
+    return StorageError(text, kind=kind, uri=root, path=path)
+
+
+@contextmanager
+def reporting(
+    root: str, path: str, kinds: tuple[type[Exception], ...] = (OSError,), *, write: bool = False
+) -> Iterator[None]:
+    """Turn what Lance raises into the store's own error; by default only what it raises for failed reads and writes.
+
+    Depending on who notices it, a failed read is an OSError, or a ValueError that says so.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, kinds) or (isinstance(error, ValueError) and _FAILED_READ.search(str(error))):
+            raise lance_failure(error, root, path, write=write) from error
+        raise

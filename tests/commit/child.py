@@ -1,0 +1,258 @@
+"""Other processes that use the graph: forked from one that has imported everything, so that each starts at once.
+
+Run as a program it is that one: it reads a job per line and forks a process for each. It never touches the store
+itself, so a forked process begins with a clean one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.commit.graphs import SCHEMA, put, table_write
+
+from omnigraph.commit.failpoints import VARIABLE
+from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import Operation, WriteRequest
+from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError, RetryableError
+from omnigraph.graph import Graph, init, open
+
+ROOT = Path(__file__).resolve().parents[2]
+Job = dict[str, Any]
+
+
+# What a process can be told to do
+
+
+def _graph(job: Job) -> Graph:
+    graph = open(job["uri"], storage_options=job.get("options"))
+    graph._store.timeouts.ttl = job.get("ttl", graph._store.timeouts.ttl)
+    graph._store.timeouts.wait = job.get("wait", graph._store.timeouts.wait)
+    return graph
+
+
+def write(job: Job) -> object:
+    """One commit."""
+    graph = _graph(job)
+    request = WriteRequest(
+        branch=job.get("branch", MAIN),
+        kind=WriterKind(job.get("kind", "Load")),
+        actor=job.get("actor"),
+        idempotency_key=job.get("idempotency_key"),
+        replayable=job.get("replayable", True),
+    )
+    writes = [table_write(key, Operation(operation), ids) for key, operation, ids in job["writes"]]
+    commit = graph.write_tables(request, lambda view: writes)
+    return commit and commit.id
+
+
+def reopen(job: Job) -> object:
+    """Open for writing, which settles what is left."""
+    _graph(job).close()
+    return None
+
+
+def create(job: Job) -> object:
+    init(job["uri"], SCHEMA, force=job.get("force", False)).close()
+    return None
+
+
+def create_branch(job: Job) -> object:
+    return _graph(job).branches.create(job["name"]).head
+
+
+def delete_branch(job: Job) -> object:
+    _graph(job).branches.delete(job["name"])
+    return None
+
+
+def commit_many(job: Job) -> object:
+    """Commit again and again, to two tables at a time, and write down what was acknowledged and what failed."""
+    graph = _graph(job)
+    with Path(job["log"]).open("a", buffering=1) as log:
+        for number in range(job["commits"]):
+            name = f"{job['name']}-{number}-{os.getpid()}"
+            try:
+                put(graph, [name], job["keys"], branch=job.get("branch", MAIN), actor=job["name"])
+                log.write(f"ok {name}\n")
+            except (ConflictError, RetryableError) as error:
+                log.write(f"conflict {type(error).__name__}\n")
+    return None
+
+
+def come_and_go(job: Job) -> object:
+    """Make branches, write to them, and delete them."""
+    graph = _graph(job)
+    done = 0
+    until = time.monotonic() + job["seconds"]
+    while time.monotonic() < until:
+        name = random.choice(job["names"])
+        with suppress(ConflictError, NotFoundError, RetryableError):
+            if name in graph.branches:
+                graph.branches.delete(name)
+            else:
+                graph.branches.create(name)
+                put(graph, [f"{name}-{done}"], ["node:A", "node:B"], branch=name)
+            done += 1
+    return done
+
+
+def watch(job: Job) -> object:
+    """Read until told to stop. Two tables always have the same ids: anything else is half a commit."""
+    graph = open(job["uri"], read_only=True, storage_options=job.get("options"))
+    looks, versions = 0, set()
+    while not Path(job["stop"]).exists():
+        snapshot = graph.snapshot(branch=job.get("branch", MAIN))
+        left, right = (sorted(snapshot.scan(key, columns=["id"])["id"].to_pylist()) for key in job["keys"])
+        if left != right or len(left) != snapshot.pin(job["keys"][0]).row_count:
+            return {"half a commit": snapshot.manifest_version}
+        looks += 1
+        versions.add(snapshot.manifest_version)
+        time.sleep(0.01)
+    return {"looks": looks, "versions": len(versions)}
+
+
+JOBS: dict[str, Callable[[Job], object]] = {
+    job.__name__: job for job in (write, reopen, create, create_branch, delete_branch, commit_many, come_and_go, watch)
+}
+
+
+# The other side: starting them and seeing how they end
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended.
+
+    Attributes:
+        signal: what killed it; 0 for nothing.
+        error: the class of what it raised, if anything.
+        result: what the job returned.
+    """
+
+    signal: int
+    error: str | None
+    text: str
+    result: Any
+
+    def ok(self) -> Any:
+        """The result; the job must not have failed."""
+        assert (self.signal, self.error) == (0, None), self.text
+        return self.result
+
+
+class Children:
+    """Starts processes."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
+        self._process = process
+        self._directory = directory
+        self._started = 0
+        self._results: dict[int, Path] = {}
+
+    def start(self, job: str, *, failpoint: str | None = None, **arguments: object) -> int:
+        """Start a job and return its process id."""
+        self._started += 1
+        result = self._directory / f"{self._started}.json"
+        pid = int(self._ask({"job": job, "failpoint": failpoint, "result": str(result), **arguments})["pid"])
+        self._results[pid] = result
+        return pid
+
+    def wait(self, pid: int) -> Ending:
+        """Wait until a process has ended."""
+        status = self._ask({"wait": pid})["status"]
+        killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        said: Mapping[str, Any] = {}
+        with suppress(FileNotFoundError):
+            said = json.loads(self._results.pop(pid).read_text())
+        assert killer or said, f"a child ended with {status} and said nothing"
+        return Ending(killer, said.get("error"), said.get("text", ""), said.get("result"))
+
+    def run(self, job: str, *, failpoint: str | None = None, **arguments: object) -> Ending:
+        """Start a job and wait for its end."""
+        return self.wait(self.start(job, failpoint=failpoint, **arguments))
+
+    def end_all(self) -> None:
+        """Kill what was started and not waited for."""
+        for pid in list(self._results):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self.wait(pid)
+
+    def _ask(self, message: Mapping[str, object]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[Children]:
+    """A parent of processes, for as long as the block lasts."""
+    environment = {**os.environ, "OMNIGRAPH_FSYNC": "0", "LANCE_LOG": "error", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "tests.commit.child"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Children(process, directory)
+        finally:
+            process.kill()
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        answer = {"status": os.waitpid(message["wait"], 0)[1]} if "wait" in message else {"pid": _fork(message)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def _fork(job: Job) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    # Nothing of the parent's may be used or flushed from here on.
+    os.close(0)
+    os.dup2(2, 1)
+    if job["failpoint"]:
+        os.environ[VARIABLE] = job["failpoint"]
+    said: dict[str, object] = {"error": None}
+    try:
+        said["result"] = JOBS[job["job"]](job)
+    except OmnigraphError as error:
+        said |= {"error": type(error).__name__, "text": str(error)}
+    except BaseException as error:
+        said |= {"error": type(error).__name__, "text": traceback.format_exc()}
+    temporary = f"{job['result']}.tmp"
+    Path(temporary).write_text(json.dumps(said))
+    os.rename(temporary, job["result"])
+    os._exit(0)
+
+
+def read_log(logs: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """What `commit_many` wrote down: the names that were acknowledged, and the kinds of conflict."""
+    lines = [line.split() for log in logs if log.exists() for line in log.read_text().splitlines()]
+    return [what for kind, what in lines if kind == "ok"], [what for kind, what in lines if kind == "conflict"]
+
+
+def end(pid: int, how: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that was started here."""
+    os.kill(pid, how)
+
+
+if __name__ == "__main__":
+    _serve()

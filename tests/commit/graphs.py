@@ -1,0 +1,116 @@
+"""A small graph, how tests write to it, and what must hold for it at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.graph import Graph, init
+
+SCHEMA = """
+node A { k: String @key n: I64? }
+node B { k: String @key n: I64? }
+node C { k: String @key n: I64? }
+edge AB: A -> B
+edge BC: B -> C
+"""
+NODES = ("node:A", "node:B", "node:C")
+EDGES = ("edge:AB", "edge:BC")
+TABLES = (*EDGES, *NODES)
+SEED = ("s1", "s2", "s3")
+"""The ids that every table begins with."""
+
+
+def rows(key: str, ids: Sequence[str], n: int = 0) -> pa.Table:
+    """Rows for a table of the small graph."""
+    names = pa.array(ids, pa.utf8())
+    if key in EDGES:
+        ends = pa.array(["s1"] * len(ids), pa.utf8())
+        return pa.table({"id": names, "src": ends, "dst": ends})
+    return pa.table({"id": names, "k": names, "n": pa.array([n] * len(ids), pa.int64())})
+
+
+def table_write(key: str, operation: Operation, ids: Sequence[str], n: int = 0) -> TableWrite:
+    """An operation that brings these ids, or for a delete removes them."""
+    if operation is Operation.DELETE:
+        return TableWrite(key, operation, where=pc.field("id").isin(pa.array(ids, pa.utf8())))
+    return TableWrite(key, operation, rows(key, ids, n))
+
+
+def put(
+    graph: Graph,
+    ids: Sequence[str],
+    keys: Sequence[str] = ("node:A",),
+    *,
+    operation: Operation = Operation.APPEND,
+    branch: str = MAIN,
+    kind: WriterKind = WriterKind.LOAD,
+    **said: object,
+) -> Commit:
+    """One commit that does the same to each table."""
+    request = WriteRequest(branch=branch, kind=kind, **said)  # type: ignore[arg-type]  # passed on as given
+    commit = graph.write_tables(request, lambda view: [table_write(key, operation, ids) for key in keys])
+    assert commit is not None
+    return commit
+
+
+def create(place: Path | str, options: Mapping[str, str] | None = None) -> Graph:
+    """The small graph, with a few rows in every table."""
+    graph = init(place, SCHEMA, storage_options=options)
+    put(graph, SEED, TABLES)
+    return graph
+
+
+def ids(graph: Graph, key: str = "node:A", branch: str = MAIN) -> list[str]:
+    """What is in a table, sorted; twice is twice."""
+    return sorted(graph.snapshot(branch=branch).scan(key, columns=["id"])["id"].to_pylist())
+
+
+def contents(graph: Graph, branch: str = MAIN) -> dict[str, list[str]]:
+    return {key: ids(graph, key, branch) for key in TABLES}
+
+
+def sidecars(graph: Graph) -> list[str]:
+    return [info.path for info in graph._store.objects.list("__recovery")]
+
+
+def drift(view: Manifest, graph: Graph) -> dict[str, tuple[int, int | None]]:
+    """The tables of a branch whose newest version is not the one that the graph points at."""
+    found = {}
+    for key, pin in view.tables.items():
+        own = view.branch == MAIN or (pin.ref.branch or "").startswith(view.incarnation)
+        head = graph._store.tables.head(pin.ref.path, pin.ref.branch)
+        if own and head != pin.ref.version:
+            found[key] = (pin.ref.version, head)
+    return found
+
+
+def assert_whole(graph: Graph) -> None:
+    """What holds when nothing is in flight: every table is where the graph points, and every history is a chain."""
+    assert sidecars(graph) == []
+    for branch in graph._store.branch_names():
+        view = graph._store.capture(branch)
+        assert drift(view, graph) == {}, branch
+        for key, pin in view.tables.items():
+            assert graph._store.tables.count(pin.ref) == pin.row_count, (branch, key)
+        assert_chain(graph, branch)
+
+
+def assert_chain(graph: Graph, branch: str = MAIN) -> list[Commit]:
+    """A history is one line of commits, each made on the one before, with versions that follow each other."""
+    history = list(graph.commits.list(branch=branch).commits)
+    for commit, parent in pairwise(history):
+        assert commit.parent == parent.id
+        assert commit.created_at > parent.created_at
+        if commit.branch == parent.branch:
+            assert commit.manifest_version == parent.manifest_version + 1
+    assert history[-1].parent is None
+    assert len({commit.id for commit in history}) == len(history)
+    return history

@@ -1,0 +1,200 @@
+"""The kill matrix: every kind of write, killed at every place, and what must be left.
+
+Run as a program it writes the page in the documentation that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tests.commit.graphs import NODES, SEED, TABLES
+
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import Operation
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "kill-matrix.md"
+
+
+class Outcome(StrEnum):
+    """What the next writer finds, as the page names it."""
+
+    NOTHING = "none"
+    """Nothing is visible, and there is no sidecar: the write never began."""
+    UNDONE = "none, undone"
+    """Nothing is visible; the sidecar was settled backwards."""
+    FINISHED = "all, finished"
+    """Everything is visible; the sidecar was settled forwards."""
+    DONE = "all"
+    """Everything is visible, and the write had cleaned up."""
+
+    @property
+    def visible(self) -> bool:
+        return self in (Outcome.FINISHED, Outcome.DONE)
+
+    @property
+    def audited(self) -> bool:
+        return self in (Outcome.UNDONE, Outcome.FINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One kind of write.
+
+    Attributes:
+        forks: whether it is the first on a branch, so that its tables are forked.
+    """
+
+    kind: WriterKind
+    operation: Operation
+    tables: tuple[str, ...]
+    forks: bool
+
+    def __str__(self) -> str:
+        where = "first on a branch" if self.forks else "main"
+        return f"{self.kind.value}, {self.operation.value}, {len(self.tables)} table(s), {where}"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids that the operation is given."""
+        if self.operation is Operation.DELETE:
+            return SEED[:2]
+        return ("s1", "new") if self.operation is Operation.UPSERT else ("new", "newer")
+
+    @property
+    def after(self) -> list[str]:
+        """What each table holds once the write is visible."""
+        if self.operation is Operation.OVERWRITE:
+            return sorted(self.ids)
+        if self.operation is Operation.DELETE:
+            return sorted(set(SEED) - set(self.ids))
+        return sorted({*SEED, *self.ids})
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A place to die. Some are passed once per table."""
+
+    point: Failpoint
+    pass_: int = 1
+
+    def __str__(self) -> str:
+        return self.point.value if self.pass_ == 1 else f"{self.point.value} #{self.pass_}"
+
+    @property
+    def setting(self) -> str:
+        return f"{self.point.value}#{self.pass_}=kill"
+
+
+def writes() -> Iterator[Write]:
+    """Every writer kind, every operation, one, two and five tables, on `main` and as the first on a branch."""
+    operations = (Operation.APPEND, Operation.INSERT, Operation.UPSERT, Operation.OVERWRITE, Operation.DELETE)
+    for forks in (False, True):
+        for operation in operations:
+            yield Write(WriterKind.MUTATION, operation, NODES[:1], forks)
+        for kind in WriterKind:
+            yield Write(kind, Operation.UPSERT, NODES[:2], forks)
+        yield Write(WriterKind.LOAD, Operation.APPEND, TABLES, forks)
+
+
+def kills(write: Write) -> Iterator[Kill]:
+    """The places that a write passes, in order."""
+    count = len(write.tables)
+    for point in WRITE_POINTS:
+        if point is Failpoint.FORKED and not write.forks:
+            continue
+        per_table = point in (Failpoint.FORKED, Failpoint.TABLE_COMMITTED)
+        for number in range(1, count + 1 if per_table else 2):
+            yield Kill(point, number)
+
+
+WRITE_POINTS = (
+    Failpoint.CAPTURED,
+    Failpoint.FORKED,
+    Failpoint.STAGED,
+    Failpoint.LEASED,
+    Failpoint.SIDECAR_WRITTEN,
+    Failpoint.TABLE_COMMITTED,
+    Failpoint.TABLES_COMMITTED,
+    Failpoint.BEFORE_PUBLISH,
+    Failpoint.PUBLISHED,
+    Failpoint.SIDECAR_REMOVED,
+)
+RECOVERY_POINTS = (
+    Failpoint.RECOVERY_STARTED,
+    Failpoint.RECOVERY_RESTORED,
+    Failpoint.RECOVERY_PUBLISHED,
+    Failpoint.RECOVERY_AUDITED,
+)
+BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
+INIT_POINTS = (
+    Failpoint.INIT_CLAIMED,
+    Failpoint.INIT_SCHEMA_WRITTEN,
+    Failpoint.INIT_TABLES_CREATED,
+    Failpoint.INIT_COMMITTED,
+)
+
+
+def outcome(write: Write, kill: Kill) -> Outcome:
+    """What must be left: all of the write once every table has moved, none of it before."""
+    place = WRITE_POINTS.index(kill.point)
+    if place < WRITE_POINTS.index(Failpoint.SIDECAR_WRITTEN):
+        return Outcome.NOTHING
+    if kill.point is Failpoint.SIDECAR_REMOVED:
+        return Outcome.DONE
+    moved = place > WRITE_POINTS.index(Failpoint.TABLE_COMMITTED) or (
+        kill.point is Failpoint.TABLE_COMMITTED and kill.pass_ == len(write.tables)
+    )
+    return Outcome.FINISHED if moved else Outcome.UNDONE
+
+
+def page() -> str:
+    """The page that shows the matrix."""
+    lines = [
+        "# Kill matrix",
+        "",
+        "What is left when a writer is killed (`SIGKILL`) at each named place of a write, and the graph is opened",
+        "again. The same tests check that every table is where the graph points, that no sidecar is left, that the",
+        "audit has exactly one row where a sidecar existed and none otherwise, and that the next write succeeds. This",
+        "page is written by `python -m tests.commit.matrix`, and `tests/commit/test_kill_matrix.py` holds it.",
+        "",
+        "- **none**: nothing is visible, the write never began.",
+        "- **none, undone**: nothing is visible, the next opener has put the moved tables back.",
+        "- **all, finished**: everything is visible, the next opener has finished the write.",
+        "- **all**: everything is visible, and there was nothing left to do.",
+        "",
+    ]
+    for forks, title in ((False, "On `main`"), (True, "The first write on a branch")):
+        chosen = [write for write in writes() if write.forks is forks]
+        widest = max((list(kills(write)) for write in chosen), key=len)
+        lines += [f"## {title}", ""]
+        lines += ["| writer | operation | tables | " + " | ".join(f"`{kill}`" for kill in widest) + " |"]
+        lines += ["|" + "---|" * (len(widest) + 3)]
+        for write in chosen:
+            cells = [str(outcome(write, kill)) if kill in kills(write) else "" for kill in widest]
+            what = [write.kind.value, write.operation.value, str(len(write.tables))]
+            lines.append("| " + " | ".join([*what, *cells]) + " |")
+        lines.append("")
+    lines += [
+        "## Recovery, branches and creation",
+        "",
+        "| killed at | what is left |",
+        "|---|---|",
+        *(
+            f"| `{point}`, finishing or undoing a write | the same as if recovery had not been interrupted |"
+            for point in RECOVERY_POINTS
+        ),
+        "| `branch_ref_created` | the branch exists |",
+        "| `branch_ref_deleted` | the branch is gone; its forks are reclaimed later, and its name can be used again |",
+        "| `init_claimed` | no graph; creating it again works |",
+        "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
+        "| `init_committed` | the graph exists |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

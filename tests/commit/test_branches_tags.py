@@ -1,0 +1,360 @@
+"""Branches copy nothing, keep apart, and can be made from anything; their names can be used again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.commit.graphs import NODES, SEED, TABLES, assert_whole, contents, ids, put
+
+from omnigraph.commit.store import Store
+from omnigraph.commit.writer import Operation
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    OmnigraphError,
+)
+from omnigraph.graph import Graph, open
+
+# Branches
+
+
+def data_files(place: Path) -> set[Path]:
+    return {path for folder in ("nodes", "edges") for path in (place / folder).rglob("*.lance")}
+
+
+def test_a_branch_copies_nothing(graph: Graph, place: Path) -> None:
+    before = data_files(place)
+    made = graph.branches.create("dev")
+    assert (made.parent, made.head) == ("main", graph.snapshot().commit.id)
+    assert data_files(place) == before
+    assert not list(place.glob("*/*/tree")), "no table is forked before it is written"
+    assert graph.snapshot(branch="dev").tables == graph.snapshot().tables
+    assert contents(graph, "dev") == contents(graph)
+
+
+def test_only_written_tables_are_forked(graph: Graph) -> None:
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    mine, theirs = graph.snapshot(branch="dev"), graph.snapshot()
+    assert {key for key in TABLES if mine.pin(key).ref != theirs.pin(key).ref} == {"node:A"}
+    assert mine.pin("node:A").ref.path == theirs.pin("node:A").ref.path
+    again = put(graph, ["own too"], branch="dev")
+    assert graph.snapshot(branch="dev").pin("node:A").ref.branch == mine.pin("node:A").ref.branch, "forked once"
+    assert again.parent == mine.commit.id
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize("operation", [o for o in Operation if o is not Operation.FRAGMENTS])
+def test_branches_keep_apart(graph: Graph, operation: Operation) -> None:
+    graph.branches.create("dev")
+    entities = ["s1"] if operation is Operation.DELETE else ["own"]
+    put(graph, entities, NODES, branch="dev", operation=operation)
+    assert contents(graph) == {key: sorted(SEED) for key in TABLES}
+    there = contents(graph, "dev")
+    put(graph, entities, NODES, operation=operation)
+    put(graph, ["later"], NODES)
+    assert contents(graph, "dev") == there
+    assert_whole(graph)
+
+
+def test_branches_of_branches(graph: Graph) -> None:
+    graph.branches.create("a")
+    put(graph, ["on a"], branch="a")
+    graph.branches.create("b", source="a")
+    put(graph, ["on b"], branch="b")
+    graph.branches.create("c", source="b")
+    put(graph, ["on c"], NODES, branch="c")
+    put(graph, ["later on a"], branch="a")
+    assert ids(graph, branch="c") == sorted([*SEED, "on a", "on b", "on c"])
+    assert ids(graph, branch="b") == sorted([*SEED, "on a", "on b"])
+    assert ids(graph, branch="a") == sorted([*SEED, "on a", "later on a"])
+    assert [branch.parent for branch in graph.branches] == [None, "main", "a", "b"]
+    assert_whole(graph)
+
+
+def test_a_branch_from_any_commit(graph: Graph) -> None:
+    early = graph.snapshot().commit
+    put(graph, ["one"])
+    graph.branches.create("dev")
+    on_branch = put(graph, ["two"], branch="dev")
+    put(graph, ["three"], branch="dev")
+    put(graph, ["four"])
+    graph.tags.create("v1", commit=early.id)
+    assert graph.branches.create("from-early", commit=early.id).head == early.id
+    assert graph.branches.create("from-tag", commit="v1").head == early.id
+    assert graph.branches.create("from-branch", commit=on_branch.id).parent == "dev"
+    assert ids(graph, branch="from-early") == ids(graph, branch="from-tag") == sorted(SEED)
+    assert ids(graph, branch="from-branch") == sorted([*SEED, "one", "two"])
+    put(graph, ["own"], TABLES, branch="from-early")
+    put(graph, ["own"], TABLES, branch="from-branch")
+    assert ids(graph, branch="from-early") == sorted([*SEED, "own"])
+    assert ids(graph, branch="from-branch") == sorted([*SEED, "one", "two", "own"])
+    assert_whole(graph)
+    with pytest.raises(InputError):
+        graph.branches.create("x", source="dev", commit=early.id)
+    with pytest.raises(NotFoundError):
+        graph.branches.create("x", commit="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    with pytest.raises(BranchNotFoundError):
+        graph.branches.create("x", source="nobody")
+
+
+def test_creating_makes_no_commit(graph: Graph) -> None:
+    before = graph.snapshot()
+    graph.branches.create("dev")
+    graph.branches.delete("dev")
+    assert graph.snapshot().manifest_version == before.manifest_version
+
+
+def test_main_always_exists(graph: Graph) -> None:
+    with pytest.raises(ConflictError):
+        graph.branches.create("main")
+    with pytest.raises(InputError):
+        graph.branches.delete("main")
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["dev", "a.b", "a-b_c", "x/y/z", "é", "ünï/çödé", "0", "-", "review-2", " padded "])
+def test_good_names(graph: Graph, place: Path, name: str) -> None:
+    graph.branches.create(name)
+    put(graph, ["own"], branch=name.strip())
+    with open(place, branch=name.strip()) as reopened:
+        assert ids(reopened, branch=name.strip()) == sorted([*SEED, "own"])
+        assert_whole(reopened)
+    graph.branches.delete(name)
+    assert [branch.name for branch in graph.branches] == ["main"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "",
+            " ",
+            "/a",
+            "a/",
+            "a//b",
+            "..",
+            "a..b",
+            ".",
+            "./a",
+            "a/.",
+            "a\\b",
+            "x.lock",
+            "__x",
+            "a b",
+            "a\nb",
+            "a%2Fb",
+        ),
+        *("a:b", "*", "~", "a\x00b", "x" * 201, "é" * 21),
+    ],
+)
+def test_bad_names(graph: Graph, place: Path, name: str) -> None:
+    graph.branches.create("dev")
+    before = sorted(place.rglob("*"))
+    for attempt in (graph.branches.create, graph.branches.delete, graph.tags.create):
+        with pytest.raises(InputError):
+            attempt(name)
+    assert sorted(place.rglob("*")) == before
+    assert ids(graph, branch="dev") == sorted(SEED)
+
+
+def test_longest_name(graph: Graph) -> None:
+    """What can be created can be written: the names of leases and forks are made from it."""
+    for name in ("x" * 200, "é" * 20):
+        graph.branches.create(name)
+        put(graph, ["own"], branch=name)
+        graph.branches.delete(name)
+    assert_whole(graph)
+
+
+def test_names_are_not_paths_below_each_other(graph: Graph) -> None:
+    graph.branches.create("review/x")
+    graph.branches.create("review/y")
+    graph.branches.create("review-z")
+    for name in ("review", "review/x/deep"):
+        with pytest.raises(ConflictError, match="path below"):
+            graph.branches.create(name)
+    put(graph, ["own"], branch="review/y")
+    graph.branches.delete("review/x")
+    assert ids(graph, branch="review/y") == sorted([*SEED, "own"])
+    graph.branches.delete("review/y")
+    graph.branches.create("review")
+    put(graph, ["own"], branch="review")
+    assert_whole(graph)
+
+
+def test_taken_names(graph: Graph) -> None:
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    with pytest.raises(ConflictError, match="exists already"):
+        graph.branches.create("dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "own"]), "a refused creation takes nothing away"
+
+
+# Deleting
+
+
+def test_deleting(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    made = put(graph, ["own"], NODES, branch="dev")
+    graph.branches.delete("dev")
+    assert "dev" not in graph.branches
+    for attempt in (
+        lambda: graph.snapshot(branch="dev"),
+        lambda: put(graph, ["x"], branch="dev"),
+        lambda: graph.branches.delete("dev"),
+    ):
+        with pytest.raises(BranchNotFoundError):
+            attempt()
+    with pytest.raises(NotFoundError):
+        graph.commits.get(made.id)
+    assert not list((place / "__manifest" / "tree").glob("*"))
+    assert not [path for path in place.glob("nodes/*/tree/*") if any(path.iterdir())]
+    assert_whole(graph)
+
+
+def test_the_branch_of_the_handle_stays(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    with open(place, branch="dev") as bound:
+        with pytest.raises(ConflictError, match="bound"):
+            bound.branches.delete("dev")
+        assert ids(bound, branch="dev") == sorted(SEED)
+    graph.branches.delete("dev")
+
+
+def test_what_others_depend_on_stays(graph: Graph) -> None:
+    graph.branches.create("dev")
+    head = put(graph, ["own"], branch="dev")
+    graph.branches.create("child", source="dev")
+    graph.tags.create("v1", branch="dev")
+    with pytest.raises(ConflictError, match="child"):
+        graph.branches.delete("dev")
+    graph.branches.delete("child")
+    with pytest.raises(ConflictError, match="v1"):
+        graph.branches.delete("dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "own"])
+    assert graph.snapshot(commit="v1").commit == head
+    graph.tags.delete("v1")
+    graph.branches.delete("dev")
+    assert_whole(graph)
+
+
+def test_a_branch_made_while_its_source_is_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source was captured, then deleted: the branch must not begin in files that are gone."""
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    capture = Store.capture
+
+    def late(self: Store, branch: str) -> object:
+        view = capture(self, branch)
+        if branch == "dev":
+            monkeypatch.undo()
+            graph.branches.delete("dev")
+        return view
+
+    monkeypatch.setattr(Store, "capture", late)
+    with pytest.raises(BranchNotFoundError):
+        graph.branches.create("child", source="dev")
+    assert [branch.name for branch in graph.branches] == ["main"]
+    assert_whole(graph)
+
+
+# Names that were used before
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_name_is_used_again(graph: Graph, written: bool) -> None:
+    for turn in range(3):
+        graph.branches.create("dev")
+        if written:
+            put(graph, [f"turn {turn}"], NODES, branch="dev")
+            assert ids(graph, branch="dev") == sorted([*SEED, f"turn {turn}"])
+        graph.branches.delete("dev")
+    assert_whole(graph)
+
+
+def test_files_without_a_ref_are_no_branch(graph: Graph, place: Path) -> None:
+    """What an interrupted creation or deletion leaves: the ref alone says whether there is a branch."""
+    graph.branches.create("dev")
+    put(graph, ["old"], NODES, branch="dev")
+    (place / "__manifest" / "_refs" / "branches" / "dev.json").unlink()
+    assert (place / "__manifest" / "tree" / "dev").exists()
+    with open(place) as fresh:
+        for handle in (graph, fresh):
+            assert "dev" not in handle.branches
+            with pytest.raises(BranchNotFoundError):
+                handle.snapshot(branch="dev")
+            with pytest.raises(BranchNotFoundError):
+                put(handle, ["x"], branch="dev")
+    graph.branches.create("dev")
+    assert ids(graph, branch="dev") == sorted(SEED), "nothing of the old one shows"
+    put(graph, ["new"], NODES, branch="dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "new"])
+    assert_whole(graph)
+
+
+def test_a_ref_without_files_can_be_deleted(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    shutil.rmtree(place / "__manifest" / "tree" / "dev")
+    with pytest.raises(OmnigraphError):
+        graph.snapshot(branch="dev")
+    put(graph, ["main goes on"])
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    assert_whole(graph)
+
+
+def test_a_fork_that_was_not_reclaimed(graph: Graph, place: Path) -> None:
+    """A deletion that stopped after the ref: the forks lie there, and the name works."""
+    graph.branches.create("dev")
+    put(graph, ["old"], NODES, branch="dev")
+    graph._store.manifest.delete_branch("dev")
+    assert list(place.glob("nodes/*/tree/*"))
+    graph.branches.create("dev")
+    put(graph, ["new"], NODES, branch="dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "new"])
+    assert_whole(graph)
+
+
+# Tags
+
+
+def test_tags(graph: Graph, place: Path) -> None:
+    first = graph.snapshot().commit
+    tag = graph.tags.create("v1")
+    assert (tag.commit_id, tag.branch, tag.manifest_version) == (first.id, "main", first.manifest_version)
+    put(graph, ["later"])
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    graph.tags.create("v2", branch="dev")
+    graph.tags.create("v3", commit="v1")
+    with open(place, read_only=True) as reader:
+        assert [tag.name for tag in reader.tags] == ["v1", "v2", "v3"]
+        assert {tag.name: tag.commit_id for tag in reader.tags}["v3"] == first.id
+        assert all(tag.created_at for tag in reader.tags)
+        assert reader.snapshot(commit="v1").commit == first
+    with pytest.raises(ConflictError, match="v1"):
+        graph.tags.create("v1")
+    assert graph.snapshot(commit="v1").commit == first, "a refused tag moves nothing"
+    graph.tags.delete("v1")
+    with pytest.raises(NotFoundError) as caught:
+        graph.tags.delete("v1")
+    assert "v2" in str(caught.value.hint) or "v3" in str(caught.value.hint)
+    with pytest.raises(NotFoundError):
+        graph.snapshot(commit="v1")
+    with pytest.raises(NotFoundError):
+        graph.tags.create("v9", commit="nothing")
+
+
+def test_a_tag_on_a_fresh_branch_names_the_commit_it_began_at(graph: Graph) -> None:
+    graph.branches.create("dev")
+    assert graph.tags.create("t", branch="dev").branch == "main"
+    graph.branches.delete("dev")
+    assert graph.snapshot(commit="t").commit == graph.snapshot().commit

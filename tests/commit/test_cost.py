@@ -1,0 +1,123 @@
+"""What an operation costs does not depend on how long the history is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lance
+import pytest
+from lance import LanceDataset
+from tests.commit.graphs import create, ids, put
+from tests.commit.test_manifest import publish
+from tests.storage.faults import FaultyStore
+
+from omnigraph.commit import store as store_module
+from omnigraph.commit.manifest import TAIL_COMMITS
+from omnigraph.graph import Graph, open
+from omnigraph.storage import ledger, tables
+from omnigraph.storage.objects import ObjectStore, open_store
+
+SHORT, LONG = 10, 500
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count every call that reaches storage, through objects or through Lance."""
+    calls: Counter[str] = Counter()
+
+    def counting(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **more: object) -> object:
+            calls[name] += 1
+            return function(*arguments, **more)
+
+        return call
+
+    class Counting(FaultyStore):
+        def _pass(self, operation: str, path: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            calls[f"objects.{operation}"] += 1
+            return call()
+
+    def counting_store(*arguments: object, **more: object) -> ObjectStore:
+        return Counting(open_store(*arguments, **more))  # type: ignore[arg-type]
+
+    latest = LanceDataset.__dict__["latest_version"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "open_store", counting_store)
+        patch.setattr(lance, "dataset", counting("lance.dataset", lance.dataset))
+        patch.setattr(LanceDataset, "commit", staticmethod(counting("lance.commit", LanceDataset.commit)))
+        patch.setattr(LanceDataset, "latest_version", property(counting("lance.latest_version", latest.fget)))
+        for name in ("create_branch", "get_fragments", "to_table", "merge_insert", "count_rows"):
+            patch.setattr(LanceDataset, name, counting(f"lance.{name}", getattr(LanceDataset, name)))
+        for module in (tables, ledger):
+            patch.setattr(module, "write_fragments", counting("lance.write_fragments", module.write_fragments))
+        yield calls
+
+
+def _commit(graph: Graph) -> None:
+    put(graph, ["one more"])
+
+
+def _read(graph: Graph) -> None:
+    assert len(ids(graph)) == 3
+
+
+def _branch(graph: Graph) -> None:
+    graph.branches.create("dev")
+
+
+def _branch_commit(graph: Graph) -> None:
+    put(graph, ["one more"], branch="side")
+
+
+def _keyed_commit(graph: Graph) -> None:
+    put(graph, ["one more"], idempotency_key="never seen")
+
+
+def _tag(graph: Graph) -> None:
+    graph.tags.create("v1")
+
+
+OPERATIONS = [_read, _commit, _keyed_commit, _branch, _branch_commit, _tag]
+MOST = {"open": 19, "_read": 3, "_commit": 18, "_keyed_commit": 19, "_branch": 9, "_branch_commit": 25, "_tag": 9}
+"""Calls that each may make at most; a higher number needs a reason."""
+
+
+def costs(place: Path, commits: int) -> dict[str, Counter[str]]:
+    """What each operation calls, in a graph with a history of this length."""
+    with create(place) as graph:
+        while len(list(graph.commits)) < commits - 1:
+            publish(graph._store)
+        graph.branches.create("side")
+    found: dict[str, Counter[str]] = {}
+    for operation in OPERATIONS:
+        with counted() as calls:
+            handle = open(place)
+            found["open"] = Counter(calls)
+            calls.clear()
+            operation(handle)
+            found[operation.__name__] = Counter(calls)
+            handle.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Counter[str]], dict[str, Counter[str]]]:
+    directory = tmp_path_factory.mktemp("cost")
+    return costs(directory / "short", SHORT), costs(directory / "long", LONG)
+
+
+Measured = tuple[dict[str, Counter[str]], dict[str, Counter[str]]]
+
+
+@pytest.mark.parametrize("operation", ["open", *(operation.__name__ for operation in OPERATIONS)])
+def test_cost_does_not_grow_with_history(measured: Measured, operation: str) -> None:
+    short, long = measured
+    assert short[operation] == long[operation]
+    assert 0 < long[operation].total() <= MOST[operation], long[operation]
+
+
+def test_lengths_are_on_both_sides_of_the_fold() -> None:
+    assert SHORT < TAIL_COMMITS < LONG

@@ -1,0 +1,97 @@
+"""With flushing on, as it is by default, nothing is acknowledged before it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from tests.commit.graphs import NODES, SEED, assert_whole, create, ids, put
+
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.writer import Operation
+from omnigraph.graph import Graph, open
+from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.storage.objects.local import LocalObjectStore
+from omnigraph.storage.tables import manifest_name, table_directory
+
+IGNORED = ("__lease", "__recovery", ".og-")
+"""Leases need not survive; the object store flushes what it writes itself."""
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What Lance wrote and the store has flushed, by path below the root."""
+    monkeypatch.setenv(FSYNC_VARIABLE, "1")
+    seen: set[str] = set()
+    sync = LocalObjectStore.sync_files
+
+    def recording(self: LocalObjectStore, paths: Iterable[str], *, levels: int | None = None) -> None:
+        paths = list(paths)
+        sync(self, paths, levels=levels)
+        for path in paths:
+            place = Path(self.uri.path) / path
+            found = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+            seen.update(str(file.relative_to(self.uri.path)) for file in found)
+
+    monkeypatch.setattr(LocalObjectStore, "sync_files", recording)
+    return seen
+
+
+def files(place: Path) -> set[str]:
+    """Every file that matters."""
+    found = (str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    return {path for path in found if not any(part in path for part in (*IGNORED, "latest_version_hint.json"))}
+
+
+def by_lance(paths: set[str]) -> set[str]:
+    return {path for path in paths if "_transactions" not in path and path.split("/")[0] in LANCE}
+
+
+LANCE = ("__manifest", "nodes", "edges", "_graph_commit_recoveries.lance")
+
+
+@pytest.mark.parametrize("operation", [o for o in Operation if o is not Operation.FRAGMENTS])
+@pytest.mark.parametrize("branch", ["main", "x/y"])
+def test_a_commit_is_on_disk(flushed: set[str], place: Path, operation: Operation, branch: str) -> None:
+    with create(place) as graph:
+        assert by_lance(files(place)) <= flushed, "creating"
+        if branch != "main":
+            graph.branches.create(branch)
+            assert by_lance(files(place)) <= flushed, "branching"
+        put(graph, ["s1"] if operation is Operation.DELETE else ["new"], NODES, branch=branch, operation=operation)
+        assert by_lance(files(place)) <= flushed
+        graph.tags.create("v1", branch=branch)
+        assert by_lance(files(place)) <= flushed, "tagging"
+
+
+def test_tables_are_on_disk_before_anything_points_at_them(flushed: set[str], place: Path) -> None:
+    with create(place) as graph:
+        with armed(Failpoint.BEFORE_PUBLISH, "crash"), pytest.raises(SimulatedCrashError):
+            put(graph, ["new"], NODES, operation=Operation.UPSERT)
+        assert by_lance(files(place)) <= flushed
+
+
+@pytest.mark.parametrize("point", [Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_a_settled_write_is_on_disk(flushed: set[str], place: Path, branch: str, point: Failpoint) -> None:
+    """Whoever finishes or undoes a write does not know what its writer had flushed."""
+    with create(place) as graph:
+        if branch != "main":
+            graph.branches.create(branch)
+        with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+            put(graph, ["new"], NODES, branch=branch)
+    with open(place) as reopened:
+        finished = point is Failpoint.TABLES_COMMITTED
+        assert ids(reopened, branch=branch) == sorted([*SEED, *(["new"] if finished else [])])
+        pinned = _pinned(reopened, branch)
+        assert pinned <= flushed
+        assert_whole(reopened)
+
+
+def _pinned(graph: Graph, branch: str) -> set[str]:
+    """The version files that the graph points at, and those of the manifest."""
+    pins = graph.snapshot(branch=branch).tables.values()
+    return {
+        f"{table_directory(pin.ref.path, pin.ref.branch)}/_versions/{manifest_name(pin.ref.version)}" for pin in pins
+    }

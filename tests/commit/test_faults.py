@@ -1,0 +1,412 @@
+"""Storage that fails, media that cannot be written, files that are missing or from another place: what happens then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import methodcaller
+from pathlib import Path
+
+import lance
+import orjson
+import pyarrow as pa
+import pytest
+from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, ids, put, sidecars
+from tests.storage.faults import FaultyStore, Operation
+
+from omnigraph.commit import store as store_module
+from omnigraph.commit.create import CLAIM_PATH, GRAPH_PATH
+from omnigraph.commit.formats import CURRENT
+from omnigraph.commit.manifest import STAMP
+from omnigraph.commit.schema_files import CONTRACT, SOURCE_PATH
+from omnigraph.errors import (
+    AlreadyInitializedError,
+    CatalogError,
+    CorruptionError,
+    Disposition,
+    FormatError,
+    InitializationClaimedError,
+    MovedGraphError,
+    NotFoundError,
+    OmnigraphError,
+    ReadOnlyError,
+    StorageError,
+)
+from omnigraph.graph import Graph, init, open
+from omnigraph.storage.objects import ObjectStore, open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIR = ("node:A", "node:B")
+
+# Every call to the object store, failing before and after it has taken effect
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that is done to a graph, and how to see whether it happened."""
+
+    name: str
+    do: Callable[[Graph], object]
+    happened: Callable[[Graph], bool]
+
+
+ACTS = [
+    Act("commit", lambda g: put(g, ["new"], PAIR), lambda g: "new" in ids(g)),
+    Act("commit on a branch", lambda g: put(g, ["new"], PAIR, branch="dev"), lambda g: "new" in ids(g, branch="dev")),
+    Act("create a branch", lambda g: g.branches.create("made"), lambda g: "made" in g.branches),
+    Act("delete a branch", lambda g: g.branches.delete("dev"), lambda g: "dev" not in g.branches),
+    Act("create a tag", lambda g: g.tags.create("t"), lambda g: bool(g.tags.list())),
+    Act("refresh", lambda g: g.refresh(), lambda g: True),
+]
+
+
+def faulty(graph: Graph) -> FaultyStore:
+    """All calls of a graph through one store that can fail."""
+    graph._store.objects = graph._store.leases = faults = FaultyStore(graph._store.objects)
+    graph._store.timeouts.ttl = 0.3
+    return faults
+
+
+def numbered(calls: list[tuple[Operation, str]]) -> Iterator[tuple[Operation, int]]:
+    """Each call, and the how manieth of its kind it is."""
+    seen: Counter[Operation] = Counter()
+    for operation, _ in calls:
+        seen[operation] += 1
+        yield operation, seen[operation]
+
+
+def calls_of(act: Act, place: Path) -> list[tuple[Operation, str]]:
+    with create(place) as graph:
+        graph.branches.create("dev")
+        faults = faulty(graph)
+        act.do(graph)
+        return list(faults.calls)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_any_call_may_fail(tmp_path: Path, act: Act, when: str) -> None:
+    """The caller gets an answer or a typed error, an error that says "nothing happened" is right, and all goes on."""
+    calls = calls_of(act, tmp_path / "rehearsal")
+    assert calls
+    for number, (operation, nth) in enumerate(numbered(calls)):
+        place = tmp_path / f"{number}"
+        with create(place) as graph:
+            graph.branches.create("dev")
+            faults = faulty(graph)
+            getattr(faults, f"fail_{when}")(operation, nth)
+            error: OmnigraphError | None = None
+            try:
+                act.do(graph)
+            except OmnigraphError as raised:
+                error = raised
+            faults.reset()
+            with open(place) as reopened:
+                happened = act.happened(reopened)
+                assert happened or error is not None, (operation, nth)
+                if error is not None and error.disposition is not Disposition.UNKNOWN and "commit" in act.name:
+                    assert not happened, f"{error!r} says that nothing happened"
+                reopened._store.timeouts.ttl = 0.3
+                put(reopened, ["next"], PAIR)
+                assert_whole(reopened)
+            put(graph, ["last"], PAIR)
+            assert_whole(graph)
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_slow_storage_is_only_slow(place: Path, act: Act) -> None:
+    with create(place) as graph:
+        graph.branches.create("dev")
+        faults = faulty(graph)
+        graph._store.timeouts.ttl = 5
+        operations: list[Operation] = ["get", "list", "create", "replace", "delete"]
+        for operation in operations:
+            faults.delay(operation, 0.2)
+        act.do(graph)
+        assert act.happened(graph)
+        assert_whole(graph)
+        assert graph.recovery.list() == []
+
+
+# Creating a graph
+
+
+def init_with(monkeypatch: pytest.MonkeyPatch, place: Path, prepare: Callable[[FaultyStore], None]) -> FaultyStore:
+    """Have the next graph created through a store that can fail."""
+    faults = FaultyStore(open_store(str(place), fsync=False))
+    prepare(faults)
+
+    def opened(*_: object, **__: object) -> ObjectStore:
+        return faults
+
+    monkeypatch.setattr(store_module, "open_store", opened)
+    return faults
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_creation_may_fail_at_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Afterwards there is a graph, or the place can be used: by force where files were left."""
+    rehearsal = init_with(monkeypatch, tmp_path / "rehearsal", lambda faults: None)
+    init(tmp_path / "rehearsal", SCHEMA)
+    calls = list(rehearsal.calls)
+    for number, (operation, nth) in enumerate(numbered(calls)):
+        place = tmp_path / f"{number}"
+        init_with(monkeypatch, place, methodcaller(f"fail_{when}", operation, nth))
+        try:
+            init(place, SCHEMA).close()
+            failed = False
+        except OmnigraphError:
+            failed = True
+        monkeypatch.undo()
+        try:
+            open(place).close()
+        except NotFoundError:
+            assert failed
+            (place / CLAIM_PATH).unlink(missing_ok=True)
+            init(place, SCHEMA, force=True).close()
+        with open(place) as graph:
+            put(graph, SEED, PAIR)
+            assert_whole(graph)
+
+
+def test_two_creators_cannot_both_win(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second looks before the first is done, and claims after the first has finished: it must touch nothing."""
+    real = open_store(str(place), fsync=False)
+
+    class Late(FaultyStore):
+        def create(self, path: str, data: bytes) -> str:
+            if path == CLAIM_PATH:
+                monkeypatch.undo()
+                with create(place):
+                    pass
+            return super().create(path, data)
+
+    late = Late(real)
+    monkeypatch.setattr(store_module, "open_store", lambda *_, **__: late)
+    with pytest.raises(AlreadyInitializedError):
+        init(place, SCHEMA, force=True)
+    with open(place) as graph:
+        assert ids(graph) == sorted(SEED)
+        assert not graph._store.objects.exists(CLAIM_PATH)
+        assert_whole(graph)
+
+
+def test_a_claim_of_a_live_process_holds(place: Path) -> None:
+    objects = open_store(str(place), fsync=False)
+    objects.create(CLAIM_PATH, orjson.dumps({"version": 1, "attempt_id": "x"}))
+    with pytest.raises(InitializationClaimedError) as caught:
+        init(place, SCHEMA)
+    assert CLAIM_PATH in str(caught.value.hint)
+    assert [info.path for info in objects.list()] == [CLAIM_PATH]
+
+
+@pytest.mark.parametrize("trouble", [b"", b"not a manifest"])
+def test_a_manifest_that_cannot_be_read_is_not_no_graph(graph: Graph, place: Path, trouble: bytes) -> None:
+    """Whoever took that for an empty place would create a graph over a graph."""
+    for version in (place / "__manifest" / "_versions").iterdir():
+        version.write_bytes(trouble)
+    with pytest.raises(StorageError):
+        open(place)
+    with pytest.raises(StorageError):
+        init(place, SCHEMA, force=True)
+    assert (place / "nodes").exists()
+
+
+# Media that cannot be written
+
+
+def as_nobody(code: str) -> str:
+    """Run a program as a user who owns nothing here."""
+    user = 65534 if os.getuid() == 0 else None
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANCE_LOG": "error", "HOME": "/nonexistent"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/", user=user, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_read_only_media(graph: Graph, place: Path, tmp_path: Path) -> None:
+    """To read needs no right to write; to write fails with an error that says so, and changes nothing."""
+    parents = [path for path in place.parents if path.is_relative_to("/tmp") and path != Path("/tmp")]
+    if not parents:
+        pytest.skip("the temporary directory is elsewhere")
+    modes = {path: path.stat().st_mode for path in parents}
+    files = [place, *place.rglob("*")]
+    before = sorted(files)
+    try:
+        for path in parents:
+            path.chmod(0o755)
+        for path in files:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        read = "from omnigraph.graph import open; from tests.commit.graphs import ids"
+        assert as_nobody(f"{read}; print(ids(open({str(place)!r}, read_only=True)))") == str(sorted(SEED))
+        refused = as_nobody(
+            f"{read}\nfrom omnigraph.errors import StorageError\n"
+            f"try: open({str(place)!r})\nexcept StorageError as error: print(error.kind)"
+        )
+        assert refused == "Configuration"
+        for path in files:
+            if path.name == "_versions" and path.parent.name == "__manifest":
+                path.chmod(0o000)
+        unreadable = as_nobody(
+            f"{read}\nfrom omnigraph.errors import StorageError\n"
+            f"try: open({str(place)!r}, read_only=True)\nexcept StorageError as error: print('refused')"
+        )
+        assert unreadable == "refused", "a graph that may not be read is not 'no graph'"
+    finally:
+        for path in files:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        for path, mode in modes.items():
+            path.chmod(mode)
+    assert sorted([place, *place.rglob("*")]) == before
+
+
+def test_read_only_handle_writes_nothing(graph: Graph, place: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    with open(place, read_only=True) as reader:
+        assert ids(reader) == sorted(SEED)
+        reader.refresh()
+        for attempt in (
+            lambda: put(reader, ["new"]),
+            lambda: reader.branches.create("dev"),
+            lambda: reader.branches.delete("dev"),
+            lambda: reader.tags.create("t"),
+            lambda: reader.tags.delete("t"),
+        ):
+            with pytest.raises(ReadOnlyError):
+                attempt()
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+# Schema files
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("path", CONTRACT)
+def test_missing_schema_file(graph: Graph, place: Path, path: str, read_only: bool) -> None:
+    kept = graph._store.objects.get(path).data
+    graph._store.objects.delete(path)
+    with pytest.raises(NotFoundError, match=path) as caught:
+        open(place, read_only=read_only)
+    assert "backup" in str(caught.value.hint)
+    assert not graph._store.objects.exists(path), "nothing is made again silently"
+    graph._store.objects.put(path, kept)
+    open(place, read_only=read_only).close()
+
+
+def test_edited_schema(graph: Graph, place: Path) -> None:
+    """A comment is harmless; anything that changes what the schema says is refused."""
+    source = graph._store.objects.get(SOURCE_PATH).data
+    graph._store.objects.put(SOURCE_PATH, source + b"\n// a remark\n")
+    open(place).close()
+    graph._store.objects.put(SOURCE_PATH, source.replace(b"node C", b"node D"))
+    with pytest.raises((CatalogError, CorruptionError)):
+        open(place)
+    graph._store.objects.put(SOURCE_PATH, source + b"\nnode {")
+    with pytest.raises(OmnigraphError):
+        open(place)
+    graph._store.objects.put(SOURCE_PATH, source)
+    with open(place) as reopened:
+        assert_whole(reopened)
+
+
+def test_schema_files_of_another_graph(graph: Graph, place: Path, tmp_path: Path) -> None:
+    """They agree with each other, and not with the tables."""
+    other = init(tmp_path / "other", SCHEMA.replace("node C", "node D").replace("-> C", "-> D"))
+    for path in CONTRACT:
+        graph._store.objects.put(path, other._store.objects.get(path).data)
+    with pytest.raises(CorruptionError):
+        open(place)
+
+
+# The format stamp
+
+
+def stamp(place: Path, value: str | None) -> None:
+    """Stamp a graph by hand."""
+    dataset = lance.dataset(str(place / "__manifest"))
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    metadata = {key: text for key, text in (dataset.schema.metadata or {}).items() if key != STAMP.encode()}
+    schema: pa.Schema = dataset.schema.with_metadata(metadata if value is None else {**metadata, STAMP: value})
+    lance.LanceDataset.commit(dataset, lance.LanceOperation.Overwrite(schema, fragments), read_version=dataset.version)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (str(CURRENT + 1), FormatError, "upgrade omnigraph"),
+        ("0", FormatError, "export"),
+        ("-1", FormatError, "export"),
+        ("soon", CorruptionError, "soon"),
+        (None, CorruptionError, "stamp"),
+    ],
+)
+def test_stamp(
+    graph: Graph, place: Path, value: str | None, error: type[OmnigraphError], says: str, read_only: bool
+) -> None:
+    stamp(place, value)
+    with pytest.raises(error) as caught:
+        open(place, read_only=read_only)
+    assert says in caught.value.render()
+    stamp(place, str(CURRENT))
+    open(place, read_only=read_only).close()
+
+
+# Moved graphs
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_moved_graph_with_branches(graph: Graph, place: Path, tmp_path: Path, read_only: bool) -> None:
+    """Branches hold absolute paths, so they are lost until the graph is back at its place."""
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    there = tmp_path / "elsewhere"
+    shutil.move(place, there)
+    with pytest.raises(MovedGraphError, match=str(place)):
+        open(there, read_only=read_only)
+    shutil.move(there, place)
+    with open(place) as reopened:
+        assert ids(reopened, branch="dev") == sorted([*SEED, "own"])
+        assert_whole(reopened)
+
+
+def test_moved_graph_without_branches(graph: Graph, place: Path, tmp_path: Path) -> None:
+    """It is as good as new: branches that are made there stay usable."""
+    there = tmp_path / "elsewhere"
+    shutil.move(place, there)
+    before = (there / GRAPH_PATH).read_bytes()
+    open(there, read_only=True).close()
+    assert (there / GRAPH_PATH).read_bytes() == before
+    with open(there) as moved:
+        moved.branches.create("dev")
+        put(moved, ["own"], branch="dev")
+    with open(there) as reopened:
+        assert ids(reopened, branch="dev") == sorted([*SEED, "own"])
+        assert_whole(reopened)
+
+
+def test_copied_graph(graph: Graph, place: Path, tmp_path: Path) -> None:
+    """A copy without branches is another graph."""
+    shutil.copytree(place, tmp_path / "copy")
+    with open(tmp_path / "copy") as copy:
+        put(copy, ["only here"])
+        copy.branches.create("dev")
+    assert ids(graph) == sorted(SEED)
+    with open(tmp_path / "copy") as copy:
+        assert ids(copy, branch="dev") == sorted([*SEED, "only here"])
+
+
+def test_closing_needs_no_storage(graph: Graph, place: Path) -> None:
+    shutil.rmtree(place)
+    graph.close()
+    graph.close()
+    with pytest.raises(OmnigraphError):
+        put(graph, ["new"])
+    assert sidecars(graph) == []

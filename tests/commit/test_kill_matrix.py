@@ -1,0 +1,184 @@
+"""A write that is killed is there completely or not at all, whoever wrote and wherever it died."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, put, sidecars
+from tests.commit.matrix import (
+    BRANCH_POINTS,
+    INIT_POINTS,
+    PAGE,
+    RECOVERY_POINTS,
+    WRITE_POINTS,
+    Kill,
+    Outcome,
+    Write,
+    kills,
+    outcome,
+    page,
+    writes,
+)
+
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import Operation
+from omnigraph.errors import AlreadyInitializedError, BranchNotFoundError, NotFoundError
+from omnigraph.graph import Graph, init, open
+
+CORE = [Write(WriterKind.LOAD, Operation.APPEND, TABLES, forks) for forks in (False, True)]
+
+
+def _every() -> list[object]:
+    """All writes at all places; those of the core always run."""
+    return [
+        pytest.param(write, kill, id=f"{write}-{kill}", marks=() if write in CORE else pytest.mark.slow)
+        for write in writes()
+        for kill in kills(write)
+    ]
+
+
+def _kill(children: Children, graph: Graph, write: Write, kill: Kill) -> None:
+    """Have a child make a write and die."""
+    branch = "dev" if write.forks else "main"
+    if write.forks:
+        graph.branches.create("dev")
+    ending = children.run(
+        "write",
+        failpoint=kill.setting,
+        uri=graph.uri,
+        branch=branch,
+        kind=write.kind.value,
+        actor="act-kim",
+        writes=[(key, write.operation.value, write.ids) for key in write.tables],
+    )
+    assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
+
+
+def _check(graph: Graph, write: Write, expected: Outcome) -> None:
+    branch = "dev" if write.forks else "main"
+    shown = contents(graph, branch)
+    after = write.after if expected.visible else sorted(SEED)
+    assert shown == {key: after if key in write.tables else sorted(SEED) for key in TABLES}
+    assert contents(graph)["node:C"] == sorted(SEED) or not write.forks
+    assert_whole(graph)
+    kinds = [record.kind for record in graph.recovery.list()]
+    settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+    assert kinds == ([settled] if expected.audited else [])
+    head = graph.snapshot(branch=branch).commit
+    if expected.visible:
+        assert (head.actor, head.writer) == ("act-kim", write.kind.value)
+    put(graph, ["next"], TABLES, branch=branch)
+    assert_whole(graph)
+    assert contents(graph, branch) == {key: sorted([*shown[key], "next"]) for key in TABLES}
+
+
+@pytest.mark.parametrize(("write", "kill"), _every())
+def test_killed_write(children: Children, place: Path, write: Write, kill: Kill) -> None:
+    expected = outcome(write, kill)
+    with create(place) as graph:
+        _kill(children, graph, write, kill)
+        assert bool(sidecars(graph)) is expected.audited
+    with open(place) as reopened:
+        _check(reopened, write, expected)
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["main", "branch"])
+@pytest.mark.parametrize("kill", list(kills(CORE[0])), ids=str)
+def test_next_write_of_an_open_handle_heals(children: Children, place: Path, kill: Kill, forks: bool) -> None:
+    """Nobody has to open the graph again."""
+    write = Write(WriterKind.MUTATION, Operation.DELETE, NODES, forks)
+    if kill.pass_ > len(NODES):
+        return
+    expected = outcome(write, kill)
+    with create(place) as graph:
+        branch = "dev" if forks else "main"
+        _kill(children, graph, write, kill)
+        put(graph, ["next"], ["edge:AB"], branch=branch, operation=Operation.OVERWRITE, replayable=False)
+        after = write.after if expected.visible else sorted(SEED)
+        wanted = {key: after if key in NODES else sorted(SEED) for key in TABLES} | {"edge:AB": ["next"]}
+        assert contents(graph, branch) == wanted
+        assert_whole(graph)
+        assert len(graph.recovery.list()) == expected.audited
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["main", "branch"])
+@pytest.mark.parametrize("first", [Kill(Failpoint.TABLE_COMMITTED), Kill(Failpoint.TABLES_COMMITTED)], ids=str)
+@pytest.mark.parametrize("point", RECOVERY_POINTS)
+def test_killed_recovery(children: Children, place: Path, point: Failpoint, first: Kill, forks: bool) -> None:
+    """Recovery may die as often as it likes: it ends as it would have, with one row in the audit."""
+    write = Write(WriterKind.MUTATION, Operation.UPSERT, NODES[:2], forks)
+    expected = outcome(write, first)
+    with create(place) as graph:
+        _kill(children, graph, write, first)
+        for _ in range(2):
+            ending = children.run("reopen", failpoint=f"{point}=kill", uri=str(place))
+            passes = point is not Failpoint.RECOVERY_RESTORED or not expected.visible
+            assert ending.signal == (signal.SIGKILL if passes else 0)
+            if not passes:
+                break
+    with open(place) as reopened:
+        undone = [commit for commit in reopened.commits.list().commits if commit.actor == RECOVERY_ACTOR]
+        assert len(undone) <= 2 if point is Failpoint.RECOVERY_RESTORED else len(undone) <= 1
+        _check(reopened, write, expected)
+
+
+@pytest.mark.parametrize("point", INIT_POINTS)
+def test_killed_creation(children: Children, place: Path, point: Failpoint) -> None:
+    assert children.run("create", failpoint=f"{point}=kill", uri=str(place)).signal == signal.SIGKILL
+    if point is Failpoint.INIT_COMMITTED:
+        with pytest.raises(AlreadyInitializedError):
+            init(place, SCHEMA, force=True)
+    else:
+        with pytest.raises(NotFoundError):
+            open(place)
+        if point is not Failpoint.INIT_CLAIMED:
+            with pytest.raises(AlreadyInitializedError, match="but no graph"):
+                init(place, SCHEMA)
+        init(place, SCHEMA, force=point is not Failpoint.INIT_CLAIMED).close()
+    with open(place) as graph:
+        put(graph, SEED, TABLES)
+        assert contents(graph) == {key: sorted(SEED) for key in TABLES}
+        assert_whole(graph)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["fresh", "written"])
+def test_killed_branch_operations(children: Children, place: Path, written: bool) -> None:
+    with create(place) as graph:
+        job = {"uri": str(place), "name": "dev"}
+        assert children.run("create_branch", failpoint="branch_ref_created=kill", **job).signal == signal.SIGKILL
+        assert "dev" in graph.branches
+        assert contents(graph, "dev") == contents(graph)
+        if written:
+            put(graph, ["mine"], NODES, branch="dev")
+        assert children.run("delete_branch", failpoint="branch_ref_deleted=kill", **job).signal == signal.SIGKILL
+        with pytest.raises(BranchNotFoundError):
+            graph.snapshot(branch="dev")
+        graph.branches.create("dev")
+        assert contents(graph, "dev") == contents(graph)
+        put(graph, ["again"], NODES, branch="dev")
+        assert_whole(graph)
+    with open(place) as reopened:
+        assert_whole(reopened)
+        assert reopened.recovery.list() == []
+
+
+def test_every_failpoint_is_exercised() -> None:
+    """Each test above asserts that its child died at the place that it names."""
+    exercised = {kill.point for write in CORE for kill in kills(write)}
+    assert exercised == set(WRITE_POINTS)
+    assert exercised | {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS} == set(Failpoint)
+
+
+def test_every_writer_kind_is_killed() -> None:
+    assert {write.kind for write in writes()} == set(WriterKind)
+    assert {write.operation for write in writes()} == set(Operation) - {Operation.FRAGMENTS}
+
+
+def test_page_shows_the_matrix() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.commit.matrix"

@@ -1,0 +1,180 @@
+"""Any number of processes may write at once: nothing acknowledged is lost, and nobody sees half a commit."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children, end, read_log
+from tests.commit.graphs import SEED, assert_chain, assert_whole, create, ids, put
+from tests.s3_server import S3Root
+
+from omnigraph.graph import Graph, open
+
+PAIR = ("node:A", "node:B")
+"""The tables that every commit of these tests writes the same ids to."""
+WRITERS = 4
+
+
+def _start(children: Children, graph: Graph, logs: Path, number: int, commits: int, **more: object) -> int:
+    log = str(logs / f"{number}-{time.monotonic_ns()}.log")
+    more |= {"uri": graph.uri, "log": log, "name": f"w{number}", "keys": PAIR, "commits": commits}
+    return children.start("commit_many", failpoint=None, **more)
+
+
+def _check(graph: Graph, logs: Path, branches: tuple[str, ...] = ("main",), unacknowledged: int = 0) -> Counter[str]:
+    """Every acknowledged id is there exactly once, in both tables, in a history that is one line."""
+    acknowledged, conflicts = read_log(sorted(logs.glob("*.log")))
+    seen: list[str] = []
+    made = 0
+    for branch in branches:
+        left, right = (ids(graph, key, branch) for key in PAIR)
+        assert left == right
+        assert len(set(left)) == len(left), "something was written twice"
+        seen += [name for name in left if name not in SEED]
+        history = [commit for commit in assert_chain(graph, branch) if commit.branch == branch]
+        made += sum(1 for commit in history if (commit.actor or "").startswith("w"))
+    assert set(acknowledged) <= set(seen)
+    assert 0 <= len(seen) - len(acknowledged) <= unacknowledged
+    assert made == len(seen)
+    assert_whole(graph)
+    return Counter(conflicts)
+
+
+def _watchers(children: Children, graph: Graph, stop: Path, branches: tuple[str, ...]) -> list[int]:
+    return [children.start("watch", uri=graph.uri, stop=str(stop), keys=PAIR, branch=branch) for branch in branches]
+
+
+def _stop(children: Children, stop: Path, watchers: list[int]) -> None:
+    stop.touch()
+    for pid in watchers:
+        assert children.wait(pid).ok()["looks"] > 0
+
+
+def test_one_branch(children: Children, place: Path, tmp_path: Path) -> None:
+    with create(place) as graph:
+        watchers = _watchers(children, graph, tmp_path / "stop", ("main", "main"))
+        writers = [_start(children, graph, tmp_path, number, 50) for number in range(WRITERS)]
+        for pid in writers:
+            children.wait(pid).ok()
+        _stop(children, tmp_path / "stop", watchers)
+        assert _check(graph, tmp_path) == Counter(), "an append never conflicts for good"
+        assert len(ids(graph)) == len(SEED) + WRITERS * 50
+        assert graph.recovery.list() == []
+
+
+def test_four_branches(children: Children, place: Path, tmp_path: Path) -> None:
+    """Writers on different branches do not meet at all, though all fork the same tables at once."""
+    with create(place) as graph:
+        names = tuple(graph.branches.create(f"branch-{number}").name for number in range(WRITERS))
+        watchers = _watchers(children, graph, tmp_path / "stop", names[:1])
+        writers = [_start(children, graph, tmp_path, number, 50, branch=branch) for number, branch in enumerate(names)]
+        for pid in writers:
+            children.wait(pid).ok()
+        _stop(children, tmp_path / "stop", watchers)
+        assert _check(graph, tmp_path, names) == Counter()
+        assert ids(graph) == sorted(SEED)
+
+
+def test_branches_come_and_go_meanwhile(children: Children, place: Path, tmp_path: Path) -> None:
+    with create(place) as graph:
+        watchers = _watchers(children, graph, tmp_path / "stop", ("main",))
+        names = ["x", "y/1", "y/2"]
+        gardeners = [children.start("come_and_go", uri=str(place), names=names, seconds=4) for _ in range(2)]
+        writers = [_start(children, graph, tmp_path, number, 50) for number in range(2)]
+        for pid in writers:
+            children.wait(pid).ok()
+        done = [children.wait(pid).ok() for pid in gardeners]
+        assert sum(done) > 10
+        _stop(children, tmp_path / "stop", watchers)
+        assert _check(graph, tmp_path) == Counter()
+        for branch in list(graph.branches):
+            if branch.name != "main":
+                graph.branches.delete(branch.name)
+        assert [branch.name for branch in graph.branches] == ["main"]
+        for pin in graph.snapshot().tables.values():
+            assert graph._store.tables.forks(pin.ref.path) == [], "no fork outlives its branch"
+
+
+def test_those_who_make_and_delete_branches_die(children: Children, place: Path) -> None:
+    """At any moment, also within Lance: every branch that is listed works, and every name can be used."""
+    with create(place):
+        names = ["x", "y/1", "y/2"]
+        job = {"uri": str(place), "names": names, "seconds": 60}
+        gardeners = [children.start("come_and_go", failpoint=None, **job) for _ in range(2)]
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            time.sleep(random.uniform(0.02, 0.2))
+            number = random.randrange(len(gardeners))
+            end(gardeners[number])
+            assert children.wait(gardeners[number]).signal == signal.SIGKILL
+            gardeners[number] = children.start("come_and_go", failpoint=None, **job)
+        for pid in gardeners:
+            end(pid)
+            assert children.wait(pid).signal == signal.SIGKILL
+    with open(place) as reopened:
+        assert_whole(reopened)
+        assert ids(reopened) == sorted(SEED)
+        for name in names:
+            if name in reopened.branches:
+                assert ids(reopened, "node:A", name) == ids(reopened, "node:B", name)
+                put(reopened, ["still works"], PAIR, branch=name)
+                reopened.branches.delete(name)
+            reopened.branches.create(name)
+            put(reopened, ["works again"], PAIR, branch=name)
+            assert ids(reopened, branch=name) == sorted([*SEED, "works again"])
+        assert_whole(reopened)
+
+
+@pytest.mark.parametrize("branch", ["main", pytest.param("dev", marks=pytest.mark.slow)])
+def test_a_writer_dies_every_second(children: Children, place: Path, tmp_path: Path, branch: str) -> None:
+    """What was acknowledged before the kill is there; what was not is there completely or not at all."""
+    with create(place) as graph:
+        if branch != "main":
+            graph.branches.create(branch)
+        watchers = _watchers(children, graph, tmp_path / "stop", (branch,))
+        writers = {number: _start(children, graph, tmp_path, number, 10_000, branch=branch) for number in range(3)}
+        killed = 0
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            time.sleep(random.uniform(0.1, 0.9))
+            number = random.choice(sorted(writers))
+            end(writers[number])
+            assert children.wait(writers[number]).signal == signal.SIGKILL
+            killed += 1
+            writers[number] = _start(children, graph, tmp_path, number, 10_000, branch=branch)
+        for pid in writers.values():
+            end(pid)
+            assert children.wait(pid).signal == signal.SIGKILL
+            killed += 1
+        _stop(children, tmp_path / "stop", watchers)
+    with open(place) as reopened:
+        conflicts = _check(reopened, tmp_path, (branch,), unacknowledged=killed)
+        assert conflicts == Counter()
+        assert len(reopened.recovery.list()) <= killed
+        acknowledged, _ = read_log(sorted(tmp_path.glob("*.log")))
+        assert len(acknowledged) > 30, "the others went on"
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path) -> None:
+    with create(s3_root.uri, s3_root.options) as graph:
+        job = {"options": s3_root.options, "ttl": 3.0}
+        watcher = children.start(
+            "watch", uri=graph.uri, stop=str(tmp_path / "stop"), keys=PAIR, options=s3_root.options
+        )
+        writers = [_start(children, graph, tmp_path, number, 8, **job) for number in range(3)]
+        doomed = _start(children, graph, tmp_path, 9, 10_000, **job)
+        time.sleep(2)
+        end(doomed)
+        children.wait(doomed)
+        for pid in writers:
+            children.wait(pid).ok()
+        _stop(children, tmp_path / "stop", [watcher])
+        graph.refresh()
+        assert _check(graph, tmp_path, unacknowledged=1) == Counter()

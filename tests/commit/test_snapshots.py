@@ -1,0 +1,157 @@
+"""Snapshots never change, and any state that a commit left can be found again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.commit.graphs import SEED, assert_whole, ids, put
+
+from omnigraph.commit.writer import Operation
+from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError
+from omnigraph.graph import Graph, open
+
+
+def shown(graph: Graph, **target: object) -> list[str]:
+    snapshot = graph.snapshot(**target)  # type: ignore[arg-type]
+    return sorted(snapshot.scan("node:A", columns=["id"])["id"].to_pylist())
+
+
+def test_a_snapshot_never_changes(graph: Graph) -> None:
+    snapshot = graph.snapshot()
+    put(graph, ["new"])
+    put(graph, ["other"], operation=Operation.OVERWRITE)
+    put(graph, ["other"], operation=Operation.DELETE)
+    assert sorted(snapshot.scan("node:A")["id"].to_pylist()) == sorted(SEED)
+    assert snapshot.entity("node:A", "s1") == {"id": "s1", "k": "s1", "n": 0}
+    assert snapshot.entity("node:A", "new") is None
+    assert snapshot.pin("node:A").row_count == len(SEED)
+    assert shown(graph) == []
+
+
+def test_reading_your_own_writes(graph: Graph, place: Path) -> None:
+    """Through every handle, as soon as the write has returned."""
+    with open(place) as other, open(place, read_only=True) as reader:
+        for number in range(5):
+            put(graph if number % 2 else other, [f"n{number}"])
+            for handle in (graph, other, reader):
+                assert f"n{number}" in ids(handle)
+
+
+def test_time_travel(graph: Graph, place: Path) -> None:
+    start = graph.snapshot().commit
+    states = {start.id: sorted(SEED)}
+    commits = [start]
+    for number in range(6):
+        commits.append(put(graph, [f"n{number}"]))
+        states[commits[-1].id] = ids(graph)
+    graph.tags.create("middle", commit=commits[3].id)
+    with open(place, read_only=True) as reader:
+        for commit in commits:
+            moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=commit.created_at)
+            assert shown(reader, commit=commit.id) == states[commit.id]
+            assert shown(reader, version=commit.manifest_version) == states[commit.id]
+            assert shown(reader, at=moment) == states[commit.id]
+            assert shown(reader, at=moment.replace(tzinfo=None)) == states[commit.id], "without a zone, UTC"
+        assert shown(reader, commit="middle") == states[commits[3].id]
+        assert shown(reader, at=datetime.now(UTC)) == states[commits[-1].id]
+        assert reader.entity("A", "n0", at=commits[0].id) is None
+        assert reader.entity("A", "n0", at="middle") is not None
+
+
+def test_time_travel_on_a_branch(graph: Graph) -> None:
+    """The history of a branch is what came before it and its own, and not what its source did later."""
+    before = put(graph, ["before"])
+    graph.branches.create("dev")
+    own = put(graph, ["own"], branch="dev")
+    after = put(graph, ["after"])
+    moment = datetime.fromtimestamp(0, UTC)
+    assert shown(graph, branch="dev", at=moment + timedelta(microseconds=own.created_at)) == sorted(
+        [*SEED, "before", "own"]
+    )
+    early = graph.snapshot(branch="dev", at=moment + timedelta(microseconds=before.created_at))
+    assert early.commit == before
+    assert shown(graph, branch="dev", at=moment + timedelta(microseconds=after.created_at)) == sorted(
+        [*SEED, "before", "own"]
+    )
+    assert shown(graph, commit=own.id) == sorted([*SEED, "before", "own"])
+    assert shown(graph, branch="dev", version=own.manifest_version) == sorted([*SEED, "before", "own"])
+
+
+def test_what_is_not_there(graph: Graph) -> None:
+    with pytest.raises(NotFoundError):
+        graph.snapshot(commit="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    with pytest.raises(VersionReclaimedError):
+        graph.snapshot(version=99)
+    with pytest.raises(InputError):
+        graph.snapshot(version=0)
+    with pytest.raises(NotFoundError):
+        graph.snapshot(at=datetime(1990, 1, 1, tzinfo=UTC))
+    with pytest.raises(BranchNotFoundError) as caught:
+        graph.snapshot(branch="mian")
+    assert "main" in str(caught.value.hint)
+    with pytest.raises(InputError):
+        graph.snapshot(version=1, at=datetime.now(UTC))
+    with pytest.raises(InputError):
+        graph.snapshot(branch="main", commit="x")
+    with pytest.raises(NotFoundError, match="node:Z"):
+        graph.snapshot().scan("node:Z")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../nodes", "a//b", "/a", "a/", "__refs", "a b", ".", "./dev", "a/../b"])
+def test_a_name_never_leads_out_of_the_graph(graph: Graph, place: Path, name: str) -> None:
+    """A branch name is part of a path: whatever is no name is refused before anything is touched."""
+    graph.branches.create("dev")
+    before = sorted(place.rglob("*"))
+    for attempt in (
+        lambda: graph.snapshot(branch=name),
+        lambda: put(graph, ["x"], branch=name),
+        lambda: graph.branches.create(name),
+        lambda: graph.branches.delete(name),
+        lambda: graph.branches.create("fine", source=name) if name else graph.branches.create(name),
+        lambda: open(place, branch=name),
+    ):
+        with pytest.raises(InputError):
+            attempt()
+    assert sorted(place.rglob("*")) == before
+    assert ids(graph, branch="dev") == sorted(SEED)
+    assert_whole(graph)
+
+
+def test_a_commit_of_a_branch_that_was_made_again(graph: Graph) -> None:
+    """The same name and the same version number, and yet not the same commit."""
+    graph.branches.create("dev")
+    lost = put(graph, ["lost"], branch="dev")
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    found = put(graph, ["found"], branch="dev")
+    assert lost.manifest_version == found.manifest_version
+    with pytest.raises(NotFoundError):
+        graph.snapshot(commit=lost.id)
+    assert shown(graph, commit=found.id) == sorted([*SEED, "found"])
+
+
+def test_a_long_lived_handle_sees_the_branch_that_is_there(graph: Graph, place: Path) -> None:
+    """Another process deletes a branch and makes it again with as many commits: nothing of the old one is used."""
+    graph.branches.create("dev")
+    put(graph, ["old"], branch="dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "old"])
+    with open(place) as other:
+        other.branches.delete("dev")
+        other.branches.create("dev")
+        put(other, ["new"], branch="dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "new"])
+    put(graph, ["newer"], branch="dev")
+    with open(place) as reopened:
+        assert ids(reopened, branch="dev") == sorted([*SEED, "new", "newer"])
+        assert_whole(reopened)
+
+
+def test_finding_a_commit_while_branches_go(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch that is deleted between the listing and the look is no reason to fail."""
+    graph.branches.create("z")
+    made = put(graph, ["own"], branch="z")
+    names = graph._store.branch_names()
+    monkeypatch.setattr(type(graph._store), "branch_names", lambda self: ["main", "ghost", *names[1:]])
+    assert graph.commits.get(made.id) == made
