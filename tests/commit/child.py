@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.commit.graphs import SCHEMA, put, table_write
+from tests.commit.graphs import SCHEMA, evolve_to, put, table_write
 
 from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.commit.manifest import MAIN
@@ -67,6 +67,12 @@ def reopen(job: Job) -> object:
 def create(job: Job) -> object:
     init(job["uri"], SCHEMA, force=job.get("force", False)).close()
     return None
+
+
+def change_schema(job: Job) -> object:
+    """One commit that puts another schema in force, with rows for a table as well."""
+    commit = evolve_to(_graph(job), job["source"], job["ids"])
+    return commit and commit.id
 
 
 def create_branch(job: Job) -> object:
@@ -125,7 +131,11 @@ def watch(job: Job) -> object:
 
 
 JOBS: dict[str, Callable[[Job], object]] = {
-    job.__name__: job for job in (write, reopen, create, create_branch, delete_branch, commit_many, come_and_go, watch)
+    job.__name__: job
+    for job in (
+        *(write, reopen, create, change_schema, create_branch, delete_branch),
+        *(commit_many, come_and_go, watch),
+    )
 }
 
 

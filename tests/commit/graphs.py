@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.writer import Operation, SchemaChange, TableWrite, WriteRequest
 from omnigraph.graph import Graph, init
+from omnigraph.lang.schema import compile_schema, evolve
 
 SCHEMA = """
 node A { k: String @key n: I64? }
@@ -59,6 +60,14 @@ def put(
     commit = graph.write_tables(request, lambda view: [table_write(key, operation, ids) for key in keys])
     assert commit is not None
     return commit
+
+
+def evolve_to(graph: Graph, source: str, ids: Sequence[str]) -> Commit | None:
+    """Put another schema in force, together with new rows of `node:A`."""
+    accepted = evolve(graph.accepted_schema, compile_schema(source))
+    request = WriteRequest(kind=WriterKind.SCHEMA_APPLY, actor="act-kim", schema=SchemaChange(source, accepted))
+    writes = [table_write("node:A", Operation.APPEND, ids)] if ids else []
+    return graph.write_tables(request, lambda view: writes)
 
 
 def create(place: Path | str, options: Mapping[str, str] | None = None) -> Graph:

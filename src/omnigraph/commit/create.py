@@ -12,7 +12,8 @@ from ulid_transform import ulid_now
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
-from omnigraph.commit.schema_files import CONTRACT, contract_of, table_keys
+from omnigraph.commit.registry import create_table, table_keys
+from omnigraph.commit.schema_files import CONTRACT, contract_of
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
@@ -25,8 +26,7 @@ from omnigraph.errors import (
     ObjectNotFoundError,
     OmnigraphError,
 )
-from omnigraph.lang.arrow import arrow_schema
-from omnigraph.lang.schema import AcceptedSchema, TypeKind, ir_hash
+from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
 
 CLAIM_PATH = "__init_claim.json"
@@ -65,7 +65,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
             store.objects.put(path, data)
         record_place(store)
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
-        pins = _create_tables(store, accepted)
+        pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
         reach(Failpoint.INIT_TABLES_CREATED)
         _create_manifest(store, accepted, pins)
     except Exception as error:
@@ -117,18 +117,6 @@ def _claimed_by_the_dead(claim: bytes) -> bool:
         return Owner(**orjson.loads(claim)["owner"]).is_dead()
     except (KeyError, TypeError, ValueError):
         return False
-
-
-def _create_tables(store: Store, accepted: AcceptedSchema) -> list[TablePin]:
-    pins = []
-    for key, identity in table_keys(accepted).items():
-        kind, _, name = key.partition(":")
-        path = f"{kind}s/{identity}"
-        # A creation that died may have left the same path; nothing points at it.
-        store.objects.delete_prefix(path)
-        ref = store.tables.create(path, arrow_schema(accepted, TypeKind(kind), name))
-        pins.append(TablePin(key, identity, ref, 0))
-    return pins
 
 
 def _create_manifest(store: Store, accepted: AcceptedSchema, pins: list[TablePin]) -> None:

@@ -144,12 +144,14 @@ class Change:
     Attributes:
         pins: new versions of tables, new tables included.
         drops: type keys whose tables leave the graph.
-        renames: old type key to new type key.
+        renames: old type key to new type key; pins carry the new one.
+        schema_hash: the accepted schema from here on, when it changes.
     """
 
     pins: tuple[TablePin, ...] = ()
     drops: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
+    schema_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +170,12 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     """The manifest after a commit."""
     tables = dict(manifest.tables)
     dropped = list(manifest.dropped)
-    for old, new in change.renames:
-        tables[new] = replace(tables.pop(old), key=new)
     for key in change.drops:
         pin = tables.pop(key)
         dropped.append((key, pin.id, pin.ref.version))
+    # Two types may swap their names, so all old names go before any new one comes.
+    renamed = [replace(tables.pop(old), key=new) for old, new in change.renames]
+    tables |= {pin.key: pin for pin in renamed}
     tables |= {pin.key: pin for pin in change.pins}
     tables = dict(sorted(tables.items()))
     commits = (*manifest.recent, commit)
@@ -182,8 +185,17 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         keep, folded = _fold(manifest.ledger, keep, len(commits))
         add.append(pa.concat_tables([*folded, _table([_commit_row(c) for c in commits])]))
         commits = ()
-    says = replace(manifest, head=commit, fence=fence, tables=tables, dropped=tuple(dropped), recent=commits)
-    add.append(state_rows(manifest.branch, manifest.schema_hash, tables.values(), dropped, commits, commit, fence))
+    schema_hash = change.schema_hash or manifest.schema_hash
+    add.append(state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence))
+    says = replace(
+        manifest,
+        schema_hash=schema_hash,
+        head=commit,
+        fence=fence,
+        tables=tables,
+        dropped=tuple(dropped),
+        recent=commits,
+    )
     return Successor(keep, add, says)
 
 

@@ -14,7 +14,9 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
-from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
+from omnigraph.commit.registry import drop_tables
+from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
+from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import CorruptionError, LeaseTimeoutError
 from omnigraph.storage.tables import table_directory
@@ -85,7 +87,7 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     if settled is not None:
         settlement = settled
         outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
-    elif view.head.id == sidecar.base_head and all(s is TableState.ROLLED_PAST_EXPECTED for _, s, _ in found):
+    elif _is_complete(store, sidecar, view, [state for _, state, _ in found]):
         _flush(store, sidecar)
         held.check()
         manifest = store.publish(view, sidecar.change, sidecar.commit, held)
@@ -94,11 +96,29 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     else:
         settlement, outcomes = _roll_back(store, sidecar, view, found, held)
     reach(Failpoint.RECOVERY_PUBLISHED)
+    if sidecar.schema is not None:
+        _settle_schema(store, sidecar.schema, settlement.outcome)
     kind = RecoveryKind.ROLLED_FORWARD if settlement.outcome is Settled.FORWARD else RecoveryKind.ROLLED_BACK
     _record(store, sidecar, kind, settlement.commit, outcomes)
     reach(Failpoint.RECOVERY_AUDITED)
     store.objects.delete(sidecar.path)
     return settlement
+
+
+def _is_complete(store: Store, sidecar: Sidecar, view: Manifest, states: list[TableState]) -> bool:
+    """Whether all that the write intended is there, and only its publication is missing."""
+    if view.head.id != sidecar.base_head or any(s is not TableState.ROLLED_PAST_EXPECTED for s in states):
+        return False
+    return sidecar.schema is None or staged_contract(store.objects, sidecar.schema.schema_hash) is not None
+
+
+def _settle_schema(store: Store, schema: SchemaIntent, outcome: Settled) -> None:
+    """The schema files follow the write: into their places, or away."""
+    if outcome is Settled.FORWARD:
+        promote_contract(store.objects, schema.schema_hash)
+        return
+    discard_staged(store.objects)
+    drop_tables(store, schema.added)
 
 
 def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from omnigraph.commit.manifest import Manifest, TableId
-from omnigraph.errors import CorruptionError, NotFoundError, ObjectNotFoundError
+from omnigraph.errors import CatalogError, NotFoundError, ObjectNotFoundError
 from omnigraph.lang.schema import (
     AcceptedSchema,
-    TypeKind,
     accept,
     check_contract,
     compile_schema,
@@ -21,6 +19,7 @@ SOURCE_PATH = "_schema.pg"
 IR_PATH = "_schema.ir.json"
 STATE_PATH = "__schema_state.json"
 CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
+STAGED = ".staging"
 
 
 def contract_of(source: str, domain: str) -> tuple[AcceptedSchema, dict[str, bytes]]:
@@ -38,17 +37,36 @@ def contract_files(source: str, accepted: AcceptedSchema) -> dict[str, bytes]:
     }
 
 
-def read_contract(objects: ObjectStore) -> tuple[str, AcceptedSchema]:
+def read_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema]:
     """The accepted schema of a graph.
+
+    Between the commit of a schema change and the moment when its files take their places, the staged files count.
+
+    Args:
+        objects: the graph's objects.
+        schema_hash: what the manifest says is in force.
 
     Raises:
         NotFoundError: a file is missing. Nothing is ever made again silently.
         CatalogError: the files contradict each other.
     """
+    try:
+        source, accepted = _read(objects, "")
+    except (NotFoundError, CatalogError):
+        staged = staged_contract(objects, schema_hash)
+        if staged is None:
+            raise
+        return staged
+    if ir_hash(accepted) != schema_hash:
+        return staged_contract(objects, schema_hash) or (source, accepted)
+    return source, accepted
+
+
+def _read(objects: ObjectStore, suffix: str) -> tuple[str, AcceptedSchema]:
     contents = {}
     for path in CONTRACT:
         try:
-            contents[path] = objects.get(path).data
+            contents[path] = objects.get(path + suffix).data
         except ObjectNotFoundError:
             raise NotFoundError(
                 f"the graph has no {path}",
@@ -58,33 +76,30 @@ def read_contract(objects: ObjectStore) -> tuple[str, AcceptedSchema]:
     return contents[SOURCE_PATH].decode(), accepted
 
 
-def table_keys(accepted: AcceptedSchema) -> dict[str, TableId]:
-    """The tables that a schema has, by type key."""
-    keys = {}
-    for kind, names in ((TypeKind.NODE, accepted.catalog.nodes), (TypeKind.EDGE, accepted.catalog.edges)):
-        for name in names:
-            identity = accepted.identity(kind, name)
-            assert identity.incarnation is not None
-            keys[f"{kind.value}:{name}"] = TableId(identity.type_id, identity.incarnation)
-    return keys
+def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
+    """Write the successors of the three files beside them."""
+    for path, data in contract_files(source, accepted).items():
+        objects.put(path + STAGED, data)
 
 
-def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
-    """The tables of the manifest are those of the schema.
+def staged_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+    """The staged successors, if they are complete and are those of a schema."""
+    try:
+        source, accepted = _read(objects, STAGED)
+    except (NotFoundError, CatalogError):
+        return None
+    return (source, accepted) if ir_hash(accepted) == schema_hash else None
 
-    Raises:
-        CorruptionError: they are not.
-    """
-    if ir_hash(accepted) != view.schema_hash:
-        raise CorruptionError(
-            "the schema files are not those that the graph was written with",
-            hint="restore the three schema files from a backup",
-        )
-    wanted = table_keys(accepted)
-    found = {key: pin.id for key, pin in view.tables.items()}
-    if wanted != found:
-        differ = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
-        raise CorruptionError(
-            f"the schema and the tables do not agree about {', '.join(differ)}",
-            hint="restore the schema files from a backup",
-        )
+
+def promote_contract(objects: ObjectStore, schema_hash: str) -> None:
+    """Put the staged successors in their places. May be interrupted and run again."""
+    if staged_contract(objects, schema_hash) is not None:
+        for path in CONTRACT:
+            objects.put(path, objects.get(path + STAGED).data)
+    discard_staged(objects)
+
+
+def discard_staged(objects: ObjectStore) -> None:
+    """Remove staged successors that nothing will need."""
+    for path in CONTRACT:
+        objects.delete(path + STAGED)

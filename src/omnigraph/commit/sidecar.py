@@ -55,6 +55,23 @@ class TableIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaIntent:
+    """What a change of schema does beside its tables' rows.
+
+    Attributes:
+        schema_hash: the schema that is in force afterwards; its files are staged beside the old ones.
+        added: tables that were made for it.
+        drops: type keys that leave the graph.
+        renames: old type key to new type key.
+    """
+
+    schema_hash: str
+    added: tuple[TablePin, ...] = ()
+    drops: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sidecar:
     """One write in flight.
 
@@ -63,6 +80,7 @@ class Sidecar:
         branch_identifier: tells the branch from a later one of the same name.
         base_head: the branch head that the write was prepared against.
         commit: the commit as it is meant to be published.
+        schema: the change of schema that it is, if it is one.
     """
 
     operation_id: str
@@ -74,6 +92,7 @@ class Sidecar:
     base_head: str
     commit: Commit
     tables: tuple[TableIntent, ...]
+    schema: SchemaIntent | None = None
 
     @property
     def path(self) -> str:
@@ -82,7 +101,11 @@ class Sidecar:
     @property
     def change(self) -> Change:
         """What the write does to the manifest once all tables have moved."""
-        return Change(tuple(TablePin(t.key, t.id, t.intended, t.row_count) for t in self.tables))
+        if self.schema is None:
+            return Change(tuple(TablePin(t.key, t.id, t.intended, t.row_count) for t in self.tables))
+        names = dict(self.schema.renames)
+        moved = tuple(TablePin(names.get(t.key, t.key), t.id, t.intended, t.row_count) for t in self.tables)
+        return Change((*moved, *self.schema.added), self.schema.drops, self.schema.renames, self.schema.schema_hash)
 
     def dump(self) -> bytes:
         return orjson.dumps(
@@ -111,6 +134,7 @@ class Sidecar:
                 members["base_head"],
                 _commit(members["commit"]),
                 tuple(_table(table) for table in members["tables"]),
+                _schema(members["schema"]) if members["schema"] else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
@@ -153,6 +177,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
             }
             for table in sidecar.tables
         ],
+        "schema": None if sidecar.schema is None else asdict(sidecar.schema),
     }
 
 
@@ -170,3 +195,11 @@ def _table(members: dict[str, Any]) -> TableIntent:
         members["transaction_id"],
         members["row_count"],
     )
+
+
+def _schema(members: dict[str, Any]) -> SchemaIntent:
+    added = tuple(
+        TablePin(pin["key"], TableId(**pin["id"]), TableRef(**pin["ref"]), pin["row_count"]) for pin in members["added"]
+    )
+    renames = tuple((old, new) for old, new in members["renames"])
+    return SchemaIntent(members["schema_hash"], added, tuple(members["drops"]), renames)

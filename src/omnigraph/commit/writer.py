@@ -21,7 +21,9 @@ from omnigraph.commit.lineage import find_idempotent, find_in
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import Settled, recover_branch, settle
-from omnigraph.commit.sidecar import Sidecar, TableIntent, WriterKind, pending
+from omnigraph.commit.registry import create_table, drop_tables, table_keys
+from omnigraph.commit.schema_files import promote_contract, stage_contract
+from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     CorruptionError,
@@ -36,6 +38,7 @@ from omnigraph.errors import (
     StorageError,
     VersionReclaimedError,
 )
+from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
 ATTEMPTS = 32
@@ -78,6 +81,7 @@ class WriteRequest:
         replayable: whether it may be prepared again when another commit came first.
         expect_head: write only if this commit is the branch head.
         idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
+        schema: the schema that takes force with it.
     """
 
     branch: str = MAIN
@@ -89,6 +93,15 @@ class WriteRequest:
     expect_head: str | None = None
     idempotency_key: str | None = None
     merged_parent: str | None = None
+    schema: SchemaChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A schema that takes force with a write, on `main`."""
+
+    source: str
+    accepted: AcceptedSchema
 
 
 Prepare = Callable[[Manifest], Sequence[TableWrite]]
@@ -106,9 +119,11 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     request = replace(request, branch=branch_name(request.branch))
     # What an interrupted writer left is settled first: it may be what this write has to see.
     interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
+    # Two changes of schema would make their new tables in the same places.
+    alone = interrupted or request.schema is not None
     for attempt in range(ATTEMPTS):
         try:
-            return _attempt(store, request, prepare, lease_first=interrupted or attempt > 0)
+            return _attempt(store, request, prepare, lease_first=alone or attempt > 0)
         except ReadSetChangedError:
             if not request.replayable or attempt + 1 == ATTEMPTS:
                 raise
@@ -128,7 +143,9 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         staging = _Staging(store, view)
         try:
             staging.stage(prepare(view))
-            if not staging.intents:
+            if request.schema is not None:
+                staging.add_schema(request.schema)
+            if not staging.intents and staging.schema is None:
                 return None
             if held is None:
                 held = _exclusive(store, request.branch, stack)
@@ -186,6 +203,7 @@ class _Staging:
         self.view = view
         self.staged: list[Staged] = []
         self.intents: list[TableIntent] = []
+        self.schema: SchemaIntent | None = None
         self._forks: list[TableRef] = []
 
     def stage(self, writes: Sequence[TableWrite]) -> None:
@@ -238,8 +256,28 @@ class _Staging:
         except KeyConflictError as error:
             raise KeyConflictError(write.key, error.entity_id) from error
 
+    def add_schema(self, change: SchemaChange) -> None:
+        """Make the tables of new types, and note which go and which change their name."""
+        if self.view.branch != MAIN:
+            raise InputError("a schema changes on 'main'")
+        schema_hash = ir_hash(change.accepted)
+        if schema_hash == self.view.schema_hash:
+            return
+        wanted = table_keys(change.accepted)
+        keys = {pin.id: key for key, pin in self.view.tables.items()}
+        kept = {identity: key for key, identity in wanted.items() if identity in keys}
+        self.schema = SchemaIntent(
+            schema_hash,
+            tuple(create_table(self.store, change.accepted, k, i) for k, i in wanted.items() if i not in keys),
+            tuple(key for identity, key in keys.items() if identity not in kept),
+            tuple((keys[identity], key) for identity, key in kept.items() if keys[identity] != key),
+        )
+
     def abandon(self) -> None:
-        """Remove the forks: nothing points at them."""
+        """Remove what was made for the write: nothing points at it."""
+        if self.schema is not None:
+            with suppress(OmnigraphError):
+                drop_tables(self.store, self.schema.added)
         for fork in self._forks:
             assert fork.branch is not None
             with suppress(Exception):  # cleanup removes what is left
@@ -268,6 +306,8 @@ def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Stagi
         raise
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
+        if request.schema is not None and sidecar.schema is not None:
+            stage_contract(store.objects, request.schema.source, request.schema.accepted)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
@@ -281,6 +321,8 @@ def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Stagi
     reach(Failpoint.PUBLISHED)
     with suppress(OmnigraphError):
         # The write is durable. A sidecar that stays is consumed by the next heal.
+        if sidecar.schema is not None:
+            promote_contract(store.objects, sidecar.schema.schema_hash)
         store.objects.delete(sidecar.path)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
@@ -348,4 +390,5 @@ def _sidecar(request: WriteRequest, view: Manifest, staging: _Staging) -> Sideca
         view.head.id,
         commit,
         tuple(staging.intents),
+        staging.schema,
     )

@@ -14,7 +14,8 @@ from omnigraph.commit.create import create_graph, created_at, record_place
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.recovery import recover_all
-from omnigraph.commit.schema_files import check_tables, read_contract
+from omnigraph.commit.registry import check_tables
+from omnigraph.commit.schema_files import read_contract
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepare, TableWrite, WriteRequest, write
@@ -243,7 +244,7 @@ class Graph:
             check_tables(self._accepted, view)
 
     def _read_schema(self) -> None:
-        self._source, self._accepted = read_contract(self._store.objects)
+        self._source, self._accepted = read_contract(self._store.objects, self._store.capture(MAIN).schema_hash)
         self._schema_hash = ir_hash(self._accepted)
 
     def close(self) -> None:

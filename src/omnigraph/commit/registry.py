@@ -1,0 +1,58 @@
+"""The tables that a schema has: their keys and identities, and making and removing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from omnigraph.commit.manifest import Manifest, TableId, TablePin
+from omnigraph.commit.store import Store
+from omnigraph.errors import CorruptionError
+from omnigraph.lang.arrow import arrow_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind, ir_hash
+
+
+def table_keys(accepted: AcceptedSchema) -> dict[str, TableId]:
+    """The tables that a schema has, by type key."""
+    keys = {}
+    for kind, names in ((TypeKind.NODE, accepted.catalog.nodes), (TypeKind.EDGE, accepted.catalog.edges)):
+        for name in names:
+            identity = accepted.identity(kind, name)
+            assert identity.incarnation is not None
+            keys[f"{kind.value}:{name}"] = TableId(identity.type_id, identity.incarnation)
+    return keys
+
+
+def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
+    """The tables of the manifest are those of the schema.
+
+    Raises:
+        CorruptionError: they are not.
+    """
+    if ir_hash(accepted) != view.schema_hash:
+        raise CorruptionError(
+            "the schema files are not those that the graph was written with",
+            hint="restore the three schema files from a backup",
+        )
+    wanted = table_keys(accepted)
+    found = {key: pin.id for key, pin in view.tables.items()}
+    if wanted != found:
+        differ = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
+        raise CorruptionError(
+            f"the schema and the tables do not agree about {', '.join(differ)}",
+            hint="restore the schema files from a backup",
+        )
+
+
+def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: TableId) -> TablePin:
+    """A new, empty table. Nothing sees it until a manifest points at it."""
+    kind, _, name = key.partition(":")
+    path = f"{kind}s/{identity}"
+    # A creation that died may have left the same path; nothing points at it.
+    store.objects.delete_prefix(path)
+    return TablePin(key, identity, store.tables.create(path, arrow_schema(accepted, TypeKind(kind), name)), 0)
+
+
+def drop_tables(store: Store, pins: Iterable[TablePin]) -> None:
+    """Remove new tables that no manifest will point at."""
+    for pin in pins:
+        store.objects.delete_prefix(pin.ref.path)

@@ -1,0 +1,166 @@
+"""A change of schema and the rows that come with it are one commit: files, tables and manifest move together or not."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
+
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.schema_files import CONTRACT, STAGED
+from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.errors import CorruptionError, InputError
+from omnigraph.graph import Graph, open
+from omnigraph.lang.schema import compile_schema, evolve
+
+NEXT = """
+node A { k: String @key n: I64? }
+node Bee @rename_from("B") { k: String @key n: I64? }
+node C { k: String @key n: I64? }
+node D { k: String @key }
+edge AB: A -> Bee
+"""
+KEYS = ["edge:AB", "node:A", "node:Bee", "node:C", "node:D"]
+
+
+def staged(graph: Graph) -> list[str]:
+    return [path for path in CONTRACT if graph._store.objects.exists(path + STAGED)]
+
+
+def check_next(graph: Graph) -> None:
+    """The new schema is in force, with everything that came with it."""
+    assert graph.schema_source == NEXT
+    assert list(graph.snapshot().tables) == KEYS
+    assert ids(graph) == sorted([*SEED, "new"])
+    assert ids(graph, "node:Bee") == sorted(SEED)
+    assert ids(graph, "node:D") == []
+    assert staged(graph) == []
+    assert_whole(graph)
+
+
+def check_before(graph: Graph) -> None:
+    """Nothing has changed, and nothing is left of the attempt."""
+    assert graph.schema_source == SCHEMA
+    assert ids(graph) == sorted(SEED)
+    assert staged(graph) == []
+    assert_whole(graph)
+
+
+def test_a_schema_takes_force_with_its_commit(place: Path) -> None:
+    with create(place) as graph:
+        before = graph.snapshot()
+        commit = evolve_to(graph, NEXT, ["new"])
+        assert commit is not None
+        assert commit.writer == "SchemaApply"
+        assert sorted(before.tables) == ["edge:AB", "edge:BC", "node:A", "node:B", "node:C"]
+        old = graph.snapshot(commit=before.commit.id)
+        assert sorted(old.scan("node:B")["id"].to_pylist()) == sorted(SEED)
+        assert old.scan("edge:BC").num_rows == len(SEED)
+    with open(place) as reopened:
+        check_next(reopened)
+    with open(place, read_only=True) as reader:
+        check_next(reader)
+
+
+def test_the_same_schema_is_no_change(place: Path) -> None:
+    with create(place) as graph:
+        assert evolve_to(graph, SCHEMA, []) is None
+
+
+def test_only_main_has_a_schema_of_its_own(place: Path) -> None:
+    with create(place) as graph:
+        graph.branches.create("dev")
+        change = SchemaChange(NEXT, evolve(graph.accepted_schema, compile_schema(NEXT)))
+        with pytest.raises(InputError, match="main"):
+            graph.write_tables(WriteRequest(branch="dev", schema=change), lambda view: [])
+
+
+def test_readers_follow_between_the_commit_and_the_files(place: Path) -> None:
+    """The writer dies after it has published: the old files are still in place, and the new ones beside them."""
+    with create(place) as graph:
+        with armed(Failpoint.PUBLISHED, "crash"), pytest.raises(SimulatedCrashError):
+            evolve_to(graph, NEXT, ["new"])
+        assert len(staged(graph)) == 3
+    with open(place, read_only=True) as reader:
+        assert reader.schema_source == NEXT
+        assert list(reader.snapshot().tables) == KEYS
+    with open(place) as writer:
+        check_next(writer)
+
+
+def test_a_handle_that_was_open_before_follows(place: Path) -> None:
+    with create(place) as first, open(place) as second:
+        evolve_to(first, NEXT, ["new"])
+        put(second, ["more"], ["node:A"])
+        assert second.schema_source == NEXT
+
+
+def test_edited_files_are_refused(place: Path) -> None:
+    with create(place) as graph:
+        evolve_to(graph, NEXT, ["new"])
+        old = place.parent / "old"
+        with create(old) as other:
+            for path in CONTRACT:
+                graph._store.objects.put(path, other._store.objects.get(path).data)
+    with pytest.raises(CorruptionError, match="schema files"):
+        open(place)
+
+
+AFTER = {
+    Failpoint.CAPTURED: None,
+    Failpoint.STAGED: None,
+    Failpoint.LEASED: None,
+    Failpoint.SIDECAR_WRITTEN: RecoveryKind.ROLLED_BACK,
+    Failpoint.TABLE_COMMITTED: RecoveryKind.ROLLED_FORWARD,
+    Failpoint.TABLES_COMMITTED: RecoveryKind.ROLLED_FORWARD,
+    Failpoint.BEFORE_PUBLISH: RecoveryKind.ROLLED_FORWARD,
+    Failpoint.PUBLISHED: RecoveryKind.ROLLED_FORWARD,
+}
+"""How a change of schema with rows ends when its process is killed at each place."""
+
+
+@pytest.mark.parametrize("rows", [["new"], []], ids=["with rows", "schema alone"])
+@pytest.mark.parametrize("point", AFTER, ids=str)
+def test_killed_change_of_schema(children: Children, place: Path, point: Failpoint, rows: list[str]) -> None:
+    if not rows and point is Failpoint.TABLE_COMMITTED:
+        pytest.skip("no table is committed")
+    with create(place) as graph:
+        ending = children.run("change_schema", failpoint=f"{point.value}=kill", uri=str(place), source=NEXT, ids=rows)
+        assert ending.signal == signal.SIGKILL
+        assert bool(sidecars(graph)) is (AFTER[point] is not None)
+    with open(place) as reopened:
+        kinds = [record.kind for record in reopened.recovery.list()]
+        assert kinds == ([AFTER[point]] if AFTER[point] else [])
+        if AFTER[point] is RecoveryKind.ROLLED_FORWARD:
+            assert reopened.schema_source == NEXT
+            assert list(reopened.snapshot().tables) == KEYS
+            assert ids(reopened) == sorted([*SEED, *rows])
+            assert staged(reopened) == []
+        else:
+            check_before(reopened)
+            evolve_to(reopened, NEXT, rows)
+        assert_whole(reopened)
+        put(reopened, ["next"], ["node:A"])
+
+
+@pytest.mark.parametrize(
+    "point", [Failpoint.RECOVERY_STARTED, Failpoint.RECOVERY_PUBLISHED, Failpoint.RECOVERY_AUDITED], ids=str
+)
+@pytest.mark.parametrize("first", [Failpoint.SIDECAR_WRITTEN, Failpoint.BEFORE_PUBLISH, Failpoint.PUBLISHED], ids=str)
+def test_killed_recovery_of_a_change_of_schema(
+    children: Children, place: Path, first: Failpoint, point: Failpoint
+) -> None:
+    create(place).close()
+    children.run("change_schema", failpoint=f"{first.value}=kill", uri=str(place), source=NEXT, ids=["new"])
+    assert children.run("reopen", failpoint=f"{point.value}=kill", uri=str(place)).signal == signal.SIGKILL
+    with open(place) as reopened:
+        (record,) = reopened.recovery.list()
+        assert record.kind is AFTER[first]
+        if record.kind is RecoveryKind.ROLLED_FORWARD:
+            check_next(reopened)
+        else:
+            check_before(reopened)
