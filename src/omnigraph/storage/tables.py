@@ -14,14 +14,17 @@ from urllib.parse import quote
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pd
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
+from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
 from omnigraph.storage.blobs import stored_columns, stored_schema
 from omnigraph.storage.handles import HandleCache
+from omnigraph.storage.indexes import IndexSpec, build
 from omnigraph.storage.lance_failures import REF_ERRORS, is_conflict, is_missing, lance_failure, reporting, with_refs
 
 _ID = "id"
@@ -254,6 +257,16 @@ class TableStorage:
         transaction = Transaction(base.version, LanceOperation.Append(parts))
         return self._staged(base, transaction, added=sum(part.num_rows for part in parts))
 
+    def stage_indexes(self, base: TableRef, specs: Sequence[IndexSpec]) -> Staged | None:
+        """Indexes for all that they do not cover yet. Nothing when they cover everything."""
+        dataset = self._open(base)
+        with reporting(self._root, base.path):
+            built = [index for spec in specs if (index := build(dataset, spec)) is not None]
+        if not built:
+            return None
+        transaction = Transaction(base.version, LanceOperation.CreateIndex(built, []))
+        return self._staged(base, transaction)
+
     def stage_restore(self, base: TableRef, version: int) -> Staged:
         """The content of an earlier version as the next one: how an interrupted write is undone."""
         transaction = Transaction(base.version, LanceOperation.Restore(version))
@@ -261,7 +274,7 @@ class TableStorage:
 
     def _staged(self, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
         directory = table_directory(base.path, base.branch)
-        files = tuple(f"{directory}/{name}" for name in _new_files(transaction.operation, base.version))
+        files = tuple(f"{directory}/{name}" for name in _new_files(transaction.operation))
         return Staged(base, str(transaction.uuid), added, removed, transaction, files)
 
     # Committing
@@ -341,6 +354,70 @@ class TableStorage:
         reader: pa.RecordBatchReader = scanner.to_reader()
         return reader
 
+    def scan_with_pending(
+        self,
+        ref: TableRef,
+        pending: pa.Table,
+        hidden: pa.Array,
+        *,
+        columns: Sequence[str],
+        filter: pc.Expression | None = None,
+    ) -> pa.Table:
+        """The rows of a version as a write sees them that has not been committed.
+
+        Args:
+            ref: the version.
+            pending: the write's own rows, which stand for those of the same id.
+            hidden: ids that the write removes.
+            columns: what to return; a blob cannot be among them.
+            filter: a condition on both.
+        """
+        wanted = list(dict.fromkeys([_ID, *columns]))
+        stored = self.scan(ref, columns=wanted, filter=filter)
+        superseded = pa.concat_arrays([pending[_ID].combine_chunks(), hidden])
+        stored = stored.filter(pc.invert(pc.is_in(stored[_ID], value_set=superseded)))
+        own = pd.dataset(pending).to_table(columns=wanted, filter=filter)
+        return pa.concat_tables([stored, own.cast(stored.schema)]).select(list(columns))
+
+    def nearest(
+        self,
+        ref: TableRef,
+        column: str,
+        vector: Sequence[float],
+        count: int,
+        *,
+        metric: str = "l2",
+        columns: Sequence[str] = (_ID,),
+        filter: pc.Expression | None = None,
+    ) -> pa.Table:
+        """The rows whose vectors are nearest, with their `_distance`. The filter applies before rows are chosen."""
+        query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
+        with reporting(self._root, ref.path):
+            found: pa.Table = self._open(ref).to_table(
+                columns=[*columns, "_distance"], nearest=query, filter=filter, prefilter=True
+            )
+        return found
+
+    def match(
+        self,
+        ref: TableRef,
+        column: str,
+        words: str,
+        *,
+        phrase: bool = False,
+        every_word: bool = False,
+        columns: Sequence[str] = (_ID,),
+        filter: pc.Expression | None = None,
+    ) -> pa.Table:
+        """The rows whose text has some or every word, or the phrase, with their `_score`. Works without an index."""
+        operator = FullTextOperator.AND if every_word else FullTextOperator.OR
+        query = PhraseQuery(words, column) if phrase else MatchQuery(words, column, operator=operator)
+        with reporting(self._root, ref.path):
+            found: pa.Table = self._open(ref).to_table(
+                columns=[*columns, "_score"], full_text_query=query, filter=filter, prefilter=True
+            )
+        return found
+
     def take(self, ref: TableRef, ids: Sequence[str], *, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these ids."""
         return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(pa.array(ids, pa.utf8())))
@@ -361,14 +438,11 @@ def manifest_name(version: int) -> str:
     return f"{2**64 - 1 - version:020d}.manifest"
 
 
-def _new_files(operation: Any, base_version: int) -> list[str]:
-    """The files below a dataset that a staged operation wrote."""
+def _new_files(operation: Any) -> list[str]:
+    """The files, or directories of files, below a dataset that a staged operation wrote."""
     fragments = [*getattr(operation, "fragments", ()), *getattr(operation, "new_fragments", ())]
     files = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
     for fragment in getattr(operation, "updated_fragments", ()):
-        deletion = fragment.deletion_file
-        if deletion is not None:
-            path = deletion.path(fragment.id) if hasattr(deletion, "path") else None
-            if path is not None:
-                files.append(path)
-    return files
+        if fragment.deletion_file is not None:
+            files.append(fragment.deletion_file.path(fragment.id))
+    return files + [f"_indices/{index.uuid}" for index in getattr(operation, "new_indices", ())]

@@ -1,0 +1,210 @@
+"""Tables are read at exact versions, and written by staging alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from omnigraph.errors import KeyConflictError, VersionReclaimedError
+from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.tables import Staged, TableConflictError, TableRef, TableStorage
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.utf8(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
+        pa.field("n", pa.int64()),
+        pa.field("text", pa.utf8()),
+        pa.field("vec", pa.list_(pa.float32(), 2)),
+        pa.field("blob", pa.large_binary()),
+    ]
+)
+TEXTS = ["the quick brown fox", "a brown dog", "fox and dog", None]
+INDEXES = [
+    IndexSpec("id", IndexKind.BTREE),
+    IndexSpec("n", IndexKind.BITMAP),
+    IndexSpec("text", IndexKind.FTS),
+    IndexSpec("text", IndexKind.NGRAM),
+    IndexSpec("vec", IndexKind.VECTOR, (("metric", "l2"),)),
+]
+
+
+def rows(first: int, last: int) -> pa.Table:
+    numbers = range(first, last)
+    return pa.table(
+        {
+            "id": [f"r{i}" for i in numbers],
+            "n": list(numbers),
+            "text": [TEXTS[i % 4] for i in numbers],
+            "vec": [[float(i), 0.0] for i in numbers],
+            "blob": [b"x" * i if i % 2 else None for i in numbers],
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableStorage:
+    return TableStorage(str(tmp_path))
+
+
+def commit(tables: TableStorage, staged: Staged | None) -> TableRef:
+    assert staged is not None
+    return tables.commit_staged(staged)
+
+
+@pytest.fixture
+def base(tables: TableStorage) -> TableRef:
+    empty = tables.create("nodes/t", SCHEMA)
+    return commit(tables, tables.stage_append(empty, rows(0, 8)))
+
+
+def ids(tables: TableStorage, ref: TableRef) -> list[str]:
+    return sorted(tables.scan(ref, columns=["id"])["id"].to_pylist())
+
+
+def test_staging_moves_nothing(tables: TableStorage, base: TableRef) -> None:
+    staged = [
+        tables.stage_append(base, rows(10, 11)),
+        tables.stage_upsert(base, rows(0, 9)),
+        tables.stage_insert(base, rows(10, 11)),
+        tables.stage_overwrite(base, rows(0, 0)),
+        tables.stage_delete(base, pc.field("n") == 1),
+        tables.stage_indexes(base, INDEXES),
+        tables.stage_restore(base, 1),
+    ]
+    assert all(handle is not None for handle in staged)
+    assert tables.head("nodes/t", None) == base.version
+    assert ids(tables, base) == [f"r{i}" for i in range(8)]
+
+
+def test_what_changes_nothing_stages_nothing(tables: TableStorage, base: TableRef) -> None:
+    nothing = rows(0, 0)
+    assert tables.stage_append(base, nothing) is None
+    assert tables.stage_upsert(base, nothing) is None
+    assert tables.stage_insert(base, nothing) is None
+    assert tables.stage_delete(base, pc.field("n") == 99) is None
+    assert tables.stage_delete_ids(base, pa.chunked_array([["nobody"]])) is None
+    assert tables.stage_fragments(base, []) is None
+
+
+def test_counts_tell_how_many_rows_come_and_go(tables: TableStorage, base: TableRef) -> None:
+    upsert = tables.stage_upsert(base, rows(6, 10))
+    delete = tables.stage_delete(base, pc.field("n") < 3)
+    overwrite = tables.stage_overwrite(base, rows(0, 2))
+    assert upsert is not None
+    assert delete is not None
+    assert (upsert.rows_added, upsert.rows_removed) == (2, 0)
+    assert (delete.rows_added, delete.rows_removed) == (0, 3)
+    assert (overwrite.rows_added, overwrite.rows_removed) == (2, 8)
+
+
+def test_a_strict_insert_refuses_an_id_that_exists(tables: TableStorage, base: TableRef) -> None:
+    with pytest.raises(KeyConflictError, match="'r7'"):
+        tables.stage_insert(base, rows(7, 10))
+
+
+def test_a_second_commit_of_one_version_is_refused(tables: TableStorage, base: TableRef) -> None:
+    first, second = tables.stage_append(base, rows(8, 9)), tables.stage_append(base, rows(9, 10))
+    commit(tables, first)
+    with pytest.raises(TableConflictError):
+        commit(tables, second)
+
+
+def test_versions_stay_what_they_were(tables: TableStorage, base: TableRef) -> None:
+    after = commit(tables, tables.stage_delete(base, pc.field("n") > 1))
+    assert ids(tables, after) == ["r0", "r1"]
+    assert len(ids(tables, base)) == 8
+    with pytest.raises(VersionReclaimedError):
+        tables.scan(base.at(99))
+
+
+def test_a_write_sees_its_own_rows(tables: TableStorage, base: TableRef) -> None:
+    pending = rows(7, 10).set_column(1, "n", pa.array([70, 80, 90]))
+    seen = tables.scan_with_pending(base, pending, pa.array(["r0"]), columns=["id", "n"])
+    assert dict(zip(*(seen[name].to_pylist() for name in ("id", "n")), strict=True)) == {
+        **{f"r{i}": i for i in range(1, 7)},
+        "r7": 70,
+        "r8": 80,
+        "r9": 90,
+    }
+    large = tables.scan_with_pending(base, pending, pa.array(["r0"]), columns=["id"], filter=pc.field("n") > 5)
+    assert sorted(large["id"].to_pylist()) == ["r6", "r7", "r8", "r9"]
+
+
+def answers(tables: TableStorage, ref: TableRef) -> list[list[str]]:
+    """The same questions, to be answered alike with any coverage by indexes."""
+    near = tables.nearest(ref, "vec", [4.2, 0.0], 3)["id"].to_pylist()
+    filtered = tables.nearest(ref, "vec", [4.2, 0.0], 2, filter=pc.field("n") > 6)["id"].to_pylist()
+    return [
+        near,
+        filtered,
+        *(
+            sorted(found["id"].to_pylist())
+            for found in (
+                tables.match(ref, "text", "fox"),
+                tables.match(ref, "text", "brown fox"),
+                tables.match(ref, "text", "brown fox", every_word=True),
+                tables.match(ref, "text", "brown fox", phrase=True),
+                tables.match(ref, "text", "fox dog", phrase=True),
+                tables.match(ref, "text", "dog", filter=pc.field("n") > 3),
+                tables.scan(ref, columns=["id"], filter=pc.field("id") == "r5"),
+                tables.scan(ref, columns=["id"], filter=pc.field("n") == 5),
+            )
+        ),
+    ]
+
+
+def test_an_index_never_changes_an_answer(tables: TableStorage, base: TableRef) -> None:
+    without = answers(tables, base)
+    assert without[0] == ["r4", "r5", "r3"]
+    assert without[1] == ["r7"]
+    assert without[5] == ["r0", "r4"]
+    indexed = commit(tables, tables.stage_indexes(base, INDEXES))
+    assert answers(tables, indexed) == without
+    assert tables.stage_indexes(indexed, INDEXES) is None
+
+    more = commit(tables, tables.stage_append(indexed, rows(8, 16)))
+    bare = TableStorage(tables._root)
+    plain = bare.create("nodes/plain", SCHEMA)
+    for first in (0, 8):
+        plain = commit(bare, bare.stage_append(plain, rows(first, first + 8)))
+    partial = answers(tables, more)
+    assert partial == answers(bare, plain)
+    full = commit(tables, tables.stage_indexes(more, INDEXES))
+    assert answers(tables, full) == partial
+    assert tables.stage_indexes(full, INDEXES) is None
+
+
+def test_an_index_commit_keeps_the_rows(tables: TableStorage, base: TableRef) -> None:
+    staged = tables.stage_indexes(base, INDEXES[:1])
+    assert staged is not None
+    assert (staged.rows_added, staged.rows_removed) == (0, 0)
+    assert ids(tables, commit(tables, staged)) == ids(tables, base)
+
+
+def test_staged_files_are_all_named(tables: TableStorage, base: TableRef, tmp_path: Path) -> None:
+    """What is to be made durable before a commit is acknowledged is exactly what staging wrote."""
+
+    def files() -> set[Path]:
+        return {path for path in tmp_path.rglob("*") if path.is_file()}
+
+    writes: tuple[Callable[[], Staged | None], ...] = (
+        lambda: tables.stage_append(base, rows(10, 12)),
+        lambda: tables.stage_upsert(base, rows(3, 12)),
+        lambda: tables.stage_delete(base, pc.field("n") == 1),
+        lambda: tables.stage_overwrite(base, rows(0, 3)),
+    )
+    for stage in writes:
+        before = files()
+        staged = stage()
+        assert staged is not None
+        assert {tmp_path / name for name in staged._files} == files() - before
+    staged = tables.stage_indexes(base, INDEXES[:2])
+    assert staged is not None
+    for name in staged._files:
+        assert any((tmp_path / name).iterdir())
