@@ -79,6 +79,21 @@ def test_only_main_has_a_schema_of_its_own(place: Path) -> None:
             graph.write_tables(WriteRequest(branch="dev", schema=change), lambda view: [])
 
 
+def test_a_branch_keeps_the_schema_that_it_began_with(place: Path) -> None:
+    with create(place) as graph:
+        graph.branches.create("dev")
+        evolve_to(graph, NEXT, ["new"])
+        put(graph, ["on dev"], ["node:B"], branch="dev")
+        assert graph.schema_source == NEXT
+        assert "on dev" in ids(graph, "node:B", "dev")
+    with open(place, branch="dev") as dev:
+        assert dev.schema_source == SCHEMA
+        assert sorted(dev.catalog.nodes) == ["A", "B", "C"]
+        put(dev, ["again"], ["edge:BC"], branch="dev")
+    with open(place) as main:
+        check_next(main)
+
+
 def test_readers_follow_between_the_commit_and_the_files(place: Path) -> None:
     """The writer dies after it has published: the old files are still in place, and the new ones beside them."""
     with create(place) as graph:

@@ -13,7 +13,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
 from omnigraph.commit.registry import create_table, table_keys
-from omnigraph.commit.schema_files import CONTRACT, contract_of
+from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
@@ -63,6 +63,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
     try:
         for path, data in files.items():
             store.objects.put(path, data)
+        archive_contract(store.objects, source, accepted)
         record_place(store)
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.errors import CatalogError, NotFoundError, ObjectNotFoundError
 from omnigraph.lang.schema import (
     AcceptedSchema,
@@ -11,6 +12,7 @@ from omnigraph.lang.schema import (
     dump_ir,
     dump_state,
     ir_hash,
+    load_ir,
     schema_state,
 )
 from omnigraph.storage.objects import ObjectStore
@@ -20,6 +22,7 @@ IR_PATH = "_schema.ir.json"
 STATE_PATH = "__schema_state.json"
 CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
 STAGED = ".staging"
+ARCHIVE = "__schemas"
 
 
 def contract_of(source: str, domain: str) -> tuple[AcceptedSchema, dict[str, bytes]]:
@@ -37,14 +40,15 @@ def contract_files(source: str, accepted: AcceptedSchema) -> dict[str, bytes]:
     }
 
 
-def read_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema]:
-    """The accepted schema of a graph.
+def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSchema]:
+    """The schema that a branch follows.
 
-    Between the commit of a schema change and the moment when its files take their places, the staged files count.
+    Between the commit of a schema change and the moment when its files take their places, the staged files count. A
+    branch that was made before the change keeps the schema that it began with.
 
     Args:
         objects: the graph's objects.
-        schema_hash: what the manifest says is in force.
+        view: the newest state of the branch.
 
     Raises:
         NotFoundError: a file is missing. Nothing is ever made again silently.
@@ -53,13 +57,33 @@ def read_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, Accepted
     try:
         source, accepted = _read(objects, "")
     except (NotFoundError, CatalogError):
-        staged = staged_contract(objects, schema_hash)
+        staged = staged_contract(objects, view.schema_hash)
         if staged is None:
             raise
         return staged
-    if ir_hash(accepted) != schema_hash:
-        return staged_contract(objects, schema_hash) or (source, accepted)
-    return source, accepted
+    if ir_hash(accepted) == view.schema_hash:
+        return source, accepted
+    earlier = None if view.branch == MAIN else _archived(objects, view.schema_hash)
+    return staged_contract(objects, view.schema_hash) or earlier or (source, accepted)
+
+
+def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
+    """Keep a schema for the branches that follow it after another has taken its place."""
+    name = _archive_name(ir_hash(accepted))
+    objects.put(f"{name}.pg", source.encode())
+    objects.put(f"{name}.ir.json", dump_ir(accepted).encode())
+
+
+def _archived(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+    name = _archive_name(schema_hash)
+    try:
+        return objects.get(f"{name}.pg").data.decode(), load_ir(objects.get(f"{name}.ir.json").data)
+    except ObjectNotFoundError:
+        return None
+
+
+def _archive_name(schema_hash: str) -> str:
+    return f"{ARCHIVE}/{schema_hash.rpartition(':')[2]}"
 
 
 def _read(objects: ObjectStore, suffix: str) -> tuple[str, AcceptedSchema]:
@@ -78,6 +102,7 @@ def _read(objects: ObjectStore, suffix: str) -> tuple[str, AcceptedSchema]:
 
 def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
     """Write the successors of the three files beside them."""
+    archive_contract(objects, source, accepted)
     for path, data in contract_files(source, accepted).items():
         objects.put(path + STAGED, data)
 

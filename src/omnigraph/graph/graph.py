@@ -21,7 +21,7 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepare, TableWrite, WriteRequest, write
 from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.lang.schema import AcceptedSchema, Catalog, ir_hash
+from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme
 
@@ -133,9 +133,10 @@ class Graph:
         self._check_place()
         if not read_only:
             recover_all(store)
-        self._read_schema()
-        check_tables(self._accepted, store.capture(MAIN))
-        store.capture(branch)
+        self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
+        self._source, self._accepted = self._schema_of(store.capture(MAIN))
+        if branch != MAIN:
+            self._source, self._accepted = self._schema_of(store.capture(branch))
         self.branches = Branches(store, self._writable, branch)
         self.commits = Commits(store, branch)
         self.tags = Tags(store, self._writable)
@@ -214,7 +215,8 @@ class Graph:
         self._store.forget(self.branch)
         if not self.read_only:
             recover_all(self._store)
-        self._read_schema()
+        self._schemas.clear()
+        self._source, self._accepted = self._schema_of(self._store.capture(self.branch))
         return self.snapshot()
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
@@ -232,20 +234,24 @@ class Graph:
             request = replace(request, actor=self.actor)
 
         def prepare_checked(view: Manifest) -> Sequence[TableWrite]:
-            self._follow_schema(view)
+            schema = self._schema_of(view)
+            if view.branch == self.branch:
+                self._source, self._accepted = schema
             return prepare(view)
 
-        return write(self._store, request, prepare_checked)
+        commit = write(self._store, request, prepare_checked)
+        if request.schema is not None and request.branch == self.branch:
+            self._source, self._accepted = self._schema_of(self._store.capture(self.branch))
+        return commit
 
-    def _follow_schema(self, view: Manifest) -> None:
-        """Another handle may have changed the schema: a write is checked against the one in force."""
-        if self._schema_hash != view.schema_hash:
-            self._read_schema()
-            check_tables(self._accepted, view)
-
-    def _read_schema(self) -> None:
-        self._source, self._accepted = read_contract(self._store.objects, self._store.capture(MAIN).schema_hash)
-        self._schema_hash = ir_hash(self._accepted)
+    def _schema_of(self, view: Manifest) -> tuple[str, AcceptedSchema]:
+        """The schema that a branch follows now: another handle may have changed it, and branches may differ."""
+        found = self._schemas.get(view.schema_hash)
+        if found is None:
+            found = read_contract(self._store.objects, view)
+            check_tables(found[1], view)
+            self._schemas[view.schema_hash] = found
+        return found
 
     def close(self) -> None:
         """Forget everything that is cached. Closing twice is harmless."""
