@@ -9,11 +9,13 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
 
+from omnigraph.commit import writer
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.lease import LeaseRecord, lease_path
 from omnigraph.commit.schema_files import CONTRACT, STAGED
 from omnigraph.commit.writer import SchemaChange, WriteRequest
-from omnigraph.errors import CorruptionError, InputError
+from omnigraph.errors import CorruptionError, InputError, LeaseLostError, ReadSetChangedError, RecoveryRequiredError
 from omnigraph.graph import Graph, open
 from omnigraph.lang.schema import compile_schema, evolve
 
@@ -179,3 +181,63 @@ def test_killed_recovery_of_a_change_of_schema(
             check_next(reopened)
         else:
             check_before(reopened)
+
+
+SWAPPED = """
+node A @rename_from("B") { k: String @key n: I64? }
+node B @rename_from("A") { k: String @key n: I64? }
+node C { k: String @key n: I64? }
+edge AB: B -> A
+edge BC: A -> C
+"""
+
+
+def test_two_types_that_swap_their_names_can_be_recovered(place: Path) -> None:
+    """A table is found by its identity: its old name may belong to another table by now, at any version."""
+    with create(place) as graph:
+        for number in range(5):
+            put(graph, [f"b{number}"], ["node:B"])
+        with armed(Failpoint.PUBLISHED, "crash"), pytest.raises(SimulatedCrashError):
+            evolve_to(graph, SWAPPED, ["new"])
+    with open(place) as reopened:
+        assert ids(reopened, "node:B") == sorted([*SEED, "new"])
+        assert ids(reopened, "node:A") == sorted([*SEED, *(f"b{number}" for number in range(5))])
+        assert_whole(reopened)
+
+
+OTHER = SCHEMA + "node E { k: String @key }\n"
+
+
+def test_a_change_of_another_schema_is_refused(place: Path) -> None:
+    """Both handles made their change from the same schema; the second would undo the first, and take over its table."""
+    with create(place) as first, open(place) as second:
+        evolve_to(first, NEXT, ["new"])
+        with pytest.raises(ReadSetChangedError, match="schema"):
+            evolve_to(second, OTHER, [])
+        check_next(second)
+        second.refresh()
+        assert second.schema_source == NEXT
+
+
+@pytest.mark.parametrize("point", [Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN])
+def test_a_sleeper_removes_no_table_of_another(
+    children: Children, place: Path, monkeypatch: pytest.MonkeyPatch, point: Failpoint
+) -> None:
+    """Both changes make their new table in the same place, and the first wakes up when the second is published."""
+
+    def overtake(reached: Failpoint) -> None:
+        if reached is not point:
+            return
+        monkeypatch.setattr(writer, "reach", lambda _: None)
+        store.leases.put(lease_path("main"), LeaseRecord(store.capture("main").fence + 1, None).dump())
+        ending = children.run("change_schema", failpoint="", uri=str(place), source=NEXT, ids=["new"])
+        assert ending.error is None
+
+    with create(place) as graph:
+        store = graph._store
+        monkeypatch.setattr(writer, "reach", overtake)
+        with pytest.raises((LeaseLostError, ReadSetChangedError, RecoveryRequiredError)):
+            evolve_to(graph, OTHER, ["mine"])
+    with open(place) as reopened:
+        check_next(reopened)
+        assert put(reopened, ["next"], ["node:A"]) is not None

@@ -14,9 +14,8 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
-from omnigraph.commit.registry import drop_tables
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
-from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, pending
+from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import CorruptionError, LeaseTimeoutError
 from omnigraph.storage.tables import table_directory
@@ -97,7 +96,9 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
         settlement, outcomes = _roll_back(store, sidecar, view, found, held)
     reach(Failpoint.RECOVERY_PUBLISHED)
     if sidecar.schema is not None:
-        _settle_schema(store, sidecar.schema, settlement.outcome)
+        # The schema files follow the write: into their places, or away.
+        finish = promote_contract if settlement.outcome is Settled.FORWARD else discard_staged
+        finish(store.objects, sidecar.schema.schema_hash)
     kind = RecoveryKind.ROLLED_FORWARD if settlement.outcome is Settled.FORWARD else RecoveryKind.ROLLED_BACK
     _record(store, sidecar, kind, settlement.commit, outcomes)
     reach(Failpoint.RECOVERY_AUDITED)
@@ -109,16 +110,10 @@ def _is_complete(store: Store, sidecar: Sidecar, view: Manifest, states: list[Ta
     """Whether all that the write intended is there, and only its publication is missing."""
     if view.head.id != sidecar.base_head or any(s is not TableState.ROLLED_PAST_EXPECTED for s in states):
         return False
-    return sidecar.schema is None or staged_contract(store.objects, sidecar.schema.schema_hash) is not None
-
-
-def _settle_schema(store: Store, schema: SchemaIntent, outcome: Settled) -> None:
-    """The schema files follow the write: into their places, or away."""
-    if outcome is Settled.FORWARD:
-        promote_contract(store.objects, schema.schema_hash)
-        return
-    discard_staged(store.objects)
-    drop_tables(store, schema.added)
+    if sidecar.schema is None:
+        return True
+    made = all(store.tables.head(pin.ref.path, pin.ref.branch) == pin.ref.version for pin in sidecar.schema.added)
+    return made and staged_contract(store.objects, sidecar.schema.schema_hash) is not None
 
 
 def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
@@ -138,8 +133,8 @@ def _flush(store: Store, sidecar: Sidecar) -> None:
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
     """Compare a table's newest version with the manifest's pin and the sidecar's intent."""
     head = store.tables.head(table.base.path, table.base.branch)
-    pin = view.tables.get(table.key)
-    pinned = pin.ref if pin is not None else None
+    # By identity: a change of schema that is published already may have given the name to another table.
+    pinned = next((pin.ref for pin in view.tables.values() if pin.id == table.id), None)
     if head is None:
         # Of a fork that means that it was never finished, or is removed already. Nothing else may be gone.
         return (TableState.NO_MOVEMENT if table.forked else TableState.INVARIANT_VIOLATION), None

@@ -1,8 +1,6 @@
-"""The tables that a schema has: their keys and identities, and making and removing them."""
+"""The tables that a schema has: their keys and identities, and making them."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.commit.store import Store
@@ -47,12 +45,6 @@ def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: Tab
     """A new, empty table. Nothing sees it until a manifest points at it."""
     kind, _, name = key.partition(":")
     path = f"{kind}s/{identity}"
-    # A creation that died may have left the same path; nothing points at it.
+    # A creation that died, or was undone, may have left the same path; nothing points at it.
     store.objects.delete_prefix(path)
     return TablePin(key, identity, store.tables.create(path, arrow_schema(accepted, TypeKind(kind), name)), 0)
-
-
-def drop_tables(store: Store, pins: Iterable[TablePin]) -> None:
-    """Remove new tables that no manifest will point at."""
-    for pin in pins:
-        store.objects.delete_prefix(pin.ref.path)

@@ -176,9 +176,18 @@ class Store:
         with self._lock:
             self._known.clear()
 
-    def exclusive(self, branch: str, *, wait: float | None = None) -> AbstractContextManager[Lease]:
-        """The right to move a branch: the process's gate first, then the lease."""
-        return self._alone(branch, lambda: self._fence(branch), self.timeouts.wait if wait is None else wait)
+    def exclusive(
+        self, branch: str, *, wait: float | None = None, view: Manifest | None = None
+    ) -> AbstractContextManager[Lease]:
+        """The right to move a branch: the process's gate first, then the lease.
+
+        Args:
+            branch: the graph branch.
+            wait: how long to wait for it, in seconds.
+            view: a recent state of the branch, which knows the last fencing number; saves looking for one.
+        """
+        patience = self.timeouts.wait if wait is None else wait
+        return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
 
     def exclusive_refs(self) -> AbstractContextManager[Lease]:
         """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""

@@ -21,7 +21,7 @@ from omnigraph.commit.lineage import find_idempotent, find_in
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import Settled, recover_branch, settle
-from omnigraph.commit.registry import create_table, drop_tables, table_keys
+from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
 from omnigraph.commit.store import Store, now_micros
@@ -98,10 +98,15 @@ class WriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A schema that takes force with a write, on `main`."""
+    """A schema that takes force with a write, on `main`.
+
+    Attributes:
+        replaces: the hash of the schema that it was made from, which must be in force still.
+    """
 
     source: str
     accepted: AcceptedSchema
+    replaces: str
 
 
 Prepare = Callable[[Manifest], Sequence[TableWrite]]
@@ -121,11 +126,13 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
     # Two changes of schema would make their new tables in the same places.
     alone = interrupted or request.schema is not None
+    # A change of schema was made from one schema, and means nothing to another.
+    replayable = request.replayable and request.schema is None
     for attempt in range(ATTEMPTS):
         try:
             return _attempt(store, request, prepare, lease_first=alone or attempt > 0)
         except ReadSetChangedError:
-            if not request.replayable or attempt + 1 == ATTEMPTS:
+            if not replayable or attempt + 1 == ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
@@ -144,11 +151,12 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         try:
             staging.stage(prepare(view))
             if request.schema is not None:
-                staging.add_schema(request.schema)
+                assert held is not None
+                staging.add_schema(request.schema, held)
             if not staging.intents and staging.schema is None:
                 return None
             if held is None:
-                held = _exclusive(store, request.branch, stack)
+                held = _exclusive(store, request.branch, stack, view)
             reach(Failpoint.LEASED)
             _check_current(store, view, staging.intents)
         except (StorageError, VersionReclaimedError):
@@ -161,9 +169,9 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         return _commit(store, request, view, staging, held)
 
 
-def _exclusive(store: Store, branch: str, stack: ExitStack) -> Lease:
+def _exclusive(store: Store, branch: str, stack: ExitStack, view: Manifest | None = None) -> Lease:
     """The lease, with the branch healed: whatever an earlier writer left is settled before this one goes on."""
-    held = stack.enter_context(store.exclusive(branch))
+    held = stack.enter_context(store.exclusive(branch, view=view))
     recover_branch(store, branch, held)
     return held
 
@@ -256,13 +264,17 @@ class _Staging:
         except KeyConflictError as error:
             raise KeyConflictError(write.key, error.entity_id) from error
 
-    def add_schema(self, change: SchemaChange) -> None:
+    def add_schema(self, change: SchemaChange, held: Lease) -> None:
         """Make the tables of new types, and note which go and which change their name."""
         if self.view.branch != MAIN:
             raise InputError("a schema changes on 'main'")
         schema_hash = ir_hash(change.accepted)
         if schema_hash == self.view.schema_hash:
             return
+        if change.replaces != self.view.schema_hash:
+            raise ReadSetChangedError("schema", change.replaces, self.view.schema_hash)
+        # A new table's place is cleared first: a later writer may have a table there that its commit points at.
+        held.check()
         wanted = table_keys(change.accepted)
         keys = {pin.id: key for key, pin in self.view.tables.items()}
         kept = {identity: key for key, identity in wanted.items() if identity in keys}
@@ -274,10 +286,10 @@ class _Staging:
         )
 
     def abandon(self) -> None:
-        """Remove what was made for the write: nothing points at it."""
-        if self.schema is not None:
-            with suppress(OmnigraphError):
-                drop_tables(self.store, self.schema.added)
+        """Remove the forks that were made for the write: nothing points at them.
+
+        New tables stay, for the next that is made in their place to clear away: it may be there already.
+        """
         for fork in self._forks:
             assert fork.branch is not None
             with suppress(Exception):  # cleanup removes what is left
