@@ -13,7 +13,7 @@ from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation, SchemaChange, TableWrite, WriteRequest
 from omnigraph.graph import Graph, init
-from omnigraph.lang.schema import compile_schema, evolve
+from omnigraph.lang.schema import compile_schema, evolve, ir_hash
 
 SCHEMA = """
 node A { k: String @key n: I64? }
@@ -65,7 +65,8 @@ def put(
 def evolve_to(graph: Graph, source: str, ids: Sequence[str]) -> Commit | None:
     """Put another schema in force, together with new rows of `node:A`."""
     accepted = evolve(graph.accepted_schema, compile_schema(source))
-    request = WriteRequest(kind=WriterKind.SCHEMA_APPLY, actor="act-kim", schema=SchemaChange(source, accepted))
+    change = SchemaChange(source, accepted, ir_hash(graph.accepted_schema))
+    request = WriteRequest(kind=WriterKind.SCHEMA_APPLY, actor="act-kim", schema=change)
     writes = [table_write("node:A", Operation.APPEND, ids)] if ids else []
     return graph.write_tables(request, lambda view: writes)
 

@@ -6,18 +6,22 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.commit.child import Children
 from tests.commit.graphs import NODES, SEED, TABLES, assert_whole, contents, ids, put
 
-from omnigraph.commit.store import Store
+from omnigraph.commit.lease import LeaseRecord, lease_path
+from omnigraph.commit.store import REFS, Store
 from omnigraph.commit.writer import Operation
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
     InputError,
+    LeaseLostError,
     NotFoundError,
     OmnigraphError,
 )
 from omnigraph.graph import Graph, open
+from omnigraph.storage.ledger import Ledger
 
 # Branches
 
@@ -34,6 +38,28 @@ def test_a_branch_copies_nothing(graph: Graph, place: Path) -> None:
     assert not list(place.glob("*/*/tree")), "no table is forked before it is written"
     assert graph.snapshot(branch="dev").tables == graph.snapshot().tables
     assert contents(graph, "dev") == contents(graph)
+
+
+def test_a_sleeper_does_not_clear_a_branch_made_meanwhile(
+    graph: Graph, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making a branch clears what a dead creation left in its place: by now another may have made it, and written."""
+    look = Ledger.branches
+
+    def overtake(ledger: Ledger) -> object:
+        seen = look(ledger)
+        monkeypatch.undo()
+        graph._store.leases.put(lease_path(REFS), LeaseRecord(99, None).dump())
+        children.run("create_branch", uri=graph.uri, name="dev").ok()
+        writes = [("node:A", "append", ["theirs"])]
+        children.run("write", uri=graph.uri, branch="dev", kind="Load", actor=None, writes=writes).ok()
+        return seen
+
+    monkeypatch.setattr(Ledger, "branches", overtake)
+    with pytest.raises(LeaseLostError):
+        graph.branches.create("dev")
+    assert ids(graph, branch="dev") == sorted([*SEED, "theirs"])
+    assert_whole(graph)
 
 
 def test_only_written_tables_are_forked(graph: Graph) -> None:

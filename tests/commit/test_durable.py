@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lance import LanceDataset
 from tests.commit.graphs import NODES, SEED, assert_whole, create, ids, put
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
@@ -87,6 +89,37 @@ def test_a_settled_write_is_on_disk(flushed: set[str], place: Path, branch: str,
         pinned = _pinned(reopened, branch)
         assert pinned <= flushed
         assert_whole(reopened)
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_a_publish_of_a_dead_writer_is_on_disk(flushed: set[str], place: Path, branch: str) -> None:
+    """It may have died before the manifest was forced to disk; nobody will look at its commit again."""
+    with create(place) as graph:
+        if branch != "main":
+            graph.branches.create(branch)
+        with armed(Failpoint.PUBLISHED, "crash"), pytest.raises(SimulatedCrashError):
+            put(graph, ["new"], branch=branch)
+    flushed.clear()
+    with open(place) as reopened:
+        version = reopened.snapshot(branch=branch).manifest_version
+    directory = table_directory("__manifest", None if branch == "main" else branch)
+    assert f"{directory}/_versions/{manifest_name(version)}" in flushed
+    assert any(path.startswith(f"{directory}/data/") for path in flushed)
+
+
+def test_the_rows_of_a_manifest_are_on_disk_before_it_is(
+    flushed: set[str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = LanceDataset.commit
+
+    def checking(target: object, *arguments: Any, **more: Any) -> LanceDataset:
+        if "__manifest" in (target if isinstance(target, str) else target.uri):  # type: ignore[attr-defined]
+            assert {path for path in files(place) if path.startswith("__manifest/data/")} <= flushed
+        return commit(target, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LanceDataset, "commit", staticmethod(checking))
+    with create(place) as graph:
+        put(graph, ["new"])
 
 
 def _pinned(graph: Graph, branch: str) -> set[str]:

@@ -321,3 +321,10 @@ def test_the_owner_is_this_process(place: Path, graph: Graph) -> None:
     assert not Owner("elsewhere", 2**22 + 1, "1").is_dead()
     free = orjson.loads(graph._store.objects.get(lease_path("main")).data)
     assert free["owner"] is None
+
+
+def test_a_hidden_process_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may hide the processes of others: then only their silence tells."""
+    monkeypatch.setattr(lease, "_start_time", lambda pid: None)
+    assert not Owner(Owner.here().host, os.getppid(), "12345").is_dead()
+    assert Owner(Owner.here().host, 2**22 + 1, "12345").is_dead()

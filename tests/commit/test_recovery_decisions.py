@@ -13,7 +13,7 @@ from tests.commit.child import Children
 from tests.commit.graphs import NODES, SEED, assert_whole, contents, drift, ids, put, sidecars, table_write
 from tests.storage.faults import FaultyStore
 
-from omnigraph.commit import audit
+from omnigraph.commit import audit, writer
 from omnigraph.commit import store as store_module
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
@@ -413,6 +413,27 @@ def test_a_sidecar_of_another_branch_does_not_explain_drift(graph: Graph) -> Non
     with pytest.raises(DriftError) as caught:
         put(graph, ["new"])
     assert "omnigraph repair" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("listable", [True, False])
+def test_drift_by_a_write_that_is_not_settled(graph: Graph, monkeypatch: pytest.MonkeyPatch, listable: bool) -> None:
+    """A writer that was overtaken in its sleep can leave its sidecar after the next one has looked for it."""
+    left = crash(graph, Failpoint.TABLE_COMMITTED)
+
+    def look(*arguments: object) -> list[object]:
+        if not listable:
+            monkeypatch.setattr(writer, "pending", refuse)
+        return []
+
+    def refuse(*arguments: object) -> list[Sidecar]:
+        raise StorageError("no", kind=StorageErrorKind.TRANSIENT, uri="")
+
+    monkeypatch.setattr(writer, "recover_branch", look)
+    with pytest.raises(DriftError) as caught:
+        put(graph, ["new"], [table.key for table in left.tables])
+    hint = str(caught.value.hint)
+    assert "open the graph again" in hint
+    assert ("omnigraph repair" in hint) is not listable
 
 
 def test_a_delete_that_matches_nothing_moves_nothing(graph: Graph) -> None:

@@ -208,3 +208,25 @@ def test_staged_files_are_all_named(tables: TableStorage, base: TableRef, tmp_pa
     assert staged is not None
     for name in staged._files:
         assert any((tmp_path / name).iterdir())
+
+
+def test_a_filter_works_beside_columns_of_every_type(tables: TableStorage) -> None:
+    """Lance refuses filters on tables with lists of unsigned integers, unless it is helped."""
+    kinds = [
+        *(pa.uint32(), pa.uint64(), pa.float32(), pa.bool_(), pa.date32(), pa.date64(), pa.large_binary()),
+        *(pa.list_(kind) for kind in (pa.uint32(), pa.uint64(), pa.int32(), pa.utf8(), pa.date64(), pa.float64())),
+        pa.list_(pa.float32(), 3),
+    ]
+    schema = pa.schema([SCHEMA.field("id"), *(pa.field(f"c{i}", kind) for i, kind in enumerate(kinds))])
+    empty = tables.create("nodes/all", schema)
+    columns = {"id": pa.array(["a", "b"]), **{f"c{i}": pa.nulls(2, kind) for i, kind in enumerate(kinds)}}
+    ref = commit(tables, tables.stage_append(empty, pa.table(columns, schema=schema)))
+    assert ids(tables, ref) == ["a", "b"]
+    assert tables.take(ref, ["b"], columns=["id"]).num_rows == 1
+    assert tables.count(ref, pc.field("id") == "a") == 1
+    for name in schema.names[1:]:
+        assert tables.count(ref, pc.field(name).is_null()) == 2, schema.field(name)
+        assert tables.scan(ref, columns=["id"], filter=pc.field(name).is_null(), limit=1).num_rows == 1
+    assert tables.stage_delete(ref, pc.field("c0").is_null()) is not None
+    with pytest.raises(KeyConflictError):
+        tables.stage_insert(ref, pa.table(columns, schema=schema))

@@ -51,7 +51,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
     name = branch_name(name)
     if name == MAIN:
         raise ConflictError("branch 'main' always exists")
-    with store.exclusive_refs():
+    with store.exclusive_refs() as held:
         if store.branch_identifier(base.branch) != base.incarnation:
             raise BranchNotFoundError(base.branch, hint="it was deleted meanwhile")
         existing = store.manifest.branches()
@@ -61,6 +61,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
             if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
                 raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
         # A creation that died before its ref leaves files that nobody owns, and that Lance would stumble over.
+        held.check()
         store.objects.delete_prefix(f"{MANIFEST_PATH}/tree/{name}")
         made = store.manifest.create_branch(name, base.ledger)
         reach(Failpoint.BRANCH_REF_CREATED)
@@ -81,8 +82,10 @@ def delete_branch(store: Store, name: str) -> None:
     with store.exclusive(name) as held:
         recover_branch(store, name, held)
         paths = _table_paths(store, name)
-        with store.exclusive_refs():
+        with store.exclusive_refs() as refs:
             identifier = _deletable(store, name)
+            held.check()
+            refs.check()
             store.manifest.delete_branch(name)
             store.forget(name)
             reach(Failpoint.BRANCH_REF_DELETED)

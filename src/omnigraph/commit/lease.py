@@ -56,7 +56,10 @@ class Owner:
         """Whether the process is certainly gone. From another machine nobody can say."""
         if self.host != _host():
             return False
-        return _start_time(self.pid) != self.started
+        if not _answers(self.pid):
+            return True
+        started = _start_time(self.pid)
+        return started is not None and started != self.started
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +246,20 @@ def _host() -> str:
 
 
 def _start_time(pid: int) -> str | None:
-    """When a process began, as the kernel counts it; None when it is gone, or waits only to be collected."""
+    """When a process began, as the kernel counts it; empty when it waits only to be collected.
+
+    None when nobody may say: there is no /proc, or it hides the processes of others.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return "" if not Path("/proc/self").exists() and _answers(pid) else None
+        return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _answers(pid: int) -> bool:
-    """Whether there is such a process, where there is no /proc to ask."""
+    """Whether there is a process of this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

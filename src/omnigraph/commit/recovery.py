@@ -84,6 +84,7 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
             )
     settled = _settled_before(view, sidecar)
     if settled is not None:
+        store.manifest.make_durable(view.ledger)
         settlement = settled
         outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
     elif _is_complete(store, sidecar, view, [state for _, state, _ in found]):
@@ -133,8 +134,8 @@ def _flush(store: Store, sidecar: Sidecar) -> None:
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
     """Compare a table's newest version with the manifest's pin and the sidecar's intent."""
     head = store.tables.head(table.base.path, table.base.branch)
-    # By identity: a change of schema that is published already may have given the name to another table.
-    pinned = next((pin.ref for pin in view.tables.values() if pin.id == table.id), None)
+    pin = _pin(view, table)
+    pinned = pin.ref if pin is not None else None
     if head is None:
         # Of a fork that means that it was never finished, or is removed already. Nothing else may be gone.
         return (TableState.NO_MOVEMENT if table.forked else TableState.INVARIANT_VIOLATION), None
@@ -147,6 +148,11 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
         same = store.tables.transaction_id(table.intended) == table.transaction_id
         return (TableState.ROLLED_PAST_EXPECTED if same else TableState.UNEXPECTED_AT_P1), head
     return (TableState.UNEXPECTED_AT_P1 if head == floor + 1 else TableState.UNEXPECTED_MULTISTEP), head
+
+
+def _pin(view: Manifest, table: TableIntent) -> TablePin | None:
+    """What the graph points at. By identity: a change of schema may have given the name to another table."""
+    return next((pin for pin in view.tables.values() if pin.id == table.id), None)
 
 
 def _roll_back(
@@ -167,11 +173,11 @@ def _roll_back(
     outcomes: list[TableOutcome] = []
     for table, state, head in found:
         after = head
+        pin = _pin(view, table)
         if table.forked:
             _drop_fork(store, table)
             after = None
-        elif head is not None and (asleep or state is not TableState.NO_MOVEMENT):
-            pin = view.tables[table.key]
+        elif head is not None and pin is not None and (asleep or state is not TableState.NO_MOVEMENT):
             staged = store.tables.stage_restore(table.base.at(head), pin.ref.version)
             restored = store.tables.commit_staged(staged)
             store.tables.make_durable([staged])

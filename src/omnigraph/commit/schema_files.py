@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.errors import CatalogError, NotFoundError, ObjectNotFoundError
 from omnigraph.lang.schema import (
@@ -54,17 +56,11 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
         NotFoundError: a file is missing. Nothing is ever made again silently.
         CatalogError: the files contradict each other.
     """
-    try:
-        source, accepted = _read(objects, "")
-    except (NotFoundError, CatalogError):
-        staged = staged_contract(objects, view.schema_hash)
-        if staged is None:
-            raise
-        return staged
-    if ir_hash(accepted) == view.schema_hash:
-        return source, accepted
-    earlier = None if view.branch == MAIN else _archived(objects, view.schema_hash)
-    return staged_contract(objects, view.schema_hash) or earlier or (source, accepted)
+    found = _look(objects, CONTRACT, view.schema_hash) or staged_contract(objects, view.schema_hash)
+    if found is None and view.branch != MAIN:
+        found = _archived(objects, view.schema_hash)
+    # If they are nowhere, they may have taken their places between the looks.
+    return found or _read(objects, CONTRACT)
 
 
 def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
@@ -86,45 +82,76 @@ def _archive_name(schema_hash: str) -> str:
     return f"{ARCHIVE}/{schema_hash.rpartition(':')[2]}"
 
 
-def _read(objects: ObjectStore, suffix: str) -> tuple[str, AcceptedSchema]:
-    contents = {}
-    for path in CONTRACT:
-        try:
-            contents[path] = objects.get(path + suffix).data
-        except ObjectNotFoundError:
-            raise NotFoundError(
-                f"the graph has no {path}",
-                hint="restore the three schema files from a backup, or rebuild the graph from an export",
-            ) from None
-    accepted = check_contract(contents[SOURCE_PATH], contents[IR_PATH], contents[STATE_PATH])
-    return contents[SOURCE_PATH].decode(), accepted
-
-
-def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
-    """Write the successors of the three files beside them."""
-    archive_contract(objects, source, accepted)
-    for path, data in contract_files(source, accepted).items():
-        objects.put(path + STAGED, data)
-
-
-def staged_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
-    """The staged successors, if they are complete and are those of a schema."""
+def _look(objects: ObjectStore, paths: Sequence[str], schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+    """The contract in three files, if they are whole and those of a schema."""
     try:
-        source, accepted = _read(objects, STAGED)
+        source, accepted = _read(objects, paths)
     except (NotFoundError, CatalogError):
         return None
     return (source, accepted) if ir_hash(accepted) == schema_hash else None
 
 
+def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSchema]:
+    contents = []
+    for path in paths:
+        try:
+            contents.append(objects.get(path).data)
+        except ObjectNotFoundError:
+            raise NotFoundError(
+                f"the graph has no {path}",
+                hint="restore the three schema files from a backup, or rebuild the graph from an export",
+            ) from None
+    source, ir, state = contents
+    return source.decode(), check_contract(source, ir, state)
+
+
+# The successors during a change of schema. Their names hold the hash of their schema, so that a writer that was
+# overtaken while it slept cannot touch those of another.
+
+
+def staged_paths(schema_hash: str) -> list[str]:
+    """Where the successors of the three files lie, in the same order."""
+    return [f"{path}.{schema_hash.rpartition(':')[2][:16]}{STAGED}" for path in CONTRACT]
+
+
+def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
+    """Write the successors of the three files beside them."""
+    archive_contract(objects, source, accepted)
+    for path, data in zip(staged_paths(ir_hash(accepted)), contract_files(source, accepted).values(), strict=True):
+        objects.put(path, data)
+
+
+def staged_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+    """The staged successors, if they are complete and are those of a schema."""
+    return _look(objects, staged_paths(schema_hash), schema_hash)
+
+
 def promote_contract(objects: ObjectStore, schema_hash: str) -> None:
-    """Put the staged successors in their places. May be interrupted and run again."""
+    """Put the staged successors in their places. May be interrupted and run again.
+
+    Raises:
+        StorageError: among others when somebody else has put files in their places meanwhile.
+    """
+    # Looked at before the successors, so that what a later change of schema put there is never replaced.
+    etags = [_etag(objects, path) for path in CONTRACT]
     if staged_contract(objects, schema_hash) is not None:
-        for path in CONTRACT:
-            objects.put(path, objects.get(path + STAGED).data)
-    discard_staged(objects)
+        for path, staged, etag in zip(CONTRACT, staged_paths(schema_hash), etags, strict=True):
+            data = objects.get(staged).data
+            if etag is None:
+                objects.create(path, data)
+            else:
+                objects.replace(path, data, etag)
+    discard_staged(objects, schema_hash)
 
 
-def discard_staged(objects: ObjectStore) -> None:
+def _etag(objects: ObjectStore, path: str) -> str | None:
+    try:
+        return objects.get(path).etag
+    except ObjectNotFoundError:
+        return None
+
+
+def discard_staged(objects: ObjectStore, schema_hash: str) -> None:
     """Remove staged successors that nothing will need."""
-    for path in CONTRACT:
-        objects.delete(path + STAGED)
+    for path in staged_paths(schema_hash):
+        objects.delete(path)

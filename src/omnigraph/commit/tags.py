@@ -46,11 +46,16 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
 
     Raises:
         ConflictError: the name is taken.
+        NotFoundError: the commit's branch was deleted meanwhile, and made again.
         VersionReclaimedError: the commit's version is gone.
     """
     name = tag_name(name)
     with store.exclusive_refs():  # the branch may not be deleted while it gets a tag
         target = store.manifest_at(commit.branch, commit.manifest_version)
+        if target.head.id != commit.id:
+            raise NotFoundError(
+                f"there is no commit '{commit.id}'", hint=f"branch '{commit.branch}' was deleted and made again since"
+            )
         try:
             store.manifest.create_tag(name, target.ledger)
         except StorageError as error:

@@ -194,13 +194,18 @@ def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent])
                 hint="files were removed from outside; restore the table from a backup",
             )
         if head > intent.base.version:
-            # Whatever an interrupted write of this branch had moved is settled by now.
-            raise DriftError(
-                intent.key,
-                intent.base.version,
-                head,
-                hint="nothing that the graph knows of moved it: run 'omnigraph repair'",
-            )
+            raise DriftError(intent.key, intent.base.version, head, hint=_remedy(store, view, intent))
+
+
+def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
+    """What to do about a table that is ahead of the graph, although this writer has settled what it found."""
+    try:
+        waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
+    except OmnigraphError:
+        return "what writes are in flight cannot be told: open the graph again for writing, then run 'omnigraph repair'"
+    if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
+        return "a write that stopped half way moved it: open the graph again for writing, which settles it"
+    return "nothing that the graph knows of moved it: run 'omnigraph repair'"
 
 
 class _Staging:
@@ -224,6 +229,11 @@ class _Staging:
                 raise InputError(f"the graph has no table {write.key}")
             if _is_empty(self.store, write, pin):
                 continue
+            if write.operation is Operation.FRAGMENTS and not self._owns(pin):
+                raise InputError(
+                    f"{write.key} has no files of its own on '{self.view.branch}', so its fragments lie elsewhere",
+                    hint="write other rows to it on the branch first, and the fragments into that version",
+                )
             base = self._base(pin)
             staged = self._stage(write, base)
             if staged is not None:
@@ -234,15 +244,16 @@ class _Staging:
 
     def _base(self, pin: TablePin) -> TableRef:
         """The version to stage against. The first write to a table on a branch forks it."""
-        if self.view.branch == MAIN:
+        if self._owns(pin):
             return pin.ref
-        identifier = self.view.incarnation
-        if pin.ref.branch is not None and pin.ref.branch.startswith(f"{identifier}-"):
-            return pin.ref
-        fork = self.store.tables.fork(pin.ref, f"{identifier}-{ulid_now().lower()}")
+        fork = self.store.tables.fork(pin.ref, f"{self.view.incarnation}-{ulid_now().lower()}")
         self._forks.append(fork)
         reach(Failpoint.FORKED)
         return fork
+
+    def _owns(self, pin: TablePin) -> bool:
+        """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
+        return self.view.branch == MAIN or (pin.ref.branch or "").startswith(f"{self.view.incarnation}-")
 
     def _stage(self, write: TableWrite, base: TableRef) -> Staged | None:
         tables = self.store.tables
@@ -319,6 +330,7 @@ def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Stagi
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
+            held.check()  # files of a writer that was overtaken would have nobody to remove them
             stage_contract(store.objects, request.schema.source, request.schema.accepted)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)

@@ -13,17 +13,21 @@ from omnigraph.commit import snapshots
 from omnigraph.commit.create import create_graph, created_at, record_place
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
 from omnigraph.commit.schema_files import read_contract
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepare, TableWrite, WriteRequest, write
-from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError
+from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError, ReadSetChangedError
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.lang.schema import AcceptedSchema, Catalog
+from omnigraph.lang.schema import AcceptedSchema, Catalog, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.write.load import Load, LoadMode, LoadReceipt
+from omnigraph.write.sources import ArrowStream, open_files, open_tables
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 """Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
@@ -218,6 +222,70 @@ class Graph:
         self._schemas.clear()
         self._source, self._accepted = self._schema_of(self._store.capture(self.branch))
         return self.snapshot()
+
+    def load(
+        self,
+        source: str | os.PathLike[str] | Mapping[str, ArrowStream],
+        *,
+        mode: LoadMode | str,
+        type_name: str | None = None,
+        branch: str | None = None,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+        message: str | None = None,
+    ) -> LoadReceipt:
+        """Load rows as one commit. Everything is checked first; one wrong record, and nothing is written.
+
+        Args:
+            source: an NDJSON, Parquet or Arrow file, a directory of them, or tables by type name from any library
+                that speaks Arrow.
+            mode: `append` (every id is new), `merge` (replaces what exists) or `overwrite` (replaces whole types).
+            type_name: the type in a Parquet or Arrow file whose name does not say it.
+            branch: where to; by default the handle's branch.
+            expect_head: load only if this commit is the branch head.
+            idempotency_key: a load with a key that a commit of the branch carries is not repeated.
+            message: the commit's.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     graph.load({"Person": pyarrow.table({"name": ["ann", "bob"]})}, mode="append").total
+            2
+
+        Raises:
+            BadRowsError: records cannot become rows of their type.
+            ConstraintError: rows break a constraint of the schema.
+            KeyConflictError: an id exists that should be new.
+        """
+        try:
+            mode = LoadMode(mode)
+        except ValueError:
+            raise InputError(f"'{mode}' is not a mode", hint="append, merge or overwrite") from None
+        self._writable()
+        target = branch_name(branch if branch is not None else self.branch)
+        _, accepted = self._schema_of(self._store.capture(target))
+        load = Load(accepted, mode)
+        if isinstance(source, Mapping):
+            load.read(open_tables(source, accepted))
+        else:
+            load.read(open_files(Path(source), accepted, type_name))
+        changes = load.changes()
+
+        def prepare(view: Manifest) -> Sequence[TableWrite]:
+            if self._schema_of(view)[1] is not accepted:
+                raise ReadSetChangedError("schema", ir_hash(accepted), view.schema_hash)
+            return load.prepare(Snapshot(self._store, view), changes)
+
+        request = WriteRequest(
+            branch=target,
+            kind=WriterKind.LOAD,
+            actor=self.actor,
+            message=message,
+            replayable=mode is not LoadMode.OVERWRITE,
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+        )
+        return load.receipt(target, changes, self.write_tables(request, prepare))
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.

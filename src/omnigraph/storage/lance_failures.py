@@ -18,6 +18,11 @@ T = TypeVar("T")
 
 _ATTEMPTS = 16
 _PASSING = ("Generic S3 error", "error sending request", "timed out", "timeout")
+_ADVICE = {
+    StorageErrorKind.PERMANENT: "check the address and the files of the graph; restore a damaged file from a backup",
+    StorageErrorKind.TRANSIENT: "the store could not be reached, or was busy: try again",
+    StorageErrorKind.UNKNOWN: "it may or may not have taken effect: look before trying again",
+}
 
 
 def is_missing(error: Exception) -> bool:
@@ -58,7 +63,7 @@ def lance_failure(error: Exception, root: str, path: str, *, write: bool = False
         kind = StorageErrorKind.UNKNOWN
     elif any(word in text for word in _PASSING):
         kind = StorageErrorKind.TRANSIENT
-    return StorageError(text, kind=kind, uri=root, path=path)
+    return StorageError(text, kind=kind, uri=root, path=path, hint=_ADVICE[kind])
 
 
 @contextmanager

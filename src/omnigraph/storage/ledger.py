@@ -168,6 +168,8 @@ class Ledger:
         transaction: Transaction,
         added: Sequence[FragmentMetadata],
     ) -> LedgerVersion:
+        # Before the commit, so that a power failure leaves no version that points at half a file.
+        self._flush(branch, added, [], created=transaction.read_version == 0)
         try:
             made = LanceDataset.commit(target, transaction, max_retries=0, storage_options=self._options)
         except CommitConflictError as error:
@@ -176,12 +178,24 @@ class Ledger:
             if is_conflict(error):
                 raise TableConflictError(f"{self.path}: {error}") from error
             raise lance_failure(error, self._root, self.path, write=True) from error
-        if self._sync is not None:
-            directory = table_directory(self.path, branch)
-            files = [f"{directory}/data/{file.path}" for part in added for file in part.files]
-            levels = None if made.version == 1 else 2
-            self._sync([*files, f"{directory}/_versions/{manifest_name(int(made.version))}"], levels=levels)
+        self._flush(branch, [], [int(made.version)], created=made.version == 1)
         return _version(branch, made)
+
+    def make_durable(self, version: LedgerVersion) -> None:
+        """Force a version to disk whose publisher may have died before it did so itself."""
+        self._flush(version.branch, version._fragments, [version.version], created=True)
+
+    def _flush(
+        self, branch: str | None, parts: Sequence[FragmentMetadata], versions: Sequence[int], *, created: bool
+    ) -> None:
+        if self._sync is None:
+            return
+        directory = table_directory(self.path, branch)
+        # A branch also has parts that lie with its parent, and were forced to disk there.
+        own = [file for part in parts for file in part.files if file.base_id is None]
+        files = [f"{directory}/data/{file.path}" for file in own]
+        files += [f"{directory}/_versions/{manifest_name(version)}" for version in versions]
+        self._sync(files, levels=None if created else 2)
 
     def _uri(self, branch: str | None) -> str:
         return f"{self._root}/{table_directory(self.path, branch)}"

@@ -26,6 +26,7 @@ from omnigraph.storage.blobs import stored_columns, stored_schema
 from omnigraph.storage.handles import HandleCache
 from omnigraph.storage.indexes import IndexSpec, build
 from omnigraph.storage.lance_failures import REF_ERRORS, is_conflict, is_missing, lance_failure, reporting, with_refs
+from omnigraph.storage.scans import filtered, scanner
 
 _ID = "id"
 
@@ -326,7 +327,9 @@ class TableStorage:
 
     def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:
         with reporting(self._root, ref.path):
-            return int(self._open(ref).count_rows(filter=where))
+            if where is None:
+                return int(self._open(ref).count_rows())
+            return len(filtered(self._open(ref), [_ID], where))
 
     def scan(
         self,
@@ -339,19 +342,11 @@ class TableStorage:
         """The rows of a version, as one table."""
         dataset = self._open(ref)
         with reporting(self._root, ref.path):
-            table: pa.Table = dataset.to_table(
-                columns=list(columns) if columns is not None else None, filter=filter, limit=limit
-            )
-        return table
+            return filtered(dataset, columns, filter, limit)
 
-    def batches(
-        self, ref: TableRef, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
-    ) -> pa.RecordBatchReader:
-        """The rows of a version as a stream, for results that need not fit memory."""
-        scanner = self._open(ref).scanner(
-            columns=list(columns) if columns is not None else None, filter=filter, scan_in_order=True
-        )
-        reader: pa.RecordBatchReader = scanner.to_reader()
+    def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """All rows of a version as a stream, for what need not fit memory."""
+        reader: pa.RecordBatchReader = scanner(self._open(ref), columns=columns, in_order=True).to_reader()
         return reader
 
     def scan_with_pending(
@@ -393,9 +388,9 @@ class TableStorage:
         """The rows whose vectors are nearest, with their `_distance`. The filter applies before rows are chosen."""
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
         with reporting(self._root, ref.path):
-            found: pa.Table = self._open(ref).to_table(
-                columns=[*columns, "_distance"], nearest=query, filter=filter, prefilter=True
-            )
+            found: pa.Table = scanner(
+                self._open(ref), columns=[*columns, "_distance"], nearest=query, filter=filter
+            ).to_table()
         return found
 
     def match(
@@ -413,9 +408,9 @@ class TableStorage:
         operator = FullTextOperator.AND if every_word else FullTextOperator.OR
         query = PhraseQuery(words, column) if phrase else MatchQuery(words, column, operator=operator)
         with reporting(self._root, ref.path):
-            found: pa.Table = self._open(ref).to_table(
-                columns=[*columns, "_score"], full_text_query=query, filter=filter, prefilter=True
-            )
+            found: pa.Table = scanner(
+                self._open(ref), columns=[*columns, "_score"], text=query, filter=filter
+            ).to_table()
         return found
 
     def take(self, ref: TableRef, ids: Sequence[str], *, columns: Sequence[str] | None = None) -> pa.Table:

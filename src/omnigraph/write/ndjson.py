@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -21,29 +20,12 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.envelopes import EnvelopeReader, Found, nullable_defaults
 from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin
+from omnigraph.write.rows import Origin, RawRows
 
 BLOCK_BYTES = 16 * 1024 * 1024
 
 _HEAD = r'^\s*\{\s*"(?P<kind>type|edge)"\s*:\s*"(?P<name>[A-Za-z0-9_]+)"\s*[,}]'
 _UNUSUAL = r'"data"\s*:\s*null'
-
-
-@dataclass(frozen=True, slots=True)
-class RawRows:
-    """Rows of one type as they came.
-
-    Attributes:
-        columns: by property.
-        absent: for properties that have a default and may be null, the rows without that member.
-        origin: where each row stood.
-    """
-
-    kind: TypeKind
-    name: str
-    columns: dict[str, pa.Array]
-    absent: dict[str, pa.Array]
-    origin: Origin
 
 
 def read_ndjson(

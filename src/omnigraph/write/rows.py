@@ -41,6 +41,23 @@ class Origin:
         return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
 
 
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Rows of one type as they came.
+
+    Attributes:
+        columns: by property.
+        absent: for properties that have a default and may be null, the rows without that member.
+        origin: where each row stood.
+    """
+
+    kind: TypeKind
+    name: str
+    columns: Mapping[str, pa.Array]
+    absent: Mapping[str, pa.Array]
+    origin: Origin
+
+
 class RowBuilder:
     """Builds the rows of one type.
 

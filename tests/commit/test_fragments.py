@@ -1,0 +1,47 @@
+"""Fragments that other processes wrote become rows of a commit, if they lie where the table looks for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import lance
+import pytest
+from lance.fragment import write_fragments
+from tests.commit.graphs import SEED, assert_whole, ids, put, rows
+
+from omnigraph.commit.manifest import Commit
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
+from omnigraph.storage.tables import table_directory
+
+
+def adopt(graph: Graph, place: Path, names: list[str], branch: str) -> Commit | None:
+    """Write fragments where the branch's table lies at present, and commit them."""
+    ref = graph.snapshot(branch=branch).pin("node:A").ref
+    table = lance.dataset(str(place / table_directory(ref.path, ref.branch)), version=ref.version)
+    written = write_fragments(rows("node:A", names).cast(table.schema), table)
+    fragments = tuple(json.dumps(fragment.to_json()) for fragment in written)
+    writes = [TableWrite("node:A", Operation.FRAGMENTS, fragments=fragments)]
+    return graph.write_tables(WriteRequest(branch=branch), lambda view: writes)
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_fragments_become_rows(graph: Graph, place: Path, branch: str) -> None:
+    if branch != "main":
+        graph.branches.create(branch)
+        put(graph, ["own"], branch=branch)
+    before = ids(graph, branch=branch)
+    assert adopt(graph, place, ["x", "y"], branch) is not None
+    assert ids(graph, branch=branch) == sorted([*before, "x", "y"])
+    assert_whole(graph)
+
+
+def test_a_branch_without_files_of_its_own_takes_none(graph: Graph, place: Path) -> None:
+    """They lie in the table of `main`, where its fork would not find them: the table could never be read again."""
+    graph.branches.create("dev")
+    with pytest.raises(InputError, match="fragments"):
+        adopt(graph, place, ["x"], "dev")
+    assert ids(graph, branch="dev") == sorted(SEED)
+    assert_whole(graph)
