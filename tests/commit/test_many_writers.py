@@ -45,8 +45,9 @@ def _check(graph: Graph, logs: Path, branches: tuple[str, ...] = ("main",), unac
     return Counter(conflicts)
 
 
-def _watchers(children: Children, graph: Graph, stop: Path, branches: tuple[str, ...]) -> list[int]:
-    return [children.start("watch", uri=graph.uri, stop=str(stop), keys=PAIR, branch=branch) for branch in branches]
+def _watchers(children: Children, graph: Graph, stop: Path, branches: tuple[str, ...], **more: object) -> list[int]:
+    job = {"uri": graph.uri, "stop": str(stop), "keys": PAIR, **more}
+    return [children.start("watch", failpoint=None, branch=branch, **job) for branch in branches]
 
 
 def _stop(children: Children, stop: Path, watchers: list[int]) -> None:
@@ -130,6 +131,25 @@ def test_those_who_make_and_delete_branches_die(children: Children, place: Path)
         assert_whole(reopened)
 
 
+def _killing(children: Children, graph: Graph, logs: Path, *, seconds: float, **more: object) -> int:
+    """Have writers at work, kill one every second or sooner, and all in the end. Returns how many were killed."""
+    writers = {number: _start(children, graph, logs, number, 10_000, **more) for number in range(WRITERS)}
+    killed = 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(random.uniform(0.1, 0.9))
+        number = random.choice(sorted(writers))
+        end(writers[number])
+        assert children.wait(writers[number]).signal == signal.SIGKILL
+        killed += 1
+        writers[number] = _start(children, graph, logs, number, 10_000, **more)
+    for pid in writers.values():
+        end(pid)
+        assert children.wait(pid).signal == signal.SIGKILL
+        killed += 1
+    return killed
+
+
 @pytest.mark.parametrize("branch", ["main", pytest.param("dev", marks=pytest.mark.slow)])
 def test_a_writer_dies_every_second(children: Children, place: Path, tmp_path: Path, branch: str) -> None:
     """What was acknowledged before the kill is there; what was not is there completely or not at all."""
@@ -137,20 +157,7 @@ def test_a_writer_dies_every_second(children: Children, place: Path, tmp_path: P
         if branch != "main":
             graph.branches.create(branch)
         watchers = _watchers(children, graph, tmp_path / "stop", (branch,))
-        writers = {number: _start(children, graph, tmp_path, number, 10_000, branch=branch) for number in range(3)}
-        killed = 0
-        until = time.monotonic() + 8
-        while time.monotonic() < until:
-            time.sleep(random.uniform(0.1, 0.9))
-            number = random.choice(sorted(writers))
-            end(writers[number])
-            assert children.wait(writers[number]).signal == signal.SIGKILL
-            killed += 1
-            writers[number] = _start(children, graph, tmp_path, number, 10_000, branch=branch)
-        for pid in writers.values():
-            end(pid)
-            assert children.wait(pid).signal == signal.SIGKILL
-            killed += 1
+        killed = _killing(children, graph, tmp_path, seconds=8, branch=branch)
         _stop(children, tmp_path / "stop", watchers)
     with open(place) as reopened:
         conflicts = _check(reopened, tmp_path, (branch,), unacknowledged=killed)
@@ -162,19 +169,35 @@ def test_a_writer_dies_every_second(children: Children, place: Path, tmp_path: P
 
 @pytest.mark.s3
 @pytest.mark.slow
-def test_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [False, True], ids=["one branch", "four branches"])
+def test_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path, apart: bool) -> None:
+    """The same, with branches that come and go meanwhile."""
     with create(s3_root.uri, s3_root.options) as graph:
-        job = {"options": s3_root.options, "ttl": 3.0}
-        watcher = children.start(
-            "watch", uri=graph.uri, stop=str(tmp_path / "stop"), keys=PAIR, options=s3_root.options
-        )
-        writers = [_start(children, graph, tmp_path, number, 8, **job) for number in range(3)]
-        doomed = _start(children, graph, tmp_path, 9, 10_000, **job)
-        time.sleep(2)
-        end(doomed)
-        children.wait(doomed)
+        reach = {"options": s3_root.options}
+        made = tuple(graph.branches.create(f"branch-{number}").name for number in range(WRITERS if apart else 0))
+        names = made or ("main",)
+        watchers = _watchers(children, graph, tmp_path / "stop", names[:1], **reach)
+        gardener = children.start("come_and_go", failpoint=None, uri=graph.uri, names=["x", "y/1"], seconds=4, **reach)
+        writers = [
+            _start(children, graph, tmp_path, number, 50, branch=names[number % len(names)], **reach)
+            for number in range(WRITERS)
+        ]
         for pid in writers:
             children.wait(pid).ok()
-        _stop(children, tmp_path / "stop", [watcher])
+        assert children.wait(gardener).ok() > 2
+        _stop(children, tmp_path / "stop", watchers)
         graph.refresh()
-        assert _check(graph, tmp_path, unacknowledged=1) == Counter()
+        assert _check(graph, tmp_path, names) == Counter()
+        assert sum(len(ids(graph, branch=name)) - len(SEED) for name in names) == WRITERS * 50
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_a_writer_dies_every_second_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path) -> None:
+    with create(s3_root.uri, s3_root.options) as graph:
+        watchers = _watchers(children, graph, tmp_path / "stop", ("main",), options=s3_root.options)
+        killed = _killing(children, graph, tmp_path, seconds=8, branch="main", options=s3_root.options)
+        _stop(children, tmp_path / "stop", watchers)
+    with open(s3_root.uri, storage_options=s3_root.options) as reopened:
+        assert _check(reopened, tmp_path, unacknowledged=killed) == Counter()
+        assert len(reopened.recovery.list()) <= killed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.errors import KeyConflictError, VersionReclaimedError
+from omnigraph.errors import KeyConflictError, StorageError, VersionReclaimedError
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef, TableStorage
@@ -230,3 +231,22 @@ def test_a_filter_works_beside_columns_of_every_type(tables: TableStorage) -> No
     assert tables.stage_delete(ref, pc.field("c0").is_null()) is not None
     with pytest.raises(KeyConflictError):
         tables.stage_insert(ref, pa.table(columns, schema=schema))
+
+
+@pytest.mark.parametrize("gone", ["_deletions", "data"])
+def test_files_that_vanish_under_a_reader_are_a_storage_error(
+    tables: TableStorage, base: TableRef, tmp_path: Path, gone: str
+) -> None:
+    """Deleting a branch takes its files from under whoever has it open; Lance has several ways to say so."""
+    after = commit(tables, tables.stage_delete(base, pc.field("n") == 1))
+    reader = TableStorage(tables._root)
+    assert reader.schema(after).names == SCHEMA.names
+    shutil.rmtree(tmp_path / "nodes" / "t" / gone)
+    for read in (
+        lambda: reader.scan(after),
+        lambda: reader.count(after, pc.field("n") > 0),
+        lambda: reader.take(after, ["r2"]),
+        lambda: reader.stage_delete(after, pc.field("n") == 3),
+    ):
+        with pytest.raises(StorageError):
+            read()
