@@ -19,3 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(graph, name)
     raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

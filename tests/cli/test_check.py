@@ -78,3 +78,22 @@ def test_other_files_are_refused(shell: Shell) -> None:
     result = shell.run("check", other)
     assert result.exit_code == 1
     assert "neither a .pg file, a .gq file nor a directory" in result.stderr
+
+
+def test_a_query_file_as_the_schema_is_named(shell: Shell) -> None:
+    for command in (
+        ("check", "--schema", shell.queries, shell.schema),
+        ("lint", "--schema", shell.queries, "--query", shell.queries),
+        ("schema", "plan", "--from", shell.queries, "--to", shell.schema),
+        ("init", str(shell.root / "g"), "--schema", shell.queries),
+    ):
+        result = shell.run(*command)
+        assert result.exit_code == 1
+        assert "is a query file" in result.stderr
+
+
+def test_the_files_of_a_graph_are_nobodys_source(shell: Shell) -> None:
+    shell.run("init", str(shell.root / "my.omni"), "--schema", shell.schema)
+    assert (shell.root / "my.omni" / "_schema.pg").exists()
+    assert shell.run("check", str(shell.root)).exit_code == 0
+    assert "2 files" in shell.run("fmt", "--check", str(shell.root)).output

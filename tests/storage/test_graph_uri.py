@@ -14,7 +14,7 @@ from tests.s3_server import S3Root
 from omnigraph.errors import InputError
 from omnigraph.storage.objects import open_store
 from omnigraph.storage.s3_settings import S3Settings
-from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.storage.uri import GraphUri
 
 ROWS = pa.table({"id": ["a", "b"]})
 
@@ -63,12 +63,14 @@ def test_relative_paths_start_here(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert str(GraphUri.parse("graph")) == str(tmp_path / "graph")
     assert str(GraphUri.parse("./a/../graph/")) == str(tmp_path / "graph")
     assert str(GraphUri.parse(".")) == str(tmp_path)
-    assert GraphUri.parse("gs://bucket").scheme is Scheme.LOCAL
+    assert str(GraphUri.parse("a:b")) == str(tmp_path / "a:b")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("gs://bucket/graph", "s3://bucket/prefix"),
+        ("s3:/bucket/graph", "s3://bucket/prefix"),
         ("http://host/graph", "--server"),
         ("https://host/graph", "--server"),
         ("HTTPS://host/graph", "--server"),

@@ -211,6 +211,18 @@ def test_staged_files_are_all_named(tables: TableStorage, base: TableRef, tmp_pa
         assert any((tmp_path / name).iterdir())
 
 
+@pytest.mark.parametrize("size", [10, 200_000, 6_000_000])
+def test_files_of_blobs_are_named_too(tables: TableStorage, tmp_path: Path, size: int) -> None:
+    empty = tables.create("nodes/t", SCHEMA)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    large = rows(1, 2).set_column(4, SCHEMA.field("blob"), pa.array([b"x" * size], pa.large_binary()))
+    staged = tables.stage_append(empty, large)
+    assert staged is not None
+    named = [tmp_path / name for name in staged._files]
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert all(path in named or path.parent in named for path in written)
+
+
 def test_a_filter_works_beside_columns_of_every_type(tables: TableStorage) -> None:
     """Lance refuses filters on tables with lists of unsigned integers, unless it is helped."""
     kinds = [

@@ -24,6 +24,17 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
+def read_schema(path: Path) -> bytes:
+    """The contents of a schema file.
+
+    Raises:
+        InputError: it cannot be read, or is a query file.
+    """
+    if path.suffix == ".gq":
+        raise InputError(f"{path} is a query file, and a schema is wanted here", hint="name the .pg file")
+    return read_bytes(path)
+
+
 def source_files(paths: Iterable[Path]) -> list[Path]:
     """The `.pg` and `.gq` files that are named, and all below the directories that are named, each once.
 
@@ -34,7 +45,7 @@ def source_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             below = (p for p in sorted(path.rglob("*")) if p.suffix in LANGUAGES and p.is_file())
-            found.update(dict.fromkeys(p for p in below if not _hidden(p.relative_to(path))))
+            found.update(dict.fromkeys(p for p in below if not _hidden(p.relative_to(path)) and not _stored(p)))
         elif path.suffix in LANGUAGES:
             found[path] = None
         else:
@@ -46,6 +57,11 @@ def source_files(paths: Iterable[Path]) -> list[Path]:
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
+
+
+def _stored(path: Path) -> bool:
+    """Whether a file is part of a graph rather than a source of somebody's."""
+    return any((directory / "__graph.json").exists() for directory in path.parents)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.files import read_bytes
+from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, addressed, open_to_read
 from omnigraph.commit.stamp import CURRENT
@@ -29,7 +29,7 @@ def init(uri: str, schema_path: Path, force: bool) -> None:
     from omnigraph.graph import init as create
     from omnigraph.lang.schema import compile_schema
 
-    source = read_bytes(schema_path)
+    source = read_schema(schema_path)
     compile_schema(source, str(schema_path))  # so that an error names the user's file
     with create(uri, source.decode(), force=force) as graph:
         click.echo(f"initialized {graph.uri}")

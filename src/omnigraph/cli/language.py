@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.cli.files import read_bytes, replace_text, source_files
+from omnigraph.cli.files import read_bytes, read_schema, replace_text, source_files
 from omnigraph.cli.output import print_json
 from omnigraph.errors import CompileError, InputError, SourceText
 
@@ -35,7 +35,7 @@ def lint(schema_path: Path, query_path: Path | None, as_json: bool) -> None:
     from omnigraph.lang.query import lint_queries
     from omnigraph.lang.schema import compile_schema
 
-    text = read_bytes(schema_path)
+    text = read_schema(schema_path)
     catalog = compile_schema(text, str(schema_path))
     if query_path is None:
         _lint_schema(catalog, text, schema_path, as_json)
@@ -119,12 +119,14 @@ def _plural(count: int, noun: str, nouns: str | None = None) -> str:
 def check(paths: tuple[Path, ...], schema_path: Path | None, queries: tuple[Path, ...], as_json: bool) -> None:
     """Compile schemas and queries, report every error.
 
-    Queries are checked against --schema, or against the only schema among the files. The exit status is 1 when a
-    file does not compile.
+    A text that does not parse has one; of a query, the first is reported. Queries are checked against --schema, or
+    against the only schema among the files. The exit status is 1 when a file does not compile.
     """
     from omnigraph.lang.schema import check_schema, compile_schema
 
     named = [*paths, *queries]
+    if schema_path is not None:
+        read_schema(schema_path)
     if not named and schema_path is None:
         raise click.UsageError("name a file or a directory to check")
     files = source_files([*named, *([schema_path] if schema_path and schema_path not in named else [])])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omnigraph.cli.files import read_bytes
+from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import print_json
 
 _NO_GRAPH = "0" * 26
@@ -32,8 +32,8 @@ def plan(old_path: Path, new_path: Path, allow_data_loss: bool, as_json: bool) -
     from omnigraph.lang.schema import accept, compile_schema
     from omnigraph.lang.schema import plan as plan_change
 
-    old = compile_schema(read_bytes(old_path), str(old_path))
-    new = compile_schema(read_bytes(new_path), str(new_path))
+    old = compile_schema(read_schema(old_path), str(old_path))
+    new = compile_schema(read_schema(new_path), str(new_path))
     # Without a graph there are no stored identities, so the old schema gets some that nobody keeps.
     made = plan_change(accept(old, _NO_GRAPH), new, allow_data_loss=allow_data_loss)
     if as_json:

@@ -6,6 +6,7 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -275,8 +276,11 @@ class TableStorage:
 
     def _staged(self, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
         directory = table_directory(base.path, base.branch)
-        files = tuple(f"{directory}/{name}" for name in _new_files(transaction.operation))
-        return Staged(base, str(transaction.uuid), added, removed, transaction, files)
+        files = [f"{directory}/{name}" for name in _new_files(transaction.operation)]
+        # Large blobs lie in a directory beside the data file that they belong to.
+        blobs = [file.removesuffix(".lance") for file in files if file.endswith(".lance")]
+        files += [name for name in blobs if os.path.isdir(f"{self._root}/{name}")]
+        return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(files))
 
     # Committing
 

@@ -13,6 +13,7 @@ from omnigraph.errors import InputError
 from omnigraph.storage.s3_settings import S3Settings
 
 _SCHEME = re.compile(r"(file|s3|memory|https?)://(.*)", re.IGNORECASE | re.DOTALL)
+_LIKE_A_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -63,6 +64,9 @@ class GraphUri:
         options = dict(storage_options or {})
         match = _SCHEME.fullmatch(text)
         if match is None:
+            unknown = _LIKE_A_SCHEME.match(text)
+            if unknown is not None:
+                raise InputError(f"a graph cannot lie at {unknown[0]}…", hint=_FORMS)
             return cls(Scheme.LOCAL, "", _absolute(text), options)
         scheme, rest = match[1].lower(), match[2]
         if scheme.startswith("http"):

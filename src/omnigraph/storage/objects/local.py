@@ -241,17 +241,19 @@ class LocalObjectStore:
         return self._uri.key(path)
 
     def _make_directory(self, directory: str) -> None:
-        try:
-            os.mkdir(directory)
-        except FileExistsError:
-            if not os.path.isdir(directory):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-            return
-        except FileNotFoundError:
-            self._make_directory(os.path.dirname(directory))
-            self._make_directory(directory)
-            return
-        self._sync_directory(os.path.dirname(directory))
+        """A directory and all above it, each durable before the next is made in it."""
+        missing = []
+        while not os.path.isdir(directory) and directory != os.path.dirname(directory):
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        for made in reversed(missing):
+            try:
+                os.mkdir(made)
+            except FileExistsError:
+                if not os.path.isdir(made):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+                continue
+            self._sync_directory(os.path.dirname(made))
 
     def _sync_directory(self, directory: str) -> None:
         if self._fsync:

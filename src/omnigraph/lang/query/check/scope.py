@@ -121,7 +121,7 @@ class Scope:
         yield from self.context.params
 
     def unbound(self, name: str, span: Span, code: str = "T26") -> TypeCheckError:
-        hint = did_you_mean(name, self.all_names())
+        hint = did_you_mean(f"${name}", (f"${known}" for known in self.all_names()))
         if name in self.context.hidden:
             hint = "a 'not' block binds it, and what is bound there cannot be seen outside"
         if name == ANONYMOUS:

@@ -48,7 +48,7 @@ def key_steps(change: Change) -> Iterator[Step]:
         "OG-BC-101",
         change.label,
         what,
-        "declare a new type with this key, load the entities into it, and drop this type; "
+        "declare a new type with the key that is wanted, load the entities into it, and drop this type; "
         "for uniqueness alone use @unique",
     )
 
