@@ -183,4 +183,5 @@ def test_every_writer_kind_is_killed() -> None:
 
 
 def test_page_shows_the_matrix() -> None:
+    print(page())  # noqa: T201 - the table, for whoever runs this with -s
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.commit.matrix"

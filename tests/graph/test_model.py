@@ -601,8 +601,10 @@ def _known(commit: Commit, content: Content) -> model.Commit:
     return model.Commit(commit.id, commit.branch, commit.manifest_version, commit.created_at, content)
 
 
-def tour(machine: type[GraphMachine], *, graphs: int, steps: int, derandomize: bool = False) -> None:
-    chosen = settings(max_examples=graphs, stateful_step_count=steps, derandomize=derandomize)
+def tour(machine: type[GraphMachine], *, graphs: int, steps: int, derandomize: bool | None = None) -> None:
+    """Walk through some graphs. The same ones each time, if that is asked for or the profile says so."""
+    same = settings.default.derandomize if derandomize is None else derandomize  # type: ignore[union-attr]
+    chosen = settings(max_examples=graphs, stateful_step_count=steps, derandomize=same)
     run_state_machine_as_test(machine, settings=chosen)
 
 
