@@ -224,9 +224,18 @@ def as_nobody(code: str) -> str:
     """Run a program as a user who owns nothing here."""
     user = 65534 if os.getuid() == 0 else None
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANCE_LOG": "error", "HOME": "/nonexistent"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/", user=user, check=False
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd="/",
+            user=user,
+            check=False,
+        )
+    except PermissionError:
+        pytest.skip("no other user may run this Python")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

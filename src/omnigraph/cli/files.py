@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -70,6 +69,8 @@ def replace_text(path: Path, text: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
+    import tempfile  # here, so that help does not wait for it
+
     target = path.resolve()
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
