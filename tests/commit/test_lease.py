@@ -24,6 +24,8 @@ from omnigraph.errors import LeaseLostError, LeaseTimeoutError, RecoveryRequired
 from omnigraph.graph import Graph
 from omnigraph.storage.objects import ObjectStore, open_store
 
+pytestmark = pytest.mark.slow
+
 PAIR = ("node:A", "node:B")
 TTL = 0.6
 

@@ -15,6 +15,8 @@ from tests.s3_server import S3Root
 
 from omnigraph.graph import Graph, open
 
+pytestmark = pytest.mark.slow
+
 PAIR = ("node:A", "node:B")
 """The tables that every commit of these tests writes the same ids to."""
 WRITERS = 4

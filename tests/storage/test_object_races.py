@@ -14,6 +14,8 @@ from tests.storage.places import Place
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.uri import Scheme
 
+pytestmark = pytest.mark.slow
+
 SHARED = ["local", "local-fsync", pytest.param("s3", marks=pytest.mark.s3)]
 """The kinds of stores that processes can share."""
 
