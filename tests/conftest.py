@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.s3_server import S3Root, S3Server, running
 
 # A busy machine is no reason to fail a property. Developers explore new examples with every run; where a change is
 # judged (CI is set), the same examples are tried each time, so that the verdict is about the change.
-settings.register_profile("omnigraph", deadline=None)
-settings.register_profile("judge", deadline=None, derandomize=True, database=None, print_blob=True)
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("omnigraph", _patient)
+settings.register_profile("judge", _patient, derandomize=True, database=None, print_blob=True)
 settings.load_profile("judge" if os.environ.get("CI") else "omnigraph")
 
 

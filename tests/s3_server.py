@@ -62,11 +62,11 @@ def running() -> Iterator[S3Server]:
                 raise RuntimeError(f"the S3 server did not start: exit code {process.wait()}")
             endpoint = f"http://127.0.0.1:{int(line)}"
             made = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")
-            urllib.request.urlopen(made, timeout=30).close()
+            urllib.request.urlopen(made, timeout=300).close()
             yield S3Server(endpoint, process.pid)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(300)
 
 
 def serve() -> None:

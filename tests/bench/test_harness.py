@@ -7,6 +7,7 @@ import json
 import platform
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,8 +50,15 @@ def test_everything_is_warm_before_the_first_round() -> None:
 
 
 def test_short_work_is_repeated_until_it_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+
+    def work() -> None:
+        nonlocal clock
+        clock += 0.00001
+
     monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.002)
-    assert harness.warm_up(lambda: None) > 100
+    monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=lambda: clock))
+    assert 200 <= harness.warm_up(work) < 400
 
 
 def test_median_ignores_an_outlier() -> None:

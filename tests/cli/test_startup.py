@@ -59,7 +59,10 @@ def test_the_languages_load_no_engine() -> None:
 
 
 def test_help_takes_under_100_ms_of_cpu(tmp_path: Path) -> None:
-    """CPU time, the best of several. A machine that is slow or busy is slow at starting Python itself, too."""
+    """CPU time, the best of several. A machine that is slow or busy is slow at starting Python itself, too.
+
+    Where the promise was measured, starting Python takes 11 ms: nine times that is what it allows.
+    """
     # Compiled once, as on any machine that is not told to keep no compiled files.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
@@ -72,4 +75,4 @@ def test_help_takes_under_100_ms_of_cpu(tmp_path: Path) -> None:
 
     rounds = [(cpu("-m", "omnigraph.cli.main", "--help"), cpu("-c", "pass")) for _ in range(7)]
     ours, python = (min(times) for times in zip(*rounds, strict=True))
-    assert ours < max(0.1, 5 * python)
+    assert ours < max(0.1, 9 * python)

@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tests.commit.graphs import SCHEMA, evolve_to, put, table_write
+from tests.patience import PATIENCE
 
 from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation, WriteRequest
-from omnigraph.errors import ConflictError, NotFoundError, OmnigraphError, RetryableError
+from omnigraph.errors import ConflictError, MergeRequiredError, NotFoundError, OmnigraphError, RetryableError
 from omnigraph.graph import Graph, init, open
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,9 +40,10 @@ Job = dict[str, Any]
 
 
 def _graph(job: Job) -> Graph:
-    graph = open(job["uri"], storage_options=job.get("options"))
-    graph._store.timeouts.ttl = job.get("ttl", graph._store.timeouts.ttl)
-    graph._store.timeouts.wait = job.get("wait", graph._store.timeouts.wait)
+    """The graph. Nobody gives up or is given up because the machine is slow, unless the job says so."""
+    graph = open(job["uri"], actor=job.get("actor"), storage_options=job.get("options"))
+    graph._store.timeouts.ttl = job.get("ttl", PATIENCE)
+    graph._store.timeouts.wait = job.get("wait", PATIENCE)
     return graph
 
 
@@ -56,6 +60,60 @@ def write(job: Job) -> object:
     writes = [table_write(key, Operation(operation), ids) for key, operation, ids in job["writes"]]
     commit = graph.write_tables(request, lambda view: writes)
     return commit and commit.id
+
+
+def load(job: Job) -> object:
+    """One load: of a text of NDJSON, or of tables as columns by type."""
+    source = job["source"]
+    if isinstance(source, str):
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, "input.ndjson")
+            file.write_text(source)
+            return _load(job, file)
+    return _load(job, {name: pa.table(columns) for name, columns in source.items()})
+
+
+def _load(job: Job, source: Path | dict[str, pa.Table]) -> object:
+    said = {"branch": job.get("branch"), "idempotency_key": job.get("idempotency_key")}
+    commit = _graph(job).load(source, mode=job["mode"], **said).commit  # type: ignore[arg-type]  # tables are streams
+    return commit and commit.id
+
+
+def mutate(job: Job) -> object:
+    """One mutation."""
+    said = {"branch": job.get("branch"), "idempotency_key": job.get("idempotency_key")}
+    commit = _graph(job).mutate(job["text"], job["params"], **said).commit
+    return commit and commit.id
+
+
+def transact(job: Job) -> object:
+    """One transaction: two tables get new ids, one of them loses one. It may die on the way, or at its end."""
+    graph = _graph(job)
+    with graph.branch(job.get("branch", MAIN)).transaction(idempotency_key=job.get("idempotency_key")) as tx:
+        tx.load({"A": pa.table({"k": job["ids"]}), "B": pa.table({"k": job["ids"]})}, mode="append")
+        tx.mutate("query gone($k: String) { delete B where k = $k }", {"k": job["gone"]})
+        tx.load({"B": pa.table({"k": job["ids"], "n": [7] * len(job["ids"])})}, mode="merge")
+        if job.get("dies"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.environ[VARIABLE] = job.get("at_end", "")
+    return tx.commit and tx.commit.id
+
+
+def transact_many(job: Job) -> object:
+    """Transaction after transaction, each in two steps; one that another overtook runs again."""
+    graph = _graph(job)
+    again = 0
+    for number in range(job["commits"]):
+        name = f"{job['name']}-{number}"
+        while True:
+            try:
+                with graph.branch().transaction() as tx:
+                    for type_name in ("A", "B"):
+                        tx.load({type_name: pa.table({"k": [name]})}, mode="append")
+                break
+            except MergeRequiredError:
+                again += 1
+    return again
 
 
 def reopen(job: Job) -> object:
@@ -99,33 +157,37 @@ def commit_many(job: Job) -> object:
 
 
 def come_and_go(job: Job) -> object:
-    """Make branches, write to them, and delete them."""
+    """Make branches, write to them, and delete them: for some time, and so many times; what is done is written down."""
     graph = _graph(job)
     done = 0
     until = time.monotonic() + job["seconds"]
-    while time.monotonic() < until:
-        name = random.choice(job["names"])
-        with suppress(ConflictError, NotFoundError, RetryableError):
-            if name in graph.branches:
-                graph.branches.delete(name)
-            else:
-                graph.branches.create(name)
-                put(graph, [f"{name}-{done}"], ["node:A", "node:B"], branch=name)
-            done += 1
+    with Path(job["log"]).open("a", buffering=1) as log:
+        while time.monotonic() < until or done < job["rounds"]:
+            name = random.choice(job["names"])
+            with suppress(ConflictError, NotFoundError, RetryableError):
+                if name in graph.branches:
+                    graph.branches.delete(name)
+                else:
+                    graph.branches.create(name)
+                    put(graph, [f"{name}-{done}"], ["node:A", "node:B"], branch=name)
+                done += 1
+                log.write(f"ok {name}\n")
     return done
 
 
 def watch(job: Job) -> object:
-    """Read until told to stop. Two tables always have the same ids: anything else is half a commit."""
+    """Read until told to stop, and once after that. Two tables always have the same ids: else it is half a commit."""
     graph = open(job["uri"], read_only=True, storage_options=job.get("options"))
-    looks, versions = 0, set()
-    while not Path(job["stop"]).exists():
+    looks, versions, stopped = 0, set(), False
+    while not stopped:
+        stopped = Path(job["stop"]).exists()
         snapshot = graph.snapshot(branch=job.get("branch", MAIN))
         left, right = (sorted(snapshot.scan(key, columns=["id"])["id"].to_pylist()) for key in job["keys"])
         if left != right or len(left) != snapshot.pin(job["keys"][0]).row_count:
             return {"half a commit": snapshot.manifest_version}
         looks += 1
         versions.add(snapshot.manifest_version)
+        Path(job["ready"]).touch()
         time.sleep(0.01)
     return {"looks": looks, "versions": len(versions)}
 
@@ -133,8 +195,8 @@ def watch(job: Job) -> object:
 JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
-        *(write, reopen, create, change_schema, create_branch, delete_branch),
-        *(commit_many, come_and_go, watch),
+        *(write, load, mutate, reopen, create, change_schema, create_branch, delete_branch),
+        *(transact, transact_many, commit_many, come_and_go, watch),
     )
 }
 
@@ -235,6 +297,7 @@ def _fork(job: Job) -> int:
     pid = os.fork()
     if pid:
         return pid
+    signal.alarm(int(PATIENCE))  # nobody waits for a process that hangs
     # Nothing of the parent's may be used or flushed from here on.
     os.close(0)
     os.dup2(2, 1)

@@ -39,9 +39,11 @@ def rows(key: str, ids: Sequence[str], n: int = 0) -> pa.Table:
 
 
 def table_write(key: str, operation: Operation, ids: Sequence[str], n: int = 0) -> TableWrite:
-    """An operation that brings these ids, or for a delete removes them."""
+    """An operation that brings these ids, or for a delete removes them. A change removes the second seed as well."""
     if operation is Operation.DELETE:
         return TableWrite(key, operation, where=pc.field("id").isin(pa.array(ids, pa.utf8())))
+    if operation is Operation.CHANGE:
+        return TableWrite(key, operation, rows(key, ids, n), deleted=pa.array([SEED[1]], pa.utf8()))
     return TableWrite(key, operation, rows(key, ids, n))
 
 

@@ -5,12 +5,14 @@ Run as a program it writes the page in the documentation that shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from tests.commit.graphs import NODES, SEED, TABLES
+from tests.write.requests import requests
 
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.sidecar import WriterKind
@@ -40,6 +42,27 @@ class Outcome(StrEnum):
         return self in (Outcome.UNDONE, Outcome.FINISHED)
 
 
+class Killable(Protocol):
+    """A write that passes the places of the protocol.
+
+    Attributes:
+        what: what it does to its tables.
+        forks: whether it is the first on a branch, so that its tables are forked.
+    """
+
+    @property
+    def kind(self) -> WriterKind: ...
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def tables(self) -> tuple[str, ...]: ...
+
+    @property
+    def forks(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """One kind of write.
@@ -58,11 +81,15 @@ class Write:
         return f"{self.kind.value}, {self.operation.value}, {len(self.tables)} table(s), {where}"
 
     @property
+    def what(self) -> str:
+        return self.operation.value
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """The ids that the operation is given."""
         if self.operation is Operation.DELETE:
             return SEED[:2]
-        return ("s1", "new") if self.operation is Operation.UPSERT else ("new", "newer")
+        return ("s1", "new") if self.operation in (Operation.UPSERT, Operation.CHANGE) else ("new", "newer")
 
     @property
     def after(self) -> list[str]:
@@ -71,6 +98,8 @@ class Write:
             return sorted(self.ids)
         if self.operation is Operation.DELETE:
             return sorted(set(SEED) - set(self.ids))
+        if self.operation is Operation.CHANGE:
+            return sorted({*SEED, *self.ids} - {SEED[1]})
         return sorted({*SEED, *self.ids})
 
 
@@ -91,16 +120,17 @@ class Kill:
 
 def writes() -> Iterator[Write]:
     """Every writer kind, every operation, one, two and five tables, on `main` and as the first on a branch."""
-    operations = (Operation.APPEND, Operation.INSERT, Operation.UPSERT, Operation.OVERWRITE, Operation.DELETE)
     for forks in (False, True):
-        for operation in operations:
+        for operation in Operation:
+            if operation is Operation.FRAGMENTS:
+                continue
             yield Write(WriterKind.MUTATION, operation, NODES[:1], forks)
         for kind in WriterKind:
             yield Write(kind, Operation.UPSERT, NODES[:2], forks)
         yield Write(WriterKind.LOAD, Operation.APPEND, TABLES, forks)
 
 
-def kills(write: Write) -> Iterator[Kill]:
+def kills(write: Killable) -> Iterator[Kill]:
     """The places that a write passes, in order."""
     count = len(write.tables)
     for point in WRITE_POINTS:
@@ -130,6 +160,12 @@ RECOVERY_POINTS = (
     Failpoint.RECOVERY_AUDITED,
 )
 BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
+TRANSACTION_POINTS = (
+    Failpoint.TRANSACTION_RECORDED,
+    Failpoint.TRANSACTION_MERGED,
+    Failpoint.TRANSACTION_FORKS_REMOVED,
+    Failpoint.TRANSACTION_REF_REMOVED,
+)
 INIT_POINTS = (
     Failpoint.INIT_CLAIMED,
     Failpoint.INIT_SCHEMA_WRITTEN,
@@ -138,7 +174,7 @@ INIT_POINTS = (
 )
 
 
-def outcome(write: Write, kill: Kill) -> Outcome:
+def outcome(write: Killable, kill: Kill) -> Outcome:
     """What must be left: all of the write once every table has moved, none of it before."""
     place = WRITE_POINTS.index(kill.point)
     if place < WRITE_POINTS.index(Failpoint.SIDECAR_WRITTEN):
@@ -159,10 +195,13 @@ def page() -> str:
         "What is left when a writer is killed (`SIGKILL`) at each named place of a write, and the graph is opened",
         "again. The same tests check that every table is where the graph points, that no sidecar is left, that the",
         "audit has exactly one row where a sidecar existed and none otherwise, and that the next write succeeds. This",
-        "page is written by `python -m tests.commit.matrix`, and `tests/commit/test_kill_matrix.py` holds it.",
+        "page is written by `python -m tests.commit.matrix`; `tests/commit/test_kill_matrix.py` and",
+        "`tests/write/test_kill_matrix.py` hold it.",
         "",
-        "The writer is the kind that the sidecar records. All kinds share one way of committing, and are killed in it",
-        "with the operation that is shown; what a kind does beside that is not part of this page.",
+        "The writer is the kind that the sidecar records. All kinds share one way of committing. The first two tables",
+        "kill each kind in it, with the operation that is shown. The next two kill whole loads and mutations; those",
+        "tests check the values of all entities, too, and that sending the same request again, with its idempotency",
+        "key, gives what sending it once gives.",
         "",
         "- **none**: nothing is visible, the write never began.",
         "- **none, undone**: nothing is visible, the next opener has put the moved tables back.",
@@ -170,19 +209,14 @@ def page() -> str:
         "- **all**: everything is visible, and there was nothing left to do.",
         "",
     ]
-    for forks, title in ((False, "On `main`"), (True, "The first write on a branch")):
-        chosen = [write for write in writes() if write.forks is forks]
-        widest = max((list(kills(write)) for write in chosen), key=len)
-        lines += [f"## {title}", ""]
-        lines += ["| writer | operation | tables | " + " | ".join(f"`{kill}`" for kill in widest) + " |"]
-        lines += ["|" + "---|" * (len(widest) + 3)]
-        for write in chosen:
-            cells = [str(outcome(write, kill)) if kill in kills(write) else "" for kill in widest]
-            what = [write.kind.value, write.operation.value, str(len(write.tables))]
-            lines.append("| " + " | ".join([*what, *cells]) + " |")
-        lines.append("")
+    for forks, where in ((False, "on `main`"), (True, "first on a branch")):
+        lines += [f"## Operations, {where}", ""]
+        lines += _rows([write for write in writes() if write.forks is forks])
+    for forks, where in ((False, "on `main`"), (True, "first on a branch")):
+        lines += [f"## Loads and mutations, {where}", ""]
+        lines += _rows([request for request in requests() if request.forks is forks])
     lines += [
-        "## Recovery, branches and creation",
+        "## Recovery, branches, transactions and creation",
         "",
         "| killed at | what is left |",
         "|---|---|",
@@ -192,11 +226,25 @@ def page() -> str:
         ),
         "| `branch_ref_created` | the branch exists |",
         "| `branch_ref_deleted` | the branch is gone; its forks are reclaimed later, and its name can be used again |",
+        "| `transaction_recorded`, or anywhere in the block of a transaction | none of the transaction |",
+        "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | all of the transaction |",
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rows(chosen: Sequence[Killable]) -> list[str]:
+    """A table of the page."""
+    widest = max((list(kills(write)) for write in chosen), key=len)
+    lines = ["| writer | operation | tables | " + " | ".join(f"`{kill}`" for kill in widest) + " |"]
+    lines += ["|" + "---|" * (len(widest) + 3)]
+    for write in chosen:
+        cells = [str(outcome(write, kill)) if kill in kills(write) else "" for kill in widest]
+        what = [write.kind.value, write.what, str(len(write.tables))]
+        lines.append("| " + " | ".join([*what, *cells]) + " |")
+    return [*lines, ""]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from tests.commit.matrix import (
     INIT_POINTS,
     PAGE,
     RECOVERY_POINTS,
+    TRANSACTION_POINTS,
     WRITE_POINTS,
     Kill,
     Outcome,
@@ -174,7 +175,7 @@ def test_every_failpoint_is_exercised() -> None:
     """Each test above asserts that its child died at the place that it names."""
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
-    assert exercised | {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS} == set(Failpoint)
+    assert exercised | {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS} == set(Failpoint)
 
 
 def test_every_writer_kind_is_killed() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
+from threading import Thread
+from types import SimpleNamespace
 from uuid import uuid4
 
 import orjson
 import pytest
 from tests.commit.child import Children, end
-from tests.commit.graphs import SEED, assert_whole, ids, put, sidecars
+from tests.commit.graphs import SEED, assert_whole, ids, put
+from tests.patience import PATIENCE, until
 from tests.storage.faults import FaultyStore
 
 from omnigraph.commit import lease
@@ -20,7 +24,7 @@ from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lease import LeaseRecord, Owner, lease_path
 from omnigraph.commit.writer import Operation
-from omnigraph.errors import LeaseLostError, LeaseTimeoutError, RecoveryRequiredError, StorageError
+from omnigraph.errors import LeaseLostError, LeaseTimeoutError, RecoveryRequiredError
 from omnigraph.graph import Graph
 from omnigraph.storage.objects import ObjectStore, open_store
 
@@ -39,24 +43,52 @@ def record(store: ObjectStore, branch: str = "main") -> LeaseRecord:
     return LeaseRecord.load(store.get(lease_path(branch)).data)
 
 
-def slow_write(
-    children: Children, graph: Graph, point: Failpoint, seconds: float, *, ttl: float = TTL, branch: str = "main"
-) -> int:
-    """A child that writes and waits at a place. Returns when it is there."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A process that stays at a place for as long as its sign is there."""
+
+    pid: int
+    sign: Path
+
+    def fall_asleep(self) -> None:
+        """All of it, also the part that says it lives."""
+        end(self.pid, signal.SIGSTOP)
+
+    def wake_up(self) -> None:
+        self.go_on()
+        end(self.pid, signal.SIGCONT)
+
+    def go_on(self) -> None:
+        self.sign.unlink()
+
+
+def held_write(children: Children, graph: Graph, point: Failpoint, *, ttl: float = TTL, branch: str = "main") -> Held:
+    """A child that writes and is held at a place. Returns when it is there."""
     writes = [(key, "append", ["slow"]) for key in PAIR]
     job = {"uri": graph.uri, "branch": branch, "ttl": ttl, "writes": writes}
-    pid = children.start("write", failpoint=f"{point}=pause:{seconds}", **job)
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        try:
-            owner = record(graph._store.objects, branch).owner
-        except StorageError:
-            owner = None
-        if owner is not None and owner.pid == pid and (point is Failpoint.LEASED or sidecars(graph)):
-            time.sleep(0.15)  # from the sidecar to the place are a few milliseconds
-            return pid
-        time.sleep(0.002)
-    raise AssertionError("the child did not come that far")
+    sign = Path(f"{graph.uri}.held")
+    writer = Held(children.start("write", failpoint=f"{point}=hold:{sign}", **job), sign)
+    until(sign.exists)
+    return writer
+
+
+@pytest.fixture
+def beaten_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[ObjectStore, float], None]:
+    """Has whoever waits for a lease see time pass only as its owner says that it lives: so much with every beat."""
+
+    def install(store: ObjectStore, seconds: float) -> None:
+        now = 0.0
+
+        def sleep(_: float) -> None:
+            nonlocal now
+            beat = record(store).beat
+            until(lambda: record(store).beat > beat)
+            now += seconds
+
+        clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+        monkeypatch.setattr(lease, "time", clock)
+
+    return install
 
 
 # Taking it
@@ -75,11 +107,22 @@ def test_two_cannot_have_it(store: ObjectStore) -> None:
 
 
 def test_waiting_ends_when_it_is_given_back(store: ObjectStore) -> None:
+    looks = FaultyStore(store)
+    events = []
+
+    def give_back() -> None:
+        until(lambda: looks.count("get") > 3)
+        events.append("given back")
+        held.release()
+
     held = lease.acquire(store, "main")
-    Timer(0.2, held.release).start()
-    started = time.monotonic()
-    lease.acquire(store, "main", wait=5).release()
-    assert 0.15 < time.monotonic() - started < 2
+    giver = Thread(target=give_back)
+    giver.start()
+    with lease.acquire(looks, "main", wait=PATIENCE, ttl=PATIENCE) as taken:
+        events.append("taken")
+        assert taken.fence == held.fence + 1
+    giver.join()
+    assert events == ["given back", "taken"]
 
 
 def test_the_number_only_grows(store: ObjectStore) -> None:
@@ -117,9 +160,9 @@ def test_an_owner_elsewhere_has_its_time(store: ObjectStore) -> None:
     elsewhere = LeaseRecord(5, Owner("another machine", 1, "1"))
     store.put(lease_path("main"), elsewhere.dump())
     with pytest.raises(LeaseTimeoutError):
-        lease.acquire(store, "main", wait=0.1, ttl=0.5)
+        lease.acquire(store, "main", wait=0.1, ttl=PATIENCE)
     started = time.monotonic()
-    with lease.acquire(store, "main", wait=5, ttl=0.4) as held:
+    with lease.acquire(store, "main", wait=PATIENCE, ttl=0.4) as held:
         assert held.fence == 6
     assert time.monotonic() - started >= 0.4
 
@@ -134,12 +177,12 @@ def test_a_process_that_reuses_the_number_of_a_dead_one(store: ObjectStore) -> N
 # Keeping it
 
 
-def test_the_heartbeat_keeps_it(store: ObjectStore) -> None:
-    with lease.acquire(store, "main", ttl=0.3) as held:
-        beats = record(store).beat
+def test_the_heartbeat_keeps_it(store: ObjectStore, beaten_clock: Callable[[ObjectStore, float], None]) -> None:
+    with lease.acquire(store, "main", ttl=0.1) as held:
+        beaten_clock(store, 0.09)
         with pytest.raises(LeaseTimeoutError):
-            lease.acquire(store, "main", wait=1, ttl=0.3)
-        assert record(store).beat > beats
+            lease.acquire(store, "main", wait=1, ttl=0.1)
+        assert record(store).beat > 10
         held.check()
 
 
@@ -148,8 +191,7 @@ def test_a_heartbeat_whose_answer_is_lost(store: ObjectStore) -> None:
     faults = FaultyStore(store)
     with lease.acquire(faults, "main", ttl=0.3) as held:
         faults.fail_after("replace")
-        time.sleep(0.5)
-        assert faults.count("replace") >= 2
+        until(lambda: faults.count("replace") > 2)
         held.check()
     assert record(store).owner is None, "it was given back"
 
@@ -158,7 +200,7 @@ def test_a_store_out_of_reach_for_a_moment(store: ObjectStore) -> None:
     faults = FaultyStore(store)
     with lease.acquire(faults, "main", ttl=0.3) as held:
         faults.fail_before("replace")
-        time.sleep(0.4)
+        until(lambda: faults.count("replace") > 2)
         held.check()
 
 
@@ -186,24 +228,37 @@ def test_it_is_lost_when_the_object_is(store: ObjectStore, answer: bytes | None)
 
 
 def test_processes_take_turns(children: Children, graph: Graph) -> None:
-    writer = slow_write(children, graph, Failpoint.SIDECAR_WRITTEN, 1.0, ttl=30)
-    graph._store.timeouts.wait = 0.2
-    with pytest.raises(LeaseTimeoutError, match=str(writer)):
+    writer = held_write(children, graph, Failpoint.SIDECAR_WRITTEN, ttl=PATIENCE)
+    graph._store.timeouts.ttl, graph._store.timeouts.wait = PATIENCE, 0.2
+    with pytest.raises(LeaseTimeoutError, match=str(writer.pid)):
         put(graph, ["hasty"])
-    graph._store.timeouts.wait = 30
+    graph._store.leases = looks = FaultyStore(graph._store.leases)
+    graph._store.timeouts.wait = PATIENCE
+
+    def let_go() -> None:
+        until(lambda: looks.count("get") > 3)
+        writer.go_on()
+
+    releaser = Thread(target=let_go)
+    releaser.start()
     put(graph, ["patient"])
-    children.wait(writer).ok()
+    releaser.join()
+    children.wait(writer.pid).ok()
     assert ids(graph) == sorted([*SEED, "slow", "patient"])
     assert_whole(graph)
 
 
-def test_a_long_write_stays_alive(children: Children, graph: Graph) -> None:
+def test_a_long_write_stays_alive(
+    children: Children, graph: Graph, beaten_clock: Callable[[ObjectStore, float], None]
+) -> None:
     """It takes several times as long as an owner may be silent."""
-    writer = slow_write(children, graph, Failpoint.TABLE_COMMITTED, 2.0, ttl=0.4)
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = 0.4, 1.2
+    writer = held_write(children, graph, Failpoint.TABLE_COMMITTED, ttl=0.2)
+    graph._store.timeouts.ttl, graph._store.timeouts.wait = 0.2, 1.2
+    beaten_clock(graph._store.leases, 0.19)
     with pytest.raises(LeaseTimeoutError):
         put(graph, ["other"])
-    children.wait(writer).ok()
+    writer.go_on()
+    children.wait(writer.pid).ok()
     assert graph.recovery.list() == []
     assert_whole(graph)
 
@@ -213,16 +268,14 @@ def test_a_killed_owner_is_replaced_at_once(children: Children, graph: Graph) ->
     writes = [("node:A", "append", ["slow"])]
     job = {"uri": graph.uri, "writes": writes}
     assert children.run("write", failpoint="before_publish=kill", **job).signal == signal.SIGKILL
-    started = time.monotonic()
+    graph._store.timeouts.ttl, graph._store.timeouts.wait = PATIENCE, 0
     put(graph, ["next"])
-    assert time.monotonic() - started < 5 < graph._store.timeouts.ttl
     assert ids(graph) == sorted([*SEED, "slow", "next"])
 
 
 def test_a_silent_owner_is_replaced_in_time(children: Children, graph: Graph) -> None:
-    writer = slow_write(children, graph, Failpoint.LEASED, 0.5)
-    end(writer, signal.SIGSTOP)
-    graph._store.timeouts.ttl = TTL
+    held_write(children, graph, Failpoint.LEASED).fall_asleep()
+    graph._store.timeouts.ttl, graph._store.timeouts.wait = TTL, PATIENCE
     started = time.monotonic()
     put(graph, ["next"])
     assert time.monotonic() - started >= TTL * 0.9
@@ -242,9 +295,9 @@ SLEEPY = [
 @pytest.mark.parametrize("point", SLEEPY)
 def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failpoint, meanwhile: str) -> None:
     """An owner that wakes up after it was replaced changes nothing, and leaves a graph that works."""
-    writer = slow_write(children, graph, point, 0.5)
-    end(writer, signal.SIGSTOP)
-    graph._store.timeouts.ttl = TTL
+    writer = held_write(children, graph, point)
+    writer.fall_asleep()
+    graph._store.timeouts.ttl, graph._store.timeouts.wait = TTL, PATIENCE
     if meanwhile == "recovers":
         with graph._store.exclusive("main"):
             pass
@@ -256,8 +309,8 @@ def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failp
     assert [entry.kind for entry in settled] == (
         [] if point is Failpoint.LEASED else [RecoveryKind.ROLLED_FORWARD if moved else RecoveryKind.ROLLED_BACK]
     )
-    end(writer, signal.SIGCONT)
-    ending = children.wait(writer)
+    writer.wake_up()
+    ending = children.wait(writer.pid)
     if point is Failpoint.LEASED and meanwhile == "recovers":
         # Nobody has published: it finds out when it looks, and says so. What it left is settled by the next writer.
         assert ending.error in ("LeaseLostError", "RecoveryRequiredError")
@@ -283,12 +336,12 @@ def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failp
 def test_a_sleeper_on_its_own_forks(children: Children, graph: Graph, point: Failpoint) -> None:
     """The first write on a branch: its forks were removed, or taken over, while it slept."""
     graph.branches.create("dev")
-    writer = slow_write(children, graph, point, 0.5, branch="dev")
-    end(writer, signal.SIGSTOP)
-    graph._store.timeouts.ttl = TTL
+    writer = held_write(children, graph, point, branch="dev")
+    writer.fall_asleep()
+    graph._store.timeouts.ttl, graph._store.timeouts.wait = TTL, PATIENCE
     put(graph, ["next"], PAIR, branch="dev")
-    end(writer, signal.SIGCONT)
-    ending = children.wait(writer)
+    writer.wake_up()
+    ending = children.wait(writer.pid)
     finished = point is Failpoint.TABLES_COMMITTED
     assert (ending.error is None) is finished, ending.text
     graph.refresh()

@@ -7,6 +7,7 @@ from threading import Barrier, Thread
 
 import pytest
 from tests.commit.graphs import SEED, TABLES, assert_chain, assert_whole, ids, put, table_write
+from tests.patience import PATIENCE
 from ulid_transform import ulid_now
 
 from omnigraph.commit import manifest as manifest_module
@@ -211,10 +212,11 @@ def test_threads_of_one_handle(graph: Graph) -> None:
     """Eight threads write, read and branch through the same handle."""
     failures: list[BaseException] = []
     barrier = Barrier(8)
+    graph._store.timeouts.wait = PATIENCE
 
     def work(number: int) -> None:
         try:
-            barrier.wait(30)
+            barrier.wait(PATIENCE)
             for turn in range(6):
                 put(graph, [f"t{number}-{turn}"], ["node:A", "node:B"])
                 snapshot = graph.snapshot()
@@ -230,7 +232,7 @@ def test_threads_of_one_handle(graph: Graph) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE)
     assert failures == []
     assert len(ids(graph)) == len(SEED) + 8 * 6
     assert len(graph.branches.list()) == 9

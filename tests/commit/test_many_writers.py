@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.commit.child import Children, end, read_log
 from tests.commit.graphs import SEED, assert_chain, assert_whole, create, ids, put
+from tests.patience import until
 from tests.s3_server import S3Root
 
 from omnigraph.graph import Graph, open
@@ -20,12 +21,19 @@ pytestmark = pytest.mark.slow
 PAIR = ("node:A", "node:B")
 """The tables that every commit of these tests writes the same ids to."""
 WRITERS = 4
+COMMITS = 15
+"""What each of them makes in an object store, where a commit takes long."""
 
 
 def _start(children: Children, graph: Graph, logs: Path, number: int, commits: int, **more: object) -> int:
     log = str(logs / f"{number}-{time.monotonic_ns()}.log")
     more |= {"uri": graph.uri, "log": log, "name": f"w{number}", "keys": PAIR, "commits": commits}
     return children.start("commit_many", failpoint=None, **more)
+
+
+def _acknowledged(logs: Path) -> int:
+    """How much is written down as done by now."""
+    return sum(log.read_text().count("ok ") for log in logs.glob("*.log"))
 
 
 def _check(graph: Graph, logs: Path, branches: tuple[str, ...] = ("main",), unacknowledged: int = 0) -> Counter[str]:
@@ -48,14 +56,21 @@ def _check(graph: Graph, logs: Path, branches: tuple[str, ...] = ("main",), unac
 
 
 def _watchers(children: Children, graph: Graph, stop: Path, branches: tuple[str, ...], **more: object) -> list[int]:
-    job = {"uri": graph.uri, "stop": str(stop), "keys": PAIR, **more}
-    return [children.start("watch", failpoint=None, branch=branch, **job) for branch in branches]
+    """Readers that are at work already."""
+    started = []
+    for number, branch in enumerate(branches):
+        ready = stop.with_name(f"watching-{number}")
+        job = {"uri": graph.uri, "branch": branch, "stop": str(stop), "ready": str(ready), "keys": PAIR, **more}
+        started.append(children.start("watch", failpoint=None, **job))
+        until(ready.exists)
+    return started
 
 
 def _stop(children: Children, stop: Path, watchers: list[int]) -> None:
     stop.touch()
     for pid in watchers:
-        assert children.wait(pid).ok()["looks"] > 0
+        seen = children.wait(pid).ok()
+        assert seen.get("versions", 0) > 1, seen
 
 
 def test_one_branch(children: Children, place: Path, tmp_path: Path) -> None:
@@ -87,12 +102,11 @@ def test_branches_come_and_go_meanwhile(children: Children, place: Path, tmp_pat
     with create(place) as graph:
         watchers = _watchers(children, graph, tmp_path / "stop", ("main",))
         names = ["x", "y/1", "y/2"]
-        gardeners = [children.start("come_and_go", uri=str(place), names=names, seconds=4) for _ in range(2)]
+        job = {"uri": str(place), "names": names, "seconds": 4, "rounds": 8, "log": str(tmp_path / "gardeners")}
+        gardeners = [children.start("come_and_go", failpoint=None, **job) for _ in range(2)]
         writers = [_start(children, graph, tmp_path, number, 50) for number in range(2)]
-        for pid in writers:
+        for pid in (*writers, *gardeners):
             children.wait(pid).ok()
-        done = [children.wait(pid).ok() for pid in gardeners]
-        assert sum(done) > 10
         _stop(children, tmp_path / "stop", watchers)
         assert _check(graph, tmp_path) == Counter()
         for branch in list(graph.branches):
@@ -103,15 +117,21 @@ def test_branches_come_and_go_meanwhile(children: Children, place: Path, tmp_pat
             assert graph._store.tables.forks(pin.ref.path) == [], "no fork outlives its branch"
 
 
-def test_those_who_make_and_delete_branches_die(children: Children, place: Path) -> None:
+def test_those_who_make_and_delete_branches_die(children: Children, place: Path, tmp_path: Path) -> None:
     """At any moment, also within Lance: every branch that is listed works, and every name can be used."""
     with create(place):
         names = ["x", "y/1", "y/2"]
-        job = {"uri": str(place), "names": names, "seconds": 60}
+        job = {
+            "uri": str(place),
+            "names": names,
+            "seconds": 0,
+            "rounds": 10_000,
+            "log": str(tmp_path / "gardeners.log"),
+        }
         gardeners = [children.start("come_and_go", failpoint=None, **job) for _ in range(2)]
-        until = time.monotonic() + 6
-        while time.monotonic() < until:
-            time.sleep(random.uniform(0.02, 0.2))
+        for _ in range(50):
+            _wait_for_more(tmp_path, random.randint(0, 3))
+            time.sleep(random.uniform(0, 0.1))
             number = random.randrange(len(gardeners))
             end(gardeners[number])
             assert children.wait(gardeners[number]).signal == signal.SIGKILL
@@ -133,40 +153,41 @@ def test_those_who_make_and_delete_branches_die(children: Children, place: Path)
         assert_whole(reopened)
 
 
-def _killing(children: Children, graph: Graph, logs: Path, *, seconds: float, **more: object) -> int:
-    """Have writers at work, kill one every second or sooner, and all in the end. Returns how many were killed."""
+def _wait_for_more(logs: Path, count: int) -> None:
+    """Wait until so much more is done by those who are at work."""
+    wanted = _acknowledged(logs) + count
+    until(lambda: _acknowledged(logs) >= wanted)
+
+
+def _killing(children: Children, graph: Graph, logs: Path, *, kills: int, **more: object) -> int:
+    """Have writers at work, kill one whenever they have got on, and all in the end. Returns how many were killed."""
     writers = {number: _start(children, graph, logs, number, 10_000, **more) for number in range(WRITERS)}
-    killed = 0
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        time.sleep(random.uniform(0.1, 0.9))
+    for _ in range(kills):
+        _wait_for_more(logs, random.randint(1, 5))
+        time.sleep(random.uniform(0, 0.3))
         number = random.choice(sorted(writers))
         end(writers[number])
         assert children.wait(writers[number]).signal == signal.SIGKILL
-        killed += 1
         writers[number] = _start(children, graph, logs, number, 10_000, **more)
+    _wait_for_more(logs, 1)
     for pid in writers.values():
         end(pid)
         assert children.wait(pid).signal == signal.SIGKILL
-        killed += 1
-    return killed
+    return kills + len(writers)
 
 
 @pytest.mark.parametrize("branch", ["main", pytest.param("dev", marks=pytest.mark.slow)])
-def test_a_writer_dies_every_second(children: Children, place: Path, tmp_path: Path, branch: str) -> None:
+def test_writers_die_again_and_again(children: Children, place: Path, tmp_path: Path, branch: str) -> None:
     """What was acknowledged before the kill is there; what was not is there completely or not at all."""
     with create(place) as graph:
         if branch != "main":
             graph.branches.create(branch)
         watchers = _watchers(children, graph, tmp_path / "stop", (branch,))
-        killed = _killing(children, graph, tmp_path, seconds=8, branch=branch)
+        killed = _killing(children, graph, tmp_path, kills=20, branch=branch)
         _stop(children, tmp_path / "stop", watchers)
     with open(place) as reopened:
-        conflicts = _check(reopened, tmp_path, (branch,), unacknowledged=killed)
-        assert conflicts == Counter()
+        assert _check(reopened, tmp_path, (branch,), unacknowledged=killed) == Counter()
         assert len(reopened.recovery.list()) <= killed
-        acknowledged, _ = read_log(sorted(tmp_path.glob("*.log")))
-        assert len(acknowledged) > 30, "the others went on"
 
 
 @pytest.mark.s3
@@ -179,26 +200,26 @@ def test_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path,
         made = tuple(graph.branches.create(f"branch-{number}").name for number in range(WRITERS if apart else 0))
         names = made or ("main",)
         watchers = _watchers(children, graph, tmp_path / "stop", names[:1], **reach)
-        gardener = children.start("come_and_go", failpoint=None, uri=graph.uri, names=["x", "y/1"], seconds=4, **reach)
+        job = {"uri": graph.uri, "names": ["x", "y/1"], "seconds": 4, "rounds": 4, "log": str(tmp_path / "gardener")}
+        gardener = children.start("come_and_go", failpoint=None, **job, **reach)
         writers = [
-            _start(children, graph, tmp_path, number, 50, branch=names[number % len(names)], **reach)
+            _start(children, graph, tmp_path, number, COMMITS, branch=names[number % len(names)], **reach)
             for number in range(WRITERS)
         ]
-        for pid in writers:
+        for pid in (*writers, gardener):
             children.wait(pid).ok()
-        assert children.wait(gardener).ok() > 2
         _stop(children, tmp_path / "stop", watchers)
         graph.refresh()
         assert _check(graph, tmp_path, names) == Counter()
-        assert sum(len(ids(graph, branch=name)) - len(SEED) for name in names) == WRITERS * 50
+        assert sum(len(ids(graph, branch=name)) - len(SEED) for name in names) == WRITERS * COMMITS
 
 
 @pytest.mark.s3
 @pytest.mark.slow
-def test_a_writer_dies_every_second_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path) -> None:
+def test_writers_die_again_and_again_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         watchers = _watchers(children, graph, tmp_path / "stop", ("main",), options=s3_root.options)
-        killed = _killing(children, graph, tmp_path, seconds=8, branch="main", options=s3_root.options)
+        killed = _killing(children, graph, tmp_path, kills=8, branch="main", options=s3_root.options)
         _stop(children, tmp_path / "stop", watchers)
     with open(s3_root.uri, storage_options=s3_root.options) as reopened:
         assert _check(reopened, tmp_path, unacknowledged=killed) == Counter()

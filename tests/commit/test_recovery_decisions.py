@@ -11,6 +11,7 @@ import pytest
 from tests.commit import raw
 from tests.commit.child import Children
 from tests.commit.graphs import NODES, SEED, assert_whole, contents, drift, ids, put, sidecars, table_write
+from tests.patience import until
 from tests.storage.faults import FaultyStore
 
 from omnigraph.commit import audit, writer
@@ -292,14 +293,15 @@ def test_recovery_is_never_skipped_silently(graph: Graph, place: Path, monkeypat
 def test_a_live_writer_keeps_its_sidecar(children: Children, graph: Graph, place: Path) -> None:
     """Opening and refreshing go around a writer that is at work, and its write ends as it should."""
     writes = [(key, "append", ["slow"]) for key in PAIR]
-    writer = children.start("write", failpoint="table_committed=pause:1.5", uri=str(place), writes=writes)
-    while not sidecars(graph):
-        pass
+    held = place.with_name("held")
+    writer = children.start("write", failpoint=f"table_committed=hold:{held}", uri=str(place), writes=writes)
+    until(held.exists)
     with open(place) as other:
         other.refresh()
         assert len(sidecars(other)) == 1
         assert other.recovery.list() == []
         assert ids(other) == sorted(SEED)
+    held.unlink()
     commit = children.wait(writer).ok()
     assert graph.snapshot().commit.id == commit
     assert graph.recovery.list() == []

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from omnigraph.cli.main import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = ["guide/graphs.md", "guide/durability.md", "guide/loading.md"]
+GUIDES = ["guide/graphs.md", "guide/durability.md", "guide/loading.md", "guide/mutations.md", "guide/embeddings.md"]
 
 BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 VARIES = [

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.graph.people import SCHEMA, add, names
+from tests.patience import PATIENCE
 
 import omnigraph
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
@@ -57,7 +58,7 @@ def test_importing_loads_no_engine() -> None:
 
 def test_what_a_handle_says(place: Path, graph: Graph) -> None:
     assert graph.uri == str(place)
-    assert graph.branch == "main"
+    assert graph.default_branch == "main"
     assert graph.actor is None
     assert not graph.read_only
     assert graph.schema_source == SCHEMA
@@ -316,11 +317,12 @@ def test_a_link_to_a_graph_is_the_graph(place: Path, graph: Graph) -> None:
 def test_many_threads_may_share_a_handle(graph: Graph) -> None:
     """Writers on two branches, with readers and refreshes between them: nothing is lost, nothing is torn."""
     graph.branches.create("draft")
+    graph._store.timeouts.wait = PATIENCE
     done = threading.Event()
 
     def read() -> int:
         looks = 0
-        while not done.is_set():
+        while not (looks and done.is_set()):
             for branch in ("main", "draft"):
                 view = graph.snapshot(branch=branch)
                 assert view.scan("node:Person").num_rows == view.pin("node:Person").row_count
@@ -337,8 +339,10 @@ def test_many_threads_may_share_a_handle(graph: Graph) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         readers = [pool.submit(read) for _ in range(2)]
-        written = list(pool.map(write, range(4)))
-        done.set()
+        try:
+            written = list(pool.map(write, range(4)))
+        finally:
+            done.set()
         assert all(reader.result() > 0 for reader in readers)
     assert names(graph) == sorted(written[0] + written[2])
     assert names(graph, "draft") == sorted(written[1] + written[3])

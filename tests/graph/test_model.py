@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -342,7 +342,7 @@ class GraphMachine(RuleBasedStateMachine):
             with pytest.raises(ConflictError):
                 branches.create(name, source=start, commit=commit.id if commit else None)
             return
-        with armed(Failpoint.BRANCH_REF_CREATED, "crash" if die else "pause:0"), suppress(SimulatedCrashError):
+        with dying(Failpoint.BRANCH_REF_CREATED) if die else nullcontext():
             branches.create(name, source=start, commit=commit.id if commit else None)
         if commit is None:
             assert start is not None
@@ -372,7 +372,7 @@ class GraphMachine(RuleBasedStateMachine):
             with pytest.raises(ConflictError):
                 branches.delete(name)
         else:
-            with armed(Failpoint.BRANCH_REF_DELETED, "crash" if die else "pause:0"), suppress(SimulatedCrashError):
+            with dying(Failpoint.BRANCH_REF_DELETED) if die else nullcontext():
                 branches.delete(name)
             self.interrupted.pop(name, None)
             self.forget_branch(name)
@@ -599,6 +599,13 @@ class LocalGraphMachine(GraphMachine):
 
 def _known(commit: Commit, content: Content) -> model.Commit:
     return model.Commit(commit.id, commit.branch, commit.manifest_version, commit.created_at, content)
+
+
+@contextmanager
+def dying(point: Failpoint) -> Iterator[None]:
+    """The block ends where it comes to a place, as if the process did."""
+    with armed(point, "crash"), suppress(SimulatedCrashError):
+        yield
 
 
 def tour(machine: type[GraphMachine], *, graphs: int, steps: int, derandomize: bool | None = None) -> None:

@@ -123,7 +123,7 @@ def test_a_wrong_hint_is_not_believed(tmp_path: Path, hint: bytes) -> None:
     assert append(newest(tmp_path), "d").version == dataset.version + 1
 
 
-@pytest.mark.parametrize("operation", ["append", "upsert", "overwrite", "delete"])
+@pytest.mark.parametrize("operation", ["append", "upsert", "overwrite", "delete", "change"])
 def test_every_new_file_is_flushed(tmp_path: Path, operation: str) -> None:
     """What a commit is made of is exactly what is forced to disk: no file is missing, and none is made up."""
     flushed: set[Path] = set()
@@ -147,6 +147,8 @@ def test_every_new_file_is_flushed(tmp_path: Path, operation: str) -> None:
         staged = storage.stage_upsert(base, rows("1", "new"))
     elif operation == "overwrite":
         staged = storage.stage_overwrite(base, rows("new"))
+    elif operation == "change":
+        staged = storage.stage_change(base, rows("1", "new"), pa.array(["2"]))
     else:
         staged = storage.stage_delete_ids(base, pa.chunked_array([["1", "2"]]))
     assert staged is not None

@@ -10,6 +10,7 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 from tests.lance_guards.small import SCHEMA, append, commit, create, ids, newest, rows, staged_append, staged_overwrite
+from tests.patience import PATIENCE
 
 
 def race(work: Callable[[int], object], racers: int = 4) -> list[object]:
@@ -18,7 +19,7 @@ def race(work: Callable[[int], object], racers: int = 4) -> list[object]:
     results: list[object] = [None] * racers
 
     def run(number: int) -> None:
-        barrier.wait(30)
+        barrier.wait(PATIENCE)
         try:
             results[number] = work(number)
         except OSError as error:

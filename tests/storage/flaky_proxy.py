@@ -44,7 +44,7 @@ class FlakyProxy:
                 handler, *((500, "InternalError") if trouble is Trouble.EARLY_ERROR else (503, "SlowDown"))
             )
             return
-        connection = http.client.HTTPConnection(self.target, timeout=30)
+        connection = http.client.HTTPConnection(self.target, timeout=300)
         headers = {name: value for name, value in handler.headers.items() if name.lower() != "connection"}
         connection.request(handler.command, handler.path, body, headers)
         answer = connection.getresponse()

@@ -10,13 +10,12 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier, Event
 
+from tests.patience import PATIENCE
 from tests.storage.places import Place
 
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE = 60
-"""Seconds after which a racer counts as hanging."""
 
 
 def start(work: Callable[..., None], *arguments: object) -> SpawnProcess:

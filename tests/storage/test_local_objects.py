@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from tests.patience import PATIENCE
 
 from omnigraph.errors import ObjectChangedError, ObjectNotFoundError, StorageError, StorageErrorKind
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -211,22 +212,22 @@ def test_nothing_comes_between_the_look_and_the_act_of_a_replace(
     def hesitating_rename(source: str, target: str) -> None:
         if not looked.is_set():
             looked.set()
-            assert act.wait(30)
+            assert act.wait(PATIENCE)
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", hesitating_rename)
     with ThreadPoolExecutor(2) as pool:
         replacing = pool.submit(store.replace, "a/b", b"new", etag)
-        assert looked.wait(30)
+        assert looked.wait(PATIENCE)
         writing = pool.submit(WRITES[write], other, etag)
         try:
             assert not wait([writing], timeout=0.1).done, "it did not wait for its turn"
         finally:
             act.set()
-        replacing.result(30)
+        replacing.result(PATIENCE)
         if write in ("replace", "delete_if"):
-            assert isinstance(writing.exception(30), ObjectChangedError)
+            assert isinstance(writing.exception(PATIENCE), ObjectChangedError)
             assert store.get("a/b").data == b"new"
         else:
-            writing.result(30)
+            writing.result(PATIENCE)
             assert [info.path for info in store.list()] == (["a/b"] if write == "put" else [])

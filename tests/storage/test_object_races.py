@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE, until
 from tests.storage import racers
 from tests.storage.places import Place
 
@@ -57,11 +58,12 @@ def test_a_replace_never_undoes_a_put_or_a_delete(place: Place, store: ObjectSto
     stop = racers.SPAWN.Event()
     events = [racers.SPAWN.Event() for _ in range(2)]
     writers = [racers.start(racers.replace_keeping_base, place, ready, stop) for ready in events]
-    assert all(ready.wait(racers.PATIENCE) for ready in events)
+    assert all(ready.wait(PATIENCE) for ready in events)
     replaced, number = 0, 0
     rounds = 20 if store.uri.scheme is Scheme.S3 else 200
-    end = time.monotonic() + racers.PATIENCE
-    while number < rounds or not (replaced or time.monotonic() > end):
+    end = time.monotonic() + PATIENCE
+    while number < rounds or not replaced:
+        assert time.monotonic() < end, "nobody replaced anything, so nothing was tested"
         number += 1
         base = str(number).encode()
         store.put("object", base)
@@ -74,7 +76,6 @@ def test_a_replace_never_undoes_a_put_or_a_delete(place: Place, store: ObjectSto
             assert not any(store.exists("object") for _ in range(4))
     stop.set()
     racers.join(writers)
-    assert replaced, "nobody replaced anything, so nothing was tested"
 
 
 def test_killed_writers_leave_whole_objects_and_no_lock(place: Place, store: ObjectStore) -> None:
@@ -84,10 +85,8 @@ def test_killed_writers_leave_whole_objects_and_no_lock(place: Place, store: Obj
     for _ in range(2):
         events = [racers.SPAWN.Event() for _ in range(3)]
         writers = [racers.start(racers.rewrite_forever, place, size, ready) for ready in events]
-        assert all(ready.wait(racers.PATIENCE) for ready in events)
-        end = time.monotonic() + racers.PATIENCE
-        while store.get("object").etag == etag:
-            assert time.monotonic() < end, "nobody wrote anything, so nothing was tested"
+        assert all(ready.wait(PATIENCE) for ready in events)
+        until(lambda before=etag: store.get("object").etag != before)  # type: ignore[misc]
         for writer in writers:
             time.sleep(chance.uniform(0.01, 0.1))
             writer.kill()
@@ -117,9 +116,12 @@ def steady_writers(place: Place, store: ObjectStore) -> Iterator[int]:
 def test_a_listing_during_writes_shows_whole_objects_only(store: ObjectStore, steady_writers: int) -> None:
     names = {"steady/always", *(f"steady/{number}" for number in range(7))}
     first = store.get("steady/always").etag
-    seen, listings = set(), 0
-    end = time.monotonic() + 1.5
-    while time.monotonic() < end or (store.get("steady/always").etag == first and time.monotonic() < end + 30):
+    seen: set[str] = set()
+    changed = listings = 0
+    began = time.monotonic()
+    while time.monotonic() < began + 1.5 or listings < 10 or not changed or seen == {"steady/always"}:
+        assert time.monotonic() < began + PATIENCE, "nothing was written, so nothing was tested"
+        changed += store.get("steady/always").etag != first
         listing = store.list("steady")
         listings += 1
         paths = [info.path for info in listing]
@@ -129,5 +131,3 @@ def test_a_listing_during_writes_shows_whole_objects_only(store: ObjectStore, st
         assert {info.size for info in listing} == {steady_writers + 32}
         assert racers.is_whole(store.get("steady/always").data)
         seen.update(paths)
-    assert seen > {"steady/always"}
-    assert listings > 3

@@ -68,6 +68,9 @@ class Stored:
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         return pd.dataset(self.tables[key]).to_table(columns=list(columns) if columns else None, filter=filter)
 
+    def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        return self.scan(key, columns=columns, filter=pc.field(by).isin(values.combine_chunks()))
+
 
 @dataclass
 class Write:

@@ -8,19 +8,23 @@ from collections.abc import Sequence
 import click
 
 from omnigraph import __version__
+from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
 from omnigraph.cli.commit import commit
+from omnigraph.cli.export import export
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.language import check, fmt, lint
+from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.output import print_json
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES
 from omnigraph.cli.tag import tag
+from omnigraph.cli.verify import verify
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.errors import OmnigraphError, report_for
 
 CAPABILITIES = {
-    "any": ("a data", (branch, tag, commit, snapshot, recovery)),
+    "any": ("a data", (mutate, export, blob, branch, tag, commit, snapshot, verify, recovery)),
     "direct": ("a storage", (init, schema, lint)),
     "local": ("a local", (check, fmt)),
 }
@@ -94,7 +98,23 @@ def version(as_json: bool) -> None:
         click.echo(f"omnigraph {__version__}\ninternal-schema {CURRENT}")
 
 
-for command in (init, branch, tag, commit, snapshot, recovery, lint, check, fmt, schema):
+for command in (
+    init,
+    mutate,
+    change,
+    export,
+    blob,
+    branch,
+    tag,
+    commit,
+    snapshot,
+    verify,
+    recovery,
+    lint,
+    check,
+    fmt,
+    schema,
+):
     cli.add_command(command)
 
 

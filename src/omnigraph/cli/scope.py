@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., object])
+
+BLOB_SOURCES_VARIABLE = "OMNIGRAPH_BLOB_SOURCES"
+"""Where external blobs may come from when a command writes: addresses with spaces between them."""
 
 NO_ADDRESS = "name a graph: give its URI, or --uri URI, or --store URI"
 
@@ -77,7 +81,7 @@ def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
     if not quiet:
         command = " ".join(click.get_current_context().command_path.split()[1:])
         click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
-    return open(uri, actor=actor)
+    return open(uri, actor=actor, blob_sources=os.environ.get(BLOB_SOURCES_VARIABLE, "").split())
 
 
 def is_local(uri: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
-from omnigraph.commit.names import branch_name
+from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, ConflictError, InputError, OmnigraphError
@@ -34,7 +34,7 @@ def list_branches(store: Store) -> list[Branch]:
     """All branches, `main` first, then by name."""
     found = []
     parents = store.manifest.branches()
-    for name in [MAIN, *sorted(n for n in parents if not n.startswith("__"))]:
+    for name in [MAIN, *sorted(n for n in parents if not n.startswith(SYSTEM))]:
         with suppress(BranchNotFoundError):  # deleted while we list
             view = store.capture(name)
             parent = None if name == MAIN else parents[name].parent or MAIN
@@ -96,8 +96,12 @@ def _deletable(store: Store, name: str) -> str:
     """The identifier of a branch that nothing depends on."""
     existing = store.manifest.branches()
     if name not in existing:
-        raise BranchNotFoundError(name, hint=did_you_mean(name, existing))
+        raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
     children = sorted(other for other, info in existing.items() if info.parent == name)
+    if any(child.startswith(SYSTEM) for child in children):
+        raise ConflictError(
+            f"branch '{name}' cannot be deleted: a transaction is at work on it", hint="try again when it has ended"
+        )
     if children:
         raise ConflictError(
             f"branch '{name}' cannot be deleted: made from it {_are(children)}", hint="delete those first"

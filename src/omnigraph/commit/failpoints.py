@@ -2,7 +2,8 @@
 
 Off unless the environment variable `OMNIGRAPH_FAILPOINT` names one: `name=kill` ends the process with SIGKILL there,
 `name=error` raises an error that the writer may handle, `name=crash` raises one that it lets pass, as it does with an
-interrupt, and `name=pause:SECONDS` waits. A name may carry a count (`name#2=kill`): the second time it is reached.
+interrupt, and `name=hold:PATH` makes a file there and waits until somebody removes it. A name may carry a count
+(`name#2=kill`): the second time it is reached.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 
 VARIABLE = "OMNIGRAPH_FAILPOINT"
 
@@ -34,6 +36,10 @@ class Failpoint(StrEnum):
     RECOVERY_RESTORED = "recovery_restored"
     RECOVERY_PUBLISHED = "recovery_published"
     RECOVERY_AUDITED = "recovery_audited"
+    TRANSACTION_RECORDED = "transaction_recorded"
+    TRANSACTION_MERGED = "transaction_merged"
+    TRANSACTION_FORKS_REMOVED = "transaction_forks_removed"
+    TRANSACTION_REF_REMOVED = "transaction_ref_removed"
     BRANCH_REF_CREATED = "branch_ref_created"
     BRANCH_REF_DELETED = "branch_ref_deleted"
     INIT_CLAIMED = "init_claimed"
@@ -82,9 +88,16 @@ def reach(point: Failpoint) -> None:
         return
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif action.startswith("pause:"):
-        time.sleep(float(action.partition(":")[2]))
+    elif action.startswith("hold:"):
+        _hold(Path(action.partition(":")[2]))
     elif action == "crash":
         raise SimulatedCrashError(point.value)
     else:
         raise FailpointError(point.value)
+
+
+def _hold(sign: Path) -> None:
+    """Stay until the sign is gone. Other threads go on."""
+    sign.touch()
+    while sign.exists():
+        time.sleep(0.005)

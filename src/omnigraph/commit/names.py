@@ -7,9 +7,26 @@ from urllib.parse import quote
 
 from omnigraph.errors import InputError
 
+SYSTEM = "__"
+"""How the names of the system's own branches begin."""
+
 _PART = re.compile(r"[\w.-]+")
 _LONGEST = 200
 """As part of a file name, which is quoted twice and extended while it is written; file systems stop at 255."""
+
+
+class SystemBranch(str):
+    """The name of a branch that the system made for itself.
+
+    Whoever has one may read and write the branch; the same name as plain text is refused everywhere.
+    """
+
+    __slots__ = ()
+
+
+def recorded_branch(name: str) -> str:
+    """A branch as a file of the system's own names it."""
+    return SystemBranch(name) if name.startswith(SYSTEM) else name
 
 
 def branch_name(name: str) -> str:
@@ -18,6 +35,8 @@ def branch_name(name: str) -> str:
     Raises:
         InputError: it may not.
     """
+    if isinstance(name, SystemBranch):
+        return name
     name = name.strip()
     _check(name, name.split("/"), "use letters, digits, '.', '-', '_', and '/' between parts")
     return name
@@ -37,7 +56,7 @@ def tag_name(name: str) -> str:
 def _check(name: str, parts: list[str], hint: str) -> None:
     if not name:
         raise InputError("the name is empty", hint=hint)
-    if name.startswith("__"):
+    if name.startswith(SYSTEM):
         raise InputError(f"'{name}': names that begin with __ are the system's", hint=hint)
     # A part that is a dot stands for the directory above it, and so for other branches.
     bad = ".." in name or name.endswith(".lock") or not all(_PART.fullmatch(part) and part != "." for part in parts)

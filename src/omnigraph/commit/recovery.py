@@ -57,6 +57,18 @@ def recover_all(store: Store) -> list[Settlement]:
     return settlements
 
 
+def healed(store: Store, branch: str) -> Manifest:
+    """The newest view of a branch, with what interrupted writers left on it settled. Nothing left costs one listing.
+
+    Raises:
+        BranchNotFoundError: there is no such branch.
+    """
+    if any(sidecar.branch == branch for sidecar in pending(store.objects)):
+        with store.exclusive(branch) as held:
+            recover_branch(store, branch, held)
+    return store.capture(branch)
+
+
 def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
     """Settle every write of a branch. Whoever holds the lease knows that no other writer is at work on it."""
     mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]

@@ -63,6 +63,11 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     return found or _read(objects, CONTRACT)
 
 
+def past_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+    """The schema of a past state, which another may have replaced since. None when it was not kept."""
+    return _look(objects, CONTRACT, schema_hash) or _archived(objects, schema_hash)
+
+
 def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
     """Keep a schema for the branches that follow it after another has taken its place."""
     name = _archive_name(ir_hash(accepted))

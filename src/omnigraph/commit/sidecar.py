@@ -10,6 +10,7 @@ import orjson
 
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import Change, Commit, TableId, TablePin
+from omnigraph.commit.names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.tables import TableRef
@@ -128,7 +129,7 @@ class Sidecar:
                 members["operation_id"],
                 Owner(**members["owner"]),
                 members["started_at"],
-                members["branch"],
+                recorded_branch(members["branch"]),
                 members["branch_identifier"],
                 WriterKind(members["kind"]),
                 members["base_head"],

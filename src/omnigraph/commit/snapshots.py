@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,7 +13,9 @@ from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.commit.tags import tagged
 from omnigraph.errors import InputError, NotFoundError
+from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,21 @@ class Snapshot:
         return self._manifest.version
 
     @property
+    def manifest(self) -> Manifest:
+        """What the view is made of."""
+        return self._manifest
+
+    @property
+    def schema_hash(self) -> str:
+        """Which schema it was written with."""
+        return self._manifest.schema_hash
+
+    @property
+    def id(self) -> str:
+        """A name for the view, for people and logs: the branch and the manifest version."""
+        return f"manifest:{self.branch}:v{self.manifest_version}"
+
+    @property
     def tables(self) -> Mapping[str, TablePin]:
         """The exact table versions, by type key."""
         return self._manifest.tables
@@ -56,10 +73,47 @@ class Snapshot:
         """The entities of a type."""
         return self._store.tables.scan(self.pin(key).ref, columns=columns, filter=filter)
 
+    def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        """The entities of a type whose column `by` has one of some values, in no order."""
+        return self._store.tables.lookup(self.pin(key).ref, by, values, columns=columns)
+
+    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The entities of a type as a stream, for what need not fit memory."""
+        return self._store.tables.batches(self.pin(key).ref, columns=columns)
+
+    def content(self, key: str, rows: pa.Table, *, largest: int | None = None) -> Iterator[pa.Table]:
+        """Entities that were read with their `_rowid`, with the content of their blobs; a portion at a time.
+
+        Args:
+            key: the type.
+            rows: the entities.
+            largest: blobs with more bytes are left out.
+        """
+        return self._store.tables.content(self.pin(key).ref, rows, largest)
+
     def entity(self, key: str, entity_id: str) -> dict[str, object] | None:
-        """One entity by id, or None."""
-        rows = self._store.tables.take(self.pin(key).ref, [entity_id]).to_pylist()
-        return dict(rows[0]) if rows else None
+        """One entity by id, or None. A blob is given as what is known about it."""
+        ref = self.pin(key).ref
+        rows = self._store.tables.take(ref, [entity_id])
+        if rows.num_rows == 0:
+            return None
+        row = rows.slice(0, 1).combine_chunks()
+        found: dict[str, object] = {name: readable(row[name].combine_chunks())[0].as_py() for name in row.column_names}
+        for name in stored_blobs(self._store.tables.schema(ref)):
+            found[name] = blob_info(row[name][0].as_py())
+        return found
+
+    def schema(self, key: str) -> pa.Schema:
+        """The columns of a type, as they are stored."""
+        return self._store.tables.schema(self.pin(key).ref)
+
+    def blob(self, key: str, column: str, entity_id: str) -> StoredBlob | None:
+        """What is stored about one blob. None when there is no such entity."""
+        return self._store.tables.blob(self.pin(key).ref, column, entity_id)
+
+    def read_blob(self, key: str, column: str, row_id: int, start: int, end: int) -> bytes:
+        """Some of the bytes of a blob that the graph holds itself."""
+        return self._store.tables.read_blob(self.pin(key).ref, column, row_id, start, end)
 
 
 def at_branch(store: Store, branch: str) -> Snapshot:

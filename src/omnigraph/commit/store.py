@@ -15,7 +15,7 @@ from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
-from omnigraph.commit.names import branch_name
+from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.errors import (
     BranchNotFoundError,
     LeaseLostError,
@@ -144,8 +144,8 @@ class Store:
         return BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
 
     def branch_names(self) -> list[str]:
-        """All branches, `main` first, then by name."""
-        return [MAIN, *sorted(self.manifest.branches())]
+        """All branches but the system's own, `main` first, then by name."""
+        return [MAIN, *sorted(name for name in self.manifest.branches() if not name.startswith(SYSTEM))]
 
     def branch_identifier(self, branch: str) -> str | None:
         """What tells a branch from a later one of the same name; None when there is no such branch."""
@@ -188,6 +188,10 @@ class Store:
         """
         patience = self.timeouts.wait if wait is None else wait
         return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
+
+    def exclusive_to_remove(self, branch: str) -> AbstractContextManager[Lease]:
+        """The right to remove a branch, if nobody has it. The branch is not looked at: it may be past reading."""
+        return self._alone(branch, lambda: 0, 0)
 
     def exclusive_refs(self) -> AbstractContextManager[Lease]:
         """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""

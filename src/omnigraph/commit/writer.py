@@ -39,9 +39,12 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
+from omnigraph.storage.change import RowSource
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
 ATTEMPTS = 32
+GRAPH_HEAD = "graph_head"
+_NONE = pa.array([], pa.utf8())
 
 
 class Operation(StrEnum):
@@ -52,6 +55,7 @@ class Operation(StrEnum):
     UPSERT = "upsert"
     OVERWRITE = "overwrite"
     DELETE = "delete"
+    CHANGE = "change"
     FRAGMENTS = "fragments"
 
 
@@ -62,7 +66,9 @@ class TableWrite:
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
         rows: for all operations that bring rows.
-        where: for `DELETE`.
+        where: for `DELETE`: which rows go, unless `deleted` says it.
+        deleted: for `DELETE` and `CHANGE`: the ids of the rows that go.
+        source: for `CHANGE`: the rows, where they need not fit memory.
         fragments: for `FRAGMENTS`: what other processes wrote, as JSON, in order.
     """
 
@@ -70,7 +76,21 @@ class TableWrite:
     operation: Operation
     rows: pa.Table | None = None
     where: pc.Expression | None = None
+    deleted: pa.Array | None = None
+    source: RowSource | None = None
     fragments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The writes of one attempt, with what only preparing them could tell.
+
+    Attributes:
+        labels: of the commit, beside those of the request.
+    """
+
+    writes: Sequence[TableWrite]
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +129,7 @@ class SchemaChange:
     replaces: str
 
 
-Prepare = Callable[[Manifest], Sequence[TableWrite]]
+Prepare = Callable[[Manifest], Sequence[TableWrite] | Prepared]
 """Turns a captured view into writes. Called again for every attempt; validation belongs here."""
 
 
@@ -131,7 +151,9 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     for attempt in range(ATTEMPTS):
         try:
             return _attempt(store, request, prepare, lease_first=alone or attempt > 0)
-        except ReadSetChangedError:
+        except ReadSetChangedError as error:
+            if error.member == GRAPH_HEAD and request.expect_head not in (None, error.actual):
+                raise PreconditionFailedError(request.branch, str(request.expect_head), str(error.actual)) from error
             if not replayable or attempt + 1 == ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
@@ -149,7 +171,11 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         reach(Failpoint.CAPTURED)
         staging = _Staging(store, view)
         try:
-            staging.stage(prepare(view))
+            prepared = prepare(view)
+            if isinstance(prepared, Prepared):
+                request = replace(request, labels=tuple(sorted((*request.labels, *prepared.labels))))
+                prepared = prepared.writes
+            staging.stage(prepared)
             if request.schema is not None:
                 assert held is not None
                 staging.add_schema(request.schema, held)
@@ -180,7 +206,7 @@ def _check_head(store: Store, view: Manifest) -> None:
     """The captured view is still the newest of the same branch."""
     current = store.capture(view.branch)
     if (current.incarnation, current.version) != (view.incarnation, view.version):
-        raise ReadSetChangedError("graph_head", view.head.id, current.head.id)
+        raise ReadSetChangedError(GRAPH_HEAD, view.head.id, current.head.id)
 
 
 def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
@@ -236,7 +262,9 @@ class _Staging:
                 )
             base = self._base(pin)
             staged = self._stage(write, base)
-            if staged is not None:
+            if staged is None:
+                self._unfork(base)
+            else:
                 rows = pin.row_count + staged.rows_added - staged.rows_removed
                 self.staged.append(staged)
                 self.intents.append(TableIntent(pin.key, pin.id, pin.ref, base, staged.transaction_id, rows))
@@ -258,11 +286,17 @@ class _Staging:
     def _stage(self, write: TableWrite, base: TableRef) -> Staged | None:
         tables = self.store.tables
         rows = write.rows
+        if write.operation is Operation.DELETE and write.deleted is not None:
+            return tables.stage_delete_ids(base, pa.chunked_array([write.deleted]))
         if write.operation is Operation.DELETE:
             assert write.where is not None
             return tables.stage_delete(base, write.where)
         if write.operation is Operation.FRAGMENTS:
             return tables.stage_fragments(base, write.fragments)
+        if write.operation is Operation.CHANGE:
+            changed = rows if rows is not None else write.source
+            assert changed is not None
+            return tables.stage_change(base, changed, _NONE if write.deleted is None else write.deleted)
         assert rows is not None
         if write.operation is Operation.APPEND:
             return tables.stage_append(base, rows)
@@ -301,10 +335,16 @@ class _Staging:
 
         New tables stay, for the next that is made in their place to clear away: it may be there already.
         """
-        for fork in self._forks:
-            assert fork.branch is not None
+        for fork in list(self._forks):
+            self._unfork(fork)
+
+    def _unfork(self, base: TableRef) -> None:
+        """Remove a fork that was made for nothing."""
+        if base in self._forks:
+            assert base.branch is not None
+            self._forks.remove(base)
             with suppress(Exception):  # cleanup removes what is left
-                self.store.tables.drop_fork(fork.path, fork.branch)
+                self.store.tables.drop_fork(base.path, base.branch)
 
 
 def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
@@ -312,8 +352,13 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     if write.operation is Operation.FRAGMENTS:
         return not write.fragments
     if write.operation is Operation.DELETE:
+        if write.deleted is not None:
+            return len(write.deleted) == 0
         assert write.where is not None
         return store.tables.count(pin.ref, write.where) == 0
+    if write.operation is Operation.CHANGE:
+        rows = 1 if write.rows is None else len(write.rows)  # nobody has counted those of a source
+        return rows == 0 and (write.deleted is None or len(write.deleted) == 0)
     assert write.rows is not None
     replaces = write.operation is Operation.OVERWRITE and pin.row_count > 0
     return not replaces and len(write.rows) == 0

@@ -1,5 +1,12 @@
 """Errors: the family, the places they point at, and how each surface reports them."""
 
+from omnigraph.errors.blob import (
+    BlobIntegrityError,
+    BlobRangeError,
+    ExternalBlobPolicyError,
+    ExternalBlobSourceError,
+)
+from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
     CompileError,
@@ -26,13 +33,16 @@ from omnigraph.errors.graph import (
     KeyConflictError,
     LeaseLostError,
     LeaseTimeoutError,
+    MergeRequiredError,
     MovedGraphError,
     PreconditionFailedError,
     ReadOnlyError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    TransactionEndedError,
     VersionReclaimedError,
 )
+from omnigraph.errors.query import ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span
 from omnigraph.errors.storage import (
     ObjectChangedError,
@@ -42,12 +52,14 @@ from omnigraph.errors.storage import (
     StorageErrorKind,
 )
 from omnigraph.errors.table import REPORTS, Report, report_for
-from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, Violation
+from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
 
 __all__ = [
     "REPORTS",
     "AlreadyInitializedError",
     "BadRowsError",
+    "BlobIntegrityError",
+    "BlobRangeError",
     "BranchNotFoundError",
     "CatalogError",
     "CompileError",
@@ -56,6 +68,12 @@ __all__ = [
     "CorruptionError",
     "Disposition",
     "DriftError",
+    "EmbeddingError",
+    "EmbeddingModelError",
+    "EmbeddingUnavailableError",
+    "ExecutionError",
+    "ExternalBlobPolicyError",
+    "ExternalBlobSourceError",
     "FormatError",
     "InitializationClaimedError",
     "InitializationCommittedError",
@@ -65,6 +83,7 @@ __all__ = [
     "LeaseLostError",
     "LeaseTimeoutError",
     "Location",
+    "MergeRequiredError",
     "MovedGraphError",
     "NotFoundError",
     "ObjectChangedError",
@@ -72,6 +91,7 @@ __all__ = [
     "ObjectNotFoundError",
     "OmnigraphError",
     "OutcomeUnknownError",
+    "ParameterError",
     "ParseError",
     "PlanError",
     "PreconditionFailedError",
@@ -80,11 +100,13 @@ __all__ = [
     "ReadSetChangedError",
     "RecoveryRequiredError",
     "Report",
+    "ResourceLimitError",
     "RetryableError",
     "SourceText",
     "Span",
     "StorageError",
     "StorageErrorKind",
+    "TransactionEndedError",
     "TypeCheckError",
     "VersionReclaimedError",
     "Violation",

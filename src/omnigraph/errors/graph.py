@@ -59,6 +59,33 @@ class PreconditionFailedError(OmnigraphError):
         self.actual = actual
 
 
+class MergeRequiredError(ConflictError):
+    """A branch moved while a transaction worked beside it. Nothing of the transaction is visible.
+
+    Attributes:
+        branch: the branch that moved.
+        expected: the commit that the transaction began at.
+        actual: its head now.
+    """
+
+    code = "merge_required"
+
+    def __init__(self, branch: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f"branch '{branch}' has moved from {expected} to {actual} since the transaction began",
+            hint="nothing of it is visible; run the whole block again, so that it reads what is there now",
+        )
+        self.branch = branch
+        self.expected = expected
+        self.actual = actual
+
+
+class TransactionEndedError(InputError):
+    """A transaction was used after it ended."""
+
+    code = "transaction_ended"
+
+
 class RecoveryRequiredError(OutcomeUnknownError):
     """A write stopped half way. Its intent is recorded, and the next read-write open or write settles it."""
 

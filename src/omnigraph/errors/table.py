@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnigraph.errors.blob import (
+    BlobIntegrityError,
+    BlobRangeError,
+    ExternalBlobPolicyError,
+    ExternalBlobSourceError,
+)
+from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
     CompileError,
@@ -29,15 +36,18 @@ from omnigraph.errors.graph import (
     KeyConflictError,
     LeaseLostError,
     LeaseTimeoutError,
+    MergeRequiredError,
     MovedGraphError,
     PreconditionFailedError,
     ReadOnlyError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    TransactionEndedError,
     VersionReclaimedError,
 )
+from omnigraph.errors.query import ExecutionError, ParameterError
 from omnigraph.errors.storage import StorageError
-from omnigraph.errors.write import BadRowsError, ConstraintError
+from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,8 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     ReadSetChangedError: Report(409, "conflict", 1, "read_set_changed"),
     KeyConflictError: Report(409, "conflict", 1, "key_conflict"),
     PreconditionFailedError: Report(412, "precondition_failed", 4, "precondition_failed"),
+    MergeRequiredError: Report(409, "conflict", 1, "merge_required"),
+    TransactionEndedError: Report(400, "bad_request", 1, "transaction_ended"),
     RecoveryRequiredError: Report(503, "recovery_required", 1, "recovery_required"),
     DriftError: Report(409, "conflict", 1, "drift"),
     LeaseTimeoutError: Report(503, "too_many_requests", 1, "lease_timeout"),
@@ -86,8 +98,18 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     MovedGraphError: Report(500, "internal", 1, "moved_graph"),
     ReadOnlyError: Report(400, "bad_request", 1, "read_only"),
     VersionReclaimedError: Report(500, "internal", 1, "version_reclaimed"),
+    ParameterError: Report(400, "bad_request", 1, "parameter"),
+    ExecutionError: Report(400, "bad_request", 1, "execution"),
     BadRowsError: Report(400, "bad_request", 1, "bad_rows"),
     ConstraintError: Report(400, "bad_request", 1, "constraint"),
+    ResourceLimitError: Report(413, "bad_request", 1, "resource_limit"),
+    ExternalBlobPolicyError: Report(400, "bad_request", 1, "external_blob_policy"),
+    ExternalBlobSourceError: Report(424, "failed_dependency", 1, "external_blob_source"),
+    BlobRangeError: Report(416, "bad_request", 1, "blob_range"),
+    BlobIntegrityError: Report(500, "internal", 1, "blob_integrity"),
+    EmbeddingError: Report(500, "internal", 1, "embedding"),
+    EmbeddingModelError: Report(400, "bad_request", 1, "embedding_model"),
+    EmbeddingUnavailableError: Report(503, "too_many_requests", 1, "embedding_unavailable"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
 }
 

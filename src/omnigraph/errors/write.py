@@ -83,3 +83,22 @@ class ConstraintError(InputError):
         super().__init__(f"{violations[0]}{more}", hint="nothing was written; correct the input and send it again")
         self.violations = violations
         self.total = total
+
+
+class ResourceLimitError(InputError):
+    """Input that is larger than what is taken. Nothing was written.
+
+    Attributes:
+        resource: what there is too much of.
+        limit: how much is taken.
+        actual: how much there is, or was when it became too much.
+    """
+
+    code = "resource_limit"
+
+    def __init__(self, resource: str, limit: int, actual: int, *, place: str = "", hint: str | None = None) -> None:
+        where = f"{place}: " if place else ""
+        super().__init__(f"{where}{resource}: {actual:,} is more than the limit of {limit:,}", hint=hint)
+        self.resource = resource
+        self.limit = limit
+        self.actual = actual

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
+from typing import Literal, overload
 
-from omnigraph.commit import snapshots
+import pyarrow as pa
+
+from omnigraph.commit import hidden, snapshots
 from omnigraph.commit.create import create_graph, created_at, record_place
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
-from omnigraph.commit.schema_files import read_contract
+from omnigraph.commit.schema_files import past_contract, read_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Prepare, TableWrite, WriteRequest, write
-from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError, ReadSetChangedError
+from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
+from omnigraph.embed import Embedder, default_embedder
+from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError
+from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.lang.schema import AcceptedSchema, Catalog, ir_hash
+from omnigraph.graph.compiled import CompiledQueries
+from omnigraph.graph.loading import LoadRequest, load, load_mode
+from omnigraph.graph.mutating import mutate
+from omnigraph.lang.schema import AcceptedSchema, Catalog
+from omnigraph.read.blobs import Blob, find_blob
+from omnigraph.read.export import exported
+from omnigraph.read.files import ExportFormat, ExportReceipt, Target, write_export
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme
-from omnigraph.write.load import Load, LoadMode, LoadReceipt
-from omnigraph.write.sources import ArrowStream, open_files, open_tables
+from omnigraph.write.blobs import BlobPolicy
+from omnigraph.write.checks import Room
+from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
+from omnigraph.write.mutation import MutationReceipt
+from omnigraph.write.sources import LoadSource
+from omnigraph.write.spill import memory_budget
+from omnigraph.write.verify import IntegrityReport, verify
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 """Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
@@ -40,6 +56,8 @@ def init(
     force: bool = False,
     actor: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    embedder: Embedder | None = None,
+    blob_sources: Sequence[str] = (),
 ) -> Graph:
     """Create a graph and open it.
 
@@ -49,6 +67,9 @@ def init(
         force: replace schema files that a failed creation left. Never touches a graph.
         actor: who the commits through this handle are by.
         storage_options: how to reach the place.
+        embedder: turns texts into vectors; by default what the environment asks for, else the offline model.
+        blob_sources: where external blobs may come from, `s3://bucket/prefix/` or `file:///directory/`; by default
+            nowhere.
 
     Example:
         >>> import tempfile
@@ -61,9 +82,10 @@ def init(
         CompileError: the schema does not compile.
         AlreadyInitializedError: there is a graph at this place.
     """
+    blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     create_graph(store, _schema_text(schema), force=force)
-    return Graph(store, branch=MAIN, read_only=False, actor=actor)
+    return Graph(store, branch=MAIN, read_only=False, actor=actor, embedder=embedder, blobs=blobs)
 
 
 def open(
@@ -73,6 +95,8 @@ def open(
     read_only: bool = False,
     actor: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    embedder: Embedder | None = None,
+    blob_sources: Sequence[str] = (),
 ) -> Graph:
     """Open a graph.
 
@@ -84,18 +108,22 @@ def open(
         read_only: refuse every write through this handle.
         actor: who the commits through this handle are by.
         storage_options: how to reach the place.
+        embedder: turns texts into vectors; by default what the environment asks for, else the offline model.
+        blob_sources: where external blobs may come from, `s3://bucket/prefix/` or `file:///directory/`; by default
+            nowhere.
 
     Raises:
         NotFoundError: there is no graph, or a schema file is missing.
         BranchNotFoundError: there is no such branch.
         FormatError: the graph is in a format that this release does not read.
     """
+    blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     if store.manifest.open() is None:
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
     if not read_only:
         probe_create_if_absent(store.objects)
-    return Graph(store, branch=branch, read_only=read_only, actor=actor)
+    return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
 
 
 def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
@@ -120,7 +148,7 @@ class Graph:
     """An open graph. Safe to use from many threads; a context manager.
 
     Attributes:
-        branch: the branch that is meant when none is named.
+        default_branch: the branch that is meant when none is named.
         actor: who the commits through this handle are by.
         branches: the branches of the graph.
         commits: its history.
@@ -128,16 +156,29 @@ class Graph:
         recovery: the interrupted writes that were settled.
     """
 
-    def __init__(self, store: Store, *, branch: str, read_only: bool, actor: str | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        branch: str,
+        read_only: bool,
+        actor: str | None,
+        embedder: Embedder | None = None,
+        blobs: BlobPolicy | None = None,
+    ) -> None:
         self._store = store
         self.read_only = read_only
         self.actor = actor
-        self.branch = branch
+        self._embedder = embedder
+        self._blobs = blobs or BlobPolicy()
+        self.default_branch = branch
         bring_up_to_date(store, read_only=read_only)
         self._check_place()
         if not read_only:
+            hidden.reclaim(store)
             recover_all(store)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
+        self._compiled = CompiledQueries()
         self._source, self._accepted = self._schema_of(store.capture(MAIN))
         if branch != MAIN:
             self._source, self._accepted = self._schema_of(store.capture(branch))
@@ -149,6 +190,17 @@ class Graph:
     @property
     def uri(self) -> str:
         return str(self._store.objects.uri)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What turns texts into vectors here: the embedder that was given, or the one the environment asks for.
+
+        Raises:
+            EmbeddingError: the environment asks for something that cannot be had.
+        """
+        if self._embedder is None:
+            self._embedder = default_embedder()
+        return self._embedder
 
     @property
     def catalog(self) -> Catalog:
@@ -191,7 +243,7 @@ class Graph:
             if branch is not None:
                 raise InputError("a commit belongs to one branch already: name only the commit")
             return snapshots.at_commit(self._store, commit)
-        target = branch if branch is not None else self.branch
+        target = branch if branch is not None else self.default_branch
         if version is not None:
             return snapshots.at_version(self._store, target, version)
         if at is not None:
@@ -206,45 +258,199 @@ class Graph:
             entity_id: its id.
             at: a snapshot, a commit id or a tag; by default the newest state of the handle's branch.
         """
-        view = at if isinstance(at, Snapshot) else self.snapshot(commit=at)
-        return view.entity(self._type_key(type_name), entity_id)
+        return self._view(None, at).entity(self._type_key(type_name), entity_id)
+
+    def blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property: str,
+        *,
+        branch: str | None = None,
+        at: Snapshot | str | None = None,
+    ) -> Blob:
+        """A blob, to be read in ranges.
+
+        Args:
+            type_name: a node type, or an edge type; where both share a name, `node:<Type>` or `edge:<Type>`.
+            entity_id: the entity.
+            property: a Blob property.
+            branch: the newest state of a branch; by default the handle's.
+            at: a snapshot, a commit id or a tag instead.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Ship { name: String @key  photo: Blob? }") as graph:
+            ...     rows = pyarrow.table({"name": ["argo"], "photo": [b"a picture"]})
+            ...     _ = graph.load({"Ship": rows}, mode="append")
+            ...     photo = graph.blob("Ship", "argo", "photo")
+            ...     photo.size, photo.read(2, 9)
+            (9, b'picture')
+
+        Raises:
+            NotFoundError: there is no such type or entity, or the property is null there.
+            InputError: the property is not a Blob.
+        """
+        view = self._view(branch, at)
+        return find_blob(view, self._schema_at(view), self._type_key(type_name), entity_id, property)
+
+    @overload
+    def export(
+        self,
+        target: None = None,
+        *,
+        format: Literal["ndjson"] = "ndjson",
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: Snapshot | str | None = None,
+    ) -> Iterator[bytes]: ...
+
+    @overload
+    def export(
+        self,
+        target: None = None,
+        *,
+        format: Literal["arrow"],
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: Snapshot | str | None = None,
+    ) -> Iterator[tuple[str, pa.RecordBatch]]: ...
+
+    @overload
+    def export(
+        self,
+        target: Target,
+        *,
+        format: ExportFormat | str = "ndjson",
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: Snapshot | str | None = None,
+    ) -> ExportReceipt: ...
+
+    def export(
+        self,
+        target: Target | None = None,
+        *,
+        format: ExportFormat | str = "ndjson",
+        types: Sequence[str] | None = None,
+        branch: str | None = None,
+        at: Snapshot | str | None = None,
+    ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
+        """Export one snapshot. The same content gives the same bytes, however the graph came to it.
+
+        Args:
+            target: a file for NDJSON, or a file that is open for writing bytes; a new directory for Parquet and
+                Arrow, which have a file for each type. Without it, what would be written comes as an iterator: of
+                pieces of NDJSON, or of type keys and Arrow batches.
+            format: `ndjson`, `parquet` or `arrow`. `load` takes each of them back.
+            types: names of types; a name that a node type and an edge type share means both. By default all.
+            branch: the newest state of a branch; by default the handle's.
+            at: a snapshot, a commit id or a tag instead.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I32? }") as graph:
+            ...     _ = graph.load({"Person": pyarrow.table({"name": ["bob", "ann"]})}, mode="append")
+            ...     b"".join(graph.export()).decode().splitlines()[0]
+            '{"type":"Person","data":{"id":"ann","age":null,"name":"ann"}}'
+
+        Raises:
+            InputError: there is no such type, or the target cannot be written.
+            NotFoundError: there is no such commit.
+        """
+        try:
+            format = ExportFormat(format)
+        except ValueError:
+            raise InputError(f"'{format}' is not a format", hint="ndjson, parquet or arrow") from None
+        view = self._view(branch, at)
+        parts = exported(view, self._schema_at(view), types)
+        if target is not None:
+            return write_export(view, parts, target, format)
+        if format is ExportFormat.NDJSON:
+            return (text for part in parts for text in part.lines())
+        if format is ExportFormat.ARROW:
+            return ((part.key, batch) for part in parts for batch in part.batches())
+        raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
+
+    def _view(self, branch: str | None, at: Snapshot | str | None) -> Snapshot:
+        """The snapshot that a read means."""
+        if at is None:
+            return self.snapshot(branch=branch)
+        if branch is not None:
+            raise InputError("a snapshot or commit belongs to one branch already: name only that")
+        return at if isinstance(at, Snapshot) else self.snapshot(commit=at)
+
+    def _schema_at(self, view: Snapshot) -> AcceptedSchema:
+        """The schema that a snapshot was written with; other schemas may have followed it."""
+        found = self._schemas.get(view.schema_hash)
+        if found is None:
+            found = past_contract(self._store.objects, view.schema_hash)
+        return found[1] if found is not None else self._schema_of(view.manifest)[1]
 
     def _type_key(self, name: str) -> str:
         if ":" in name:
             return name
         return f"edge:{name}" if name in self.catalog.edges and name not in self.catalog.nodes else f"node:{name}"
 
+    def branch(self, name: str | None = None) -> BranchHandle:
+        """One branch, as a handle: what is read and written through it is that branch's.
+
+        Args:
+            name: the branch; by default the handle's own.
+
+        Raises:
+            InputError: no branch can be called that.
+        """
+        return BranchHandle(self, branch_name(self.default_branch if name is None else name))
+
     def refresh(self) -> Snapshot:
         """See what others have committed, and settle what they left half done."""
-        self._store.forget(self.branch)
+        self._store.forget(self.default_branch)
         if not self.read_only:
+            hidden.reclaim(self._store)
             recover_all(self._store)
         self._schemas.clear()
-        self._source, self._accepted = self._schema_of(self._store.capture(self.branch))
+        self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))
         return self.snapshot()
 
     def load(
         self,
-        source: str | os.PathLike[str] | Mapping[str, ArrowStream],
+        source: LoadSource,
         *,
         mode: LoadMode | str,
         type_name: str | None = None,
+        lenient: bool = False,
         branch: str | None = None,
+        base: str | None = None,
         expect_head: str | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
+        embed: bool = True,
+        memory_budget: int | str | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
     ) -> LoadReceipt:
         """Load rows as one commit. Everything is checked first; one wrong record, and nothing is written.
 
         Args:
-            source: an NDJSON, Parquet or Arrow file, a directory of them, or tables by type name from any library
-                that speaks Arrow.
+            source: an NDJSON, CSV, Parquet or Arrow file, several of them, a directory or a pattern; a mapping of
+                type names to tables of any library that speaks Arrow, to lists of mappings, or to files; a list of
+                records; or a stream of NDJSON.
             mode: `append` (every id is new), `merge` (replaces what exists) or `overwrite` (replaces whole types).
-            type_name: the type in a Parquet or Arrow file whose name does not say it.
+            type_name: the type in a CSV, Parquet or Arrow file whose name does not say it, or in a table.
+            lenient: read what the strict reader would refuse, as far as that makes sense; the receipt says what was
+                changed.
             branch: where to; by default the handle's branch.
+            base: a branch to fork the target from if there is no such branch yet. When the load then fails, the
+                target is gone again.
             expect_head: load only if this commit is the branch head.
-            idempotency_key: a load with a key that a commit of the branch carries is not repeated.
+            idempotency_key: a load with a key that a commit of the branch carries is not repeated: it gets the
+                receipt of the first.
             message: the commit's.
+            embed: compute the `@embed` vectors that the input leaves out. Without it, those stay null, and one that is
+                required is missed.
+            memory_budget: how much memory the rows may take, in bytes or as in `"2 GiB"`; what exceeds it is put aside
+                in temporary files. By default what `OMNIGRAPH_LOAD_MEMORY` says, else one GiB.
+            progress: is told how far the load has come. An error that it raises ends the load.
 
         Example:
             >>> import pyarrow, tempfile
@@ -254,38 +460,102 @@ class Graph:
 
         Raises:
             BadRowsError: records cannot become rows of their type.
+            EmbeddingError: vectors that are left out cannot be computed.
             ConstraintError: rows break a constraint of the schema.
             KeyConflictError: an id exists that should be new.
+            ResourceLimitError: the memory is not enough to check the rows.
         """
-        try:
-            mode = LoadMode(mode)
-        except ValueError:
-            raise InputError(f"'{mode}' is not a mode", hint="append, merge or overwrite") from None
         self._writable()
-        target = branch_name(branch if branch is not None else self.branch)
-        _, accepted = self._schema_of(self._store.capture(target))
-        load = Load(accepted, mode)
-        if isinstance(source, Mapping):
-            load.read(open_tables(source, accepted))
-        else:
-            load.read(open_files(Path(source), accepted, type_name))
-        changes = load.changes()
+        request = LoadRequest(
+            load_mode(mode),
+            self.default_branch if branch is None else branch,
+            base=base,
+            type_name=type_name,
+            lenient=lenient,
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+            message=message,
+            embed=embed,
+            memory_budget=memory_budget,
+            progress=progress,
+        )
+        return load(self, source, request)
 
-        def prepare(view: Manifest) -> Sequence[TableWrite]:
-            if self._schema_of(view)[1] is not accepted:
-                raise ReadSetChangedError("schema", ir_hash(accepted), view.schema_hash)
-            return load.prepare(Snapshot(self._store, view), changes)
+    def mutate(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+        message: str | None = None,
+    ) -> MutationReceipt:
+        """Run a query that writes, as one commit.
 
+        Args:
+            text: a query, or several of which `name` says one.
+            params: its parameters by name.
+            name: the query.
+            branch: where to; by default the handle's branch.
+            expect_head: write only if this commit is the branch head.
+            idempotency_key: a request with a key that a commit of the branch carries is not repeated: it gets the
+                receipt of the first.
+            message: the commit's.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     add = "query add($name: String) { insert Person { name: $name } }"
+            ...     graph.mutate(add, {"name": "ann"}).affected_nodes
+            1
+
+        Raises:
+            CompileError: the query does not compile.
+            PreconditionFailedError: the branch head is another commit.
+            ParameterError: a parameter is missing or does not fit.
+            BadRowsError: a value does not fit its property.
+            ConstraintError: the result would break a constraint of the schema.
+            KeyConflictError: an entity exists that should be new.
+            ReadSetChangedError: another commit came first, and the query updates or deletes.
+        """
+        self._writable()
         request = WriteRequest(
-            branch=target,
-            kind=WriterKind.LOAD,
+            branch=branch_name(branch if branch is not None else self.default_branch),
+            kind=WriterKind.MUTATION,
             actor=self.actor,
             message=message,
-            replayable=mode is not LoadMode.OVERWRITE,
             expect_head=expect_head,
             idempotency_key=idempotency_key,
         )
-        return load.receipt(target, changes, self.write_tables(request, prepare))
+        return mutate(self, text, params or {}, name, request)
+
+    def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
+        """Check every constraint of the schema on everything that is stored.
+
+        Writes check what they change, so this is for what no write can see: nodes that `@card(1..)` wants edges of and
+        that never had one, and files that were changed by other hands.
+
+        Args:
+            branch: what to check; by default the newest state of the handle's branch.
+            commit: another state: a commit or a tag.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> schema = "node Person { name: String @key } edge Owns: Person -> Person @card(1..)"
+            >>> with init(tempfile.mkdtemp() + "/g", schema) as graph:
+            ...     done = graph.load({"Person": pyarrow.table({"name": ["ann"]})}, mode="append")
+            ...     [str(violation) for violation in graph.verify().violations]
+            ["Owns @card: 'ann': has 0 edges, allowed are 1.."]
+
+        Raises:
+            ResourceLimitError: a check does not fit the memory; `OMNIGRAPH_LOAD_MEMORY` says how much there is.
+        """
+        view = self.snapshot(branch=branch, commit=commit)
+        found = verify(self._schema_at(view), view, Room(memory_budget(None)))
+        entities = {key: pin.row_count for key, pin in view.tables.items()}
+        return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total)
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.
@@ -301,15 +571,15 @@ class Graph:
         if request.actor is None:
             request = replace(request, actor=self.actor)
 
-        def prepare_checked(view: Manifest) -> Sequence[TableWrite]:
+        def prepare_checked(view: Manifest) -> Sequence[TableWrite] | Prepared:
             schema = self._schema_of(view)
-            if view.branch == self.branch:
+            if view.branch == self.default_branch:
                 self._source, self._accepted = schema
             return prepare(view)
 
         commit = write(self._store, request, prepare_checked)
-        if request.schema is not None and request.branch == self.branch:
-            self._source, self._accepted = self._schema_of(self._store.capture(self.branch))
+        if request.schema is not None and request.branch == self.default_branch:
+            self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))
         return commit
 
     def _schema_of(self, view: Manifest) -> tuple[str, AcceptedSchema]:
@@ -342,7 +612,7 @@ class Graph:
         here, there = self._store.objects.uri, created_at(self._store)
         if here.scheme is not Scheme.LOCAL or there is None or _same_place(here.path, there):
             return
-        if self._store.manifest.branches():
+        if len(self._store.branch_names()) > 1:
             raise MovedGraphError(
                 f"this graph was created at {there} and is now at {here}: its branches point at the old place",
                 hint="move it back, delete the branches there, and move it again; 'main' loses nothing",

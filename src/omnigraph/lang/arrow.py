@@ -12,6 +12,7 @@ PRIMARY_KEY_METADATA = {"lance-schema:unenforced-primary-key": "true"}
 PROPERTY_ID = "omnigraph.stable_property_id"
 """Field metadata that says which property a column is, whatever its name."""
 
+_MOMENT = pa.timestamp("ms", "UTC")
 _SCALARS: dict[Scalar, pa.DataType] = {
     Scalar.STRING: pa.utf8(),
     Scalar.BLOB: pa.large_binary(),
@@ -49,3 +50,17 @@ def arrow_schema(accepted: AcceptedSchema, kind: TypeKind, name: str) -> pa.Sche
         metadata = {PROPERTY_ID: str(numbers[prop.name])}
         fields.append(pa.field(prop.name, arrow_type(prop.type), nullable=prop.type.nullable, metadata=metadata))
     return pa.schema(fields)
+
+
+def readable(column: pa.Array) -> pa.Array:
+    """A column for people and other programs: a DateTime, alone or in lists, is a timestamp and not a `date64`.
+
+    Most of them take a `date64` for a day, and drop the time.
+    """
+    kind = column.type
+    if pa.types.is_date64(kind):
+        return column.view(pa.int64()).view(_MOMENT)
+    if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type):
+        items = column.values.view(pa.int64()).view(_MOMENT)
+        return pa.ListArray.from_arrays(column.offsets, items, type=pa.list_(_MOMENT), mask=column.is_null())
+    return column

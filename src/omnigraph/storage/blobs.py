@@ -1,16 +1,99 @@
-"""How Blob columns lie in a table: Lance's blob layout on disk, plain bytes above it."""
+"""How Blob columns lie in a table: Lance's blob layout on disk, cells of bytes or references above it."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
 import lance
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+
+from omnigraph.errors import BlobIntegrityError
+from omnigraph.storage.scans import filtered
+
+CELL = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.utf8())])
+"""A blob among rows that are to be written, or that were read with their content.
+
+Null is no value. Otherwise a cell has `data`, which are its bytes, or `uri`, which says where they are. A cell with
+neither means that what is stored under the row's id stays as it is: an update of other properties need not read it.
+"""
+
+MATERIALIZED = 32 * 1024 * 1024
+"""How many bytes of stored blobs are held at once where many are read. A single blob may be larger."""
+
+ROW_ID = "_rowid"
+_ROW_ADDRESS = "_rowaddr"
+_ID = "id"
+_LANCE_BLOB = "lance.blob.v2"
+_LOOKED_UP = 8192
+
+
+class BlobKind(IntEnum):
+    """Where Lance keeps a blob: the number in its descriptor."""
+
+    INLINE = 0
+    PACKED = 1
+    DEDICATED = 2
+    EXTERNAL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """What is known about a stored blob without reading it.
+
+    Attributes:
+        size: how many bytes it has; None for a reference, which is never followed.
+        uri: where a reference leads; None for content that the graph holds itself.
+    """
+
+    size: int | None
+    uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """One cell of a table.
+
+    Attributes:
+        info: what it holds; None when it is null.
+        row_id: the row's id in Lance.
+        file: the data file that the row lies in. No file is ever changed, so its name, and the place in it, say what
+            the content is.
+        descriptor: the place in the file, as Lance notes it.
+    """
+
+    info: BlobInfo | None
+    row_id: int
+    file: str
+    descriptor: tuple[int, int, int, int]
+
+
+# Schemas
+
+
+def is_blob(kind: pa.DataType) -> bool:
+    """Whether a column of rows holds blobs: cells, or plain bytes."""
+    return bool(kind == CELL or pa.types.is_large_binary(kind))
+
+
+def row_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows that are to be written, given that of their values: bytes become cells."""
+    return pa.schema(
+        [field.with_type(CELL) if is_blob(field.type) else field for field in schema], metadata=schema.metadata
+    )
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema that a table is created with: every column of bytes becomes a Lance blob column."""
+    """The schema that a table is created with: every column of blobs becomes a Lance blob column."""
     fields = []
     for field in schema:
-        if pa.types.is_large_binary(field.type):
+        if is_blob(field.type):
             blob = lance.blob_field(field.name, nullable=field.nullable)
             metadata = {**(blob.metadata or {}), **(field.metadata or {})}
             fields.append(blob.with_metadata(metadata))
@@ -19,24 +102,224 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields, metadata=schema.metadata)
 
 
+# Writing
+
+
+def kept(count: int) -> pa.Array:
+    """Cells that leave alone what is stored under the ids of their rows."""
+    nothing = [pa.nulls(count, CELL.field(i).type) for i in range(CELL.num_fields)]
+    return pa.StructArray.from_arrays(nothing, fields=list(CELL))
+
+
+def is_kept(cells: pa.Array) -> pa.Array:
+    """Which cells mean what is stored already."""
+    inner = pc.and_(pc.struct_field(cells, "data").is_null(), pc.struct_field(cells, "uri").is_null())
+    return pc.and_(cells.is_valid(), inner)
+
+
+def blob_columns(rows: pa.Table) -> list[str]:
+    """The columns of rows that hold cells."""
+    return [field.name for field in rows.schema if field.type == CELL]
+
+
 def stored_columns(rows: pa.Table, stored: pa.Schema) -> pa.Table:
-    """Rows in the layout of a table: columns in its order, bytes as managed blobs."""
+    """Rows in the layout of a table: columns in its order, blobs as Lance takes them."""
     columns = []
     for field in stored:
         column = rows[field.name]
-        if pa.types.is_large_binary(column.type):
-            column = pa.chunked_array([_managed(chunk, field.type) for chunk in column.chunks], type=field.type)
+        if is_blob(column.type):
+            column = pa.chunked_array([_lance_blobs(chunk, field.type) for chunk in column.chunks], type=field.type)
         columns.append(column)
     return pa.table(columns, schema=stored)
 
 
-def _managed(data: pa.Array, kind: pa.DataType) -> pa.Array:
+def _lance_blobs(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    arrays = [
-        data if member.name == "data" else pa.nulls(len(data), member.type)
-        for member in (storage.field(i) for i in range(storage.num_fields))
-    ]
-    struct = pa.StructArray.from_arrays(
-        arrays, fields=[storage.field(i) for i in range(storage.num_fields)], mask=data.is_null()
-    )
+    if cells.type == CELL:
+        given = {"data": pc.struct_field(cells, "data"), "uri": pc.struct_field(cells, "uri")}
+    else:
+        given = {"data": cells}
+    members = [storage.field(i) for i in range(storage.num_fields)]
+    arrays = [given[m.name] if m.name in given else pa.nulls(len(cells), m.type) for m in members]
+    struct = pa.StructArray.from_arrays(arrays, fields=members, mask=cells.is_null())
     return pa.ExtensionArray.from_storage(kind, struct) if isinstance(kind, pa.BaseExtensionType) else struct
+
+
+def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows with the content of their kept cells, read from a version that has rows of the same ids.
+
+    A few at a time, so that not all of the content is in memory at once.
+    """
+    if not any(pc.any(is_kept(chunk)).as_py() for name in blob_columns(rows) for chunk in rows[name].chunks):
+        yield rows
+        return
+    for start in range(0, rows.num_rows, _LOOKED_UP):
+        part = rows.slice(start, _LOOKED_UP).combine_chunks()
+        columns = {name: part[name].combine_chunks() for name in blob_columns(part)}
+        stored = _stored(dataset, part[_ID].combine_chunks(), columns)
+        for piece in with_content(dataset, stored):
+            rest = part.slice(0, piece.num_rows)
+            part = part.slice(piece.num_rows)
+            for name in columns:
+                given = rest[name].combine_chunks()
+                merged = pc.if_else(is_kept(given), piece[name].combine_chunks(), given)
+                rest = rest.set_column(rest.schema.get_field_index(name), rest.schema.field(name), merged)
+            yield rest
+
+
+def _stored(dataset: LanceDataset, ids: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """What is stored for the kept cells of some rows, in their order: descriptors, and the rows' ids in Lance."""
+    kept_cells = {name: is_kept(cells) for name, cells in columns.items()}
+    wanted = functools.reduce(pc.or_, kept_cells.values())
+    found = filtered(dataset, [_ID, *columns, ROW_ID], pc.field(_ID).isin(ids.filter(wanted))).combine_chunks()
+    position = pc.index_in(ids, value_set=found[_ID].combine_chunks())
+    missing = pc.and_(wanted, position.is_null())
+    if pc.any(missing).as_py():
+        entity = ids.filter(missing)[0].as_py()
+        raise BlobIntegrityError(", ".join(columns), f"'{entity}' is not stored, so its blob cannot stay as it is")
+    nowhere = pa.scalar(None, position.type)
+    arrays = {
+        name: found[name].combine_chunks().take(pc.if_else(kept_cells[name], position, nowhere)) for name in columns
+    }
+    return pa.table({**arrays, ROW_ID: found[ROW_ID].combine_chunks().take(position)})
+
+
+# Reading
+
+
+def is_external(descriptors: pa.Array) -> pa.Array:
+    """Which stored blobs are references. Null where there is no blob."""
+    return pc.equal(_member(descriptors, "kind"), pa.scalar(int(BlobKind.EXTERNAL), pa.uint8()))
+
+
+def _member(descriptors: pa.Array, name: str) -> pa.Array:
+    """A member of descriptors, null where there is no blob: Lance leaves other values there."""
+    return pc.if_else(descriptors.is_valid(), pc.struct_field(descriptors, name), None)
+
+
+def with_content(dataset: LanceDataset, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
+    """Scanned rows with cells in the place of descriptors, a portion at a time.
+
+    Where the cuts are depends on the sizes of the blobs and on nothing else.
+
+    Args:
+        dataset: the version that the rows are from.
+        rows: as a scan gives them, with `_rowid`.
+        largest: blobs with more bytes are not read. Their cells are kept ones.
+    """
+    columns = [name for name in stored_blobs(dataset.schema) if name in rows.column_names]
+    if not columns:
+        yield rows
+        return
+    rows = rows.combine_chunks()
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for name in columns:
+        size = _member(rows[name].combine_chunks(), "size").fill_null(0).to_numpy().astype(np.int64)
+        sizes += size if largest is None else np.where(size > largest, 0, size)
+    for start, end in portions(sizes):
+        part = rows.slice(start, end - start)
+        for name in columns:
+            cells = read_cells(dataset, name, part[name].combine_chunks(), part[ROW_ID].combine_chunks(), largest)
+            part = part.set_column(part.schema.get_field_index(name), name, cells)
+        yield part
+
+
+def stored_blobs(schema: pa.Schema) -> list[str]:
+    """The columns of a table that are blobs."""
+    return [field.name for field in schema if getattr(field.type, "extension_name", "") == _LANCE_BLOB]
+
+
+def portions(sizes: np.ndarray[Any, np.dtype[np.int64]], limit: int = MATERIALIZED) -> Iterator[tuple[int, int]]:
+    """Cuts rows into runs whose blobs have about `limit` bytes; depends on nothing but the sizes."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        yield start, end
+        start = end
+
+
+def check_descriptors(descriptors: pa.Array, place: str) -> None:
+    """What a table says about its blobs makes sense.
+
+    Raises:
+        BlobIntegrityError: it does not.
+    """
+    kind, uri = _member(descriptors, "kind"), _member(descriptors, "blob_uri")
+    external = is_external(descriptors)
+    if pc.any(pc.greater(kind, int(BlobKind.EXTERNAL))).as_py():
+        raise BlobIntegrityError(place, "the blob is stored in a way that this release does not know")
+    if pc.any(pc.not_equal(external, pc.not_equal(uri, ""))).as_py():
+        raise BlobIntegrityError(place, "a reference leads nowhere, or stored content has an address as well")
+    part = pc.or_(pc.greater(_member(descriptors, "size"), 0), pc.greater(_member(descriptors, "position"), 0))
+    if pc.any(pc.and_(external, pc.or_(part, pc.greater(_member(descriptors, "blob_id"), 0)))).as_py():
+        raise BlobIntegrityError(place, "a reference to a part of something is not what this graph writes")
+
+
+def read_cells(
+    dataset: LanceDataset, column: str, descriptors: pa.Array, row_ids: pa.Array, largest: int | None = None
+) -> pa.Array:
+    """The cells of some rows, with their bytes. References are given as they are, and never followed.
+
+    Args:
+        dataset: the version.
+        column: the column.
+        descriptors: what a scan gives for it.
+        row_ids: the rows' ids in Lance.
+        largest: blobs with more bytes are not read. Their cells are kept ones.
+    """
+    check_descriptors(descriptors, column)
+    external = is_external(descriptors)
+    managed = pc.invert(external).fill_null(False)
+    if largest is not None:
+        managed = pc.and_(managed, pc.less_equal(_member(descriptors, "size"), largest).fill_null(False))
+    wanted = row_ids.filter(managed)
+    blobs = dataset.read_blobs(column, ids=wanted.to_pylist(), preserve_order=True) if len(wanted) else []
+    content = pa.array([data for _, data in blobs], pa.large_binary())
+    given = pa.array(np.cumsum(managed.to_numpy(zero_copy_only=False)) - 1)
+    data = content.take(pc.if_else(managed, given, pa.scalar(None, given.type)))
+    expected = pc.if_else(managed, _member(descriptors, "size"), pa.scalar(None, pa.uint64()))
+    if pc.any(pc.not_equal(pc.binary_length(data).cast(pa.uint64()), expected)).as_py():
+        raise BlobIntegrityError(column, "a blob has not as many bytes as the table says")
+    uri = pc.if_else(external, _member(descriptors, "blob_uri"), pa.scalar(None, pa.utf8()))
+    return pa.StructArray.from_arrays([data, uri], fields=list(CELL), mask=descriptors.is_null())
+
+
+def blob_info(descriptor: dict[str, Any] | None) -> BlobInfo | None:
+    """One descriptor, as a value."""
+    if descriptor is None:
+        return None
+    external = descriptor["kind"] == BlobKind.EXTERNAL
+    return BlobInfo(None, descriptor["blob_uri"]) if external else BlobInfo(descriptor["size"])
+
+
+def find_blob(dataset: LanceDataset, column: str, entity_id: str) -> StoredBlob | None:
+    """What is stored about the blob of one entity. None when there is no such entity."""
+    wanted = [_ID, column, ROW_ID, _ROW_ADDRESS]
+    found = filtered(dataset, wanted, pc.field(_ID) == pa.scalar(entity_id)).combine_chunks()
+    if found.num_rows == 0:
+        return None
+    check_descriptors(found[column].combine_chunks(), column)
+    row = found.slice(0, 1).to_pylist()[0]
+    said = row[column]
+    place = (said["kind"], said["blob_id"], said["position"], said["size"]) if said is not None else (0, 0, 0, 0)
+    return StoredBlob(blob_info(said), row[ROW_ID], _data_file(dataset, column, row[_ROW_ADDRESS]), place)
+
+
+def _data_file(dataset: LanceDataset, column: str, address: int) -> str:
+    """The file that a column of a row lies in: the newest of its fragment that has the column."""
+    fragment = dataset.get_fragment(address >> 32)
+    number = next(field.id() for field in dataset.lance_schema.fields() if field.name() == column)
+    files = [file.path for file in fragment.metadata.files if number in file.fields] if fragment is not None else []
+    if not files:
+        raise BlobIntegrityError(column, "the fragment that the row lies in has no such column")
+    return files[-1]
+
+
+def read_range(dataset: LanceDataset, column: str, row_id: int, start: int, end: int) -> bytes:
+    """Some of the bytes of a blob that is no reference."""
+    ((_, _, data),) = dataset.read_blob_ranges(column, [(row_id, start, end - start)], selector="ids")
+    if data is None or len(data) != end - start:
+        raise BlobIntegrityError(column, "the blob has fewer bytes than the table says")
+    return bytes(data)

@@ -43,9 +43,30 @@ def with_refs(request: Callable[[], T]) -> T:
         try:
             return request()
         except REF_ERRORS as error:
-            if not ("Not found" in str(error) and "/_refs/" in str(error)):
+            if not _is_overtaken(error):
                 raise
     return request()
+
+
+def without_ref(removal: Callable[[], None]) -> None:
+    """Remove a ref. A removal reads all refs too, and may fail for that after it has taken effect."""
+    failed = False
+
+    def request() -> None:
+        nonlocal failed
+        try:
+            removal()
+        except REF_ERRORS as error:
+            if failed and "does not exist" in str(error):
+                return
+            failed = _is_overtaken(error)
+            raise
+
+    with_refs(request)
+
+
+def _is_overtaken(error: Exception) -> bool:
+    return "Not found" in str(error) and "/_refs/" in str(error)
 
 
 def lance_failure(error: Exception, root: str, path: str, *, write: bool = False) -> StorageError:

@@ -19,7 +19,15 @@ from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import CorruptionError, VersionReclaimedError
-from omnigraph.storage.lance_failures import REF_ERRORS, is_conflict, is_missing, lance_failure, reporting, with_refs
+from omnigraph.storage.lance_failures import (
+    REF_ERRORS,
+    is_conflict,
+    is_missing,
+    lance_failure,
+    reporting,
+    with_refs,
+    without_ref,
+)
 from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
 
 
@@ -239,7 +247,7 @@ class Ledger:
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""
         with self._refs(write=True):
-            with_refs(lambda: self._main().branches.delete(name))
+            without_ref(lambda: self._main().branches.delete(name))
 
     def tags(self) -> dict[str, LedgerTag]:
         """All tags by name."""

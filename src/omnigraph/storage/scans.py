@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pd
 from lance import LanceDataset, LanceScanner
 from lance.dataset import ScannerBuilder, _serialize_expression
+from lance.fragment import LanceFragment
 from lance.query import FullTextQuery
 
 _NOT_TAKEN = ("not yet supported by Substrait conversion", "No match for FieldRef")
@@ -47,11 +48,16 @@ def _is_nested(kind: pa.DataType) -> bool:
 
 
 def filtered(
-    dataset: LanceDataset, columns: Sequence[str] | None, filter: pc.Expression | None, limit: int | None = None
+    dataset: LanceDataset,
+    columns: Sequence[str] | None,
+    filter: pc.Expression | None,
+    limit: int | None = None,
+    *,
+    few: bool = False,
 ) -> pa.Table:
     """The rows of a version. A filter that Lance cannot take, say on a DateTime, is applied to what it reads."""
     try:
-        return scanner(dataset, columns=columns, filter=filter, limit=limit).to_table()
+        return scanner(dataset, columns=columns, filter=filter, limit=limit, few=few).to_table()
     except ValueError as error:
         if filter is None or not any(reason in str(error) for reason in _NOT_TAKEN):
             raise
@@ -71,8 +77,24 @@ def scanner(
     nearest: dict[str, Any] | None = None,
     text: FullTextQuery | None = None,
     in_order: bool = False,
+    fragments: Sequence[LanceFragment] | None = None,
+    batch_bytes: int | None = None,
+    few: bool = False,
 ) -> LanceScanner:
-    """A scanner over one version. A filter applies before the nearest or best rows are chosen."""
+    """A scanner over one version. A filter applies before the nearest or best rows are chosen.
+
+    Args:
+        dataset: the version.
+        columns: what to read; by default everything.
+        filter: a condition.
+        limit: at most this many rows.
+        nearest: a search by vector.
+        text: a search by words.
+        in_order: rows in the order in which they lie in the table.
+        fragments: only these parts of it.
+        batch_bytes: about how large a batch may be.
+        few: the filter lets few rows through, so that columns it does not look at are read for those alone.
+    """
     scan: ScannerBuilder = _Scan(dataset).prefilter(True).scan_in_order(in_order)
     if columns is not None:
         scan = scan.columns(list(columns))
@@ -84,4 +106,10 @@ def scanner(
         scan = scan.nearest(**nearest)
     if text is not None:
         scan = scan.full_text_search(text)
+    if fragments is not None:
+        scan = scan.with_fragments(fragments)
+    if batch_bytes is not None:
+        scan = scan.batch_size_bytes(batch_bytes)
+    if few:
+        scan = scan.late_materialization(True)
     return scan.to_scanner()

@@ -7,7 +7,7 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -23,10 +23,29 @@ from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
-from omnigraph.storage.blobs import stored_columns, stored_schema
+from omnigraph.storage.blobs import (
+    StoredBlob,
+    find_blob,
+    read_range,
+    stored_columns,
+    stored_schema,
+    with_content,
+)
+from omnigraph.storage.change import RowSource, TableRows
+from omnigraph.storage.change import stage as stage_rows
+from omnigraph.storage.difference import Difference, difference
 from omnigraph.storage.handles import HandleCache
 from omnigraph.storage.indexes import IndexSpec, build
-from omnigraph.storage.lance_failures import REF_ERRORS, is_conflict, is_missing, lance_failure, reporting, with_refs
+from omnigraph.storage.lance_failures import (
+    REF_ERRORS,
+    is_conflict,
+    is_missing,
+    lance_failure,
+    reporting,
+    with_refs,
+    without_ref,
+)
+from omnigraph.storage.lookup import matching
 from omnigraph.storage.scans import filtered, scanner
 
 _ID = "id"
@@ -181,7 +200,7 @@ class TableStorage:
     def drop_fork(self, path: str, branch: str) -> None:
         """Remove a branch of a table that nothing points at."""
         with reporting(self._root, path, REF_ERRORS, write=True):
-            with_refs(lambda: self._trunk(path).branches.delete(branch))
+            without_ref(lambda: self._trunk(path).branches.delete(branch))
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
 
     def forks(self, path: str) -> list[str]:
@@ -197,18 +216,22 @@ class TableStorage:
             return None
         dataset = self._open(base)
         with reporting(self._root, base.path):
-            transaction = write_fragments(stored_columns(rows, dataset.schema), dataset, return_transaction=True)
+            transaction = write_fragments(
+                _stream(rows, dataset.schema),
+                dataset,
+                return_transaction=True,
+                allow_external_blob_outside_bases=True,
+            )
         return self._staged(base, transaction, added=rows.num_rows)
 
     def stage_upsert(self, base: TableRef, rows: pa.Table) -> Staged | None:
         """Rows that replace those of the same id, and are added otherwise. Ids must be distinct."""
         if rows.num_rows == 0:
             return None
-        dataset = self._open(base)
-        merge = dataset.merge_insert(_ID).when_matched_update_all().when_not_matched_insert_all()
-        with reporting(self._root, base.path):
-            transaction, stats = merge.execute_uncommitted(stored_columns(rows, dataset.schema))
-        return self._staged(base, transaction, added=stats["num_inserted_rows"])
+        if self.count(base) == 0:
+            return self.stage_append(base, rows)
+        # Not Lance's own merge: that one brings all rows into memory, and does not take every blob.
+        return self.stage_change(base, rows, pa.array([], pa.utf8()))
 
     def stage_insert(self, base: TableRef, rows: pa.Table) -> Staged | None:
         """New rows whose ids must not exist.
@@ -218,9 +241,9 @@ class TableStorage:
         """
         if rows.num_rows == 0:
             return None
-        taken = self.scan(base, columns=[_ID], filter=pc.field(_ID).isin(rows[_ID].combine_chunks()))
+        taken = self.lookup(base, _ID, rows[_ID], columns=[_ID])
         if taken.num_rows:
-            raise KeyConflictError(base.path, min(taken[_ID].to_pylist()))
+            raise KeyConflictError(base.path, pc.min(taken[_ID]).as_py())
         return self.stage_append(base, rows)
 
     def stage_overwrite(self, base: TableRef, rows: pa.Table) -> Staged:
@@ -229,7 +252,9 @@ class TableStorage:
         fragments: list[FragmentMetadata] = []
         if rows.num_rows:
             with reporting(self._root, base.path):
-                fragments = write_fragments(stored_columns(rows, dataset.schema), dataset, mode="append")
+                fragments = write_fragments(
+                    _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
+                )
         operation = LanceOperation.Overwrite(dataset.schema, fragments)
         transaction = Transaction(base.version, operation)
         return self._staged(base, transaction, added=rows.num_rows, removed=dataset.count_rows())
@@ -250,6 +275,19 @@ class TableStorage:
         if stats["num_deleted_rows"] == 0:
             return None
         return self._staged(base, transaction, removed=stats["num_deleted_rows"])
+
+    def stage_change(self, base: TableRef, rows: pa.Table | RowSource, deleted: pa.Array) -> Staged | None:
+        """Rows that replace those of the same id or are added, and ids that go, as one step. Nothing for no effect.
+
+        Ids must be distinct, and none may be both written and deleted.
+        """
+        source = TableRows(rows) if isinstance(rows, pa.Table) else rows
+        with reporting(self._root, base.path):
+            change = stage_rows(self._open(base), source, deleted)
+        if change is None:
+            return None
+        transaction = Transaction(base.version, change.operation)
+        return self._staged(base, transaction, added=change.added, removed=change.removed)
 
     def stage_fragments(self, base: TableRef, fragments: Sequence[str]) -> Staged | None:
         """Fragments that other processes wrote into the table's directory, as JSON, in the order they should have."""
@@ -348,10 +386,48 @@ class TableStorage:
         with reporting(self._root, ref.path):
             return filtered(dataset, columns, filter, limit)
 
+    def lookup(self, ref: TableRef, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        """The rows whose column `by` has one of some values, in no order.
+
+        Few values are looked up, by an index where there is one. For many, the column is read once as a stream. Either
+        way only what is found is kept in memory.
+        """
+        with reporting(self._root, ref.path):
+            return matching(self._open(ref), by, values, columns)
+
     def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """All rows of a version as a stream, for what need not fit memory."""
         reader: pa.RecordBatchReader = scanner(self._open(ref), columns=columns, in_order=True).to_reader()
         return reader
+
+    def content(self, ref: TableRef, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
+        """Scanned rows, with their `_rowid`, with the content of their blobs; a portion at a time.
+
+        Blobs with more than `largest` bytes are left out: their cells have neither bytes nor an address.
+        """
+        with reporting(self._root, ref.path):
+            yield from with_content(self._open(ref), rows, largest)
+
+    def blob(self, ref: TableRef, column: str, entity_id: str) -> StoredBlob | None:
+        """What is stored about one blob. None when there is no such entity."""
+        with reporting(self._root, ref.path):
+            return find_blob(self._open(ref), column, entity_id)
+
+    def read_blob(self, ref: TableRef, column: str, row_id: int, start: int, end: int) -> bytes:
+        """Some of the bytes of a blob that the graph holds itself."""
+        with reporting(self._root, ref.path):
+            return read_range(self._open(ref), column, row_id, start, end)
+
+    def difference(self, begin: TableRef, end: TableRef) -> Difference:
+        """What was done between two versions. What it costs follows the change, not the table.
+
+        Args:
+            begin: the earlier version.
+            end: the later one, on the same branch or on a fork that began at `begin`. A restore in between may only
+                have gone back to `begin` or a later version, as recovery does.
+        """
+        with reporting(self._root, end.path):
+            return difference(self._open(end.at(begin.version)), self._open(end))
 
     def scan_with_pending(
         self,
@@ -420,6 +496,16 @@ class TableStorage:
     def take(self, ref: TableRef, ids: Sequence[str], *, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these ids."""
         return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(pa.array(ids, pa.utf8())))
+
+
+def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
+    """Rows in the layout of a table, a batch at a time: rows that lie in a file need not all come into memory."""
+    batches = (
+        part
+        for batch in rows.to_batches()
+        for part in stored_columns(pa.Table.from_batches([batch]), stored).to_batches()
+    )
+    return pa.RecordBatchReader.from_batches(stored, batches)
 
 
 def table_directory(path: str, branch: str | None) -> str:

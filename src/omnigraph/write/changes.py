@@ -11,9 +11,6 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.schema import TypeKind
 
-_LOOKED_UP = 20_000
-"""Up to so many values, matching rows are looked up; above it, reading the column once is cheaper."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
@@ -23,6 +20,7 @@ class TableChange:
         rows: new and changed entities with their final values, one per id.
         deleted: ids of entities that go.
         replaced: whether everything that is not in `rows` goes.
+        fresh: whether every id in `rows` was made for this write, so that nothing stored can have it.
     """
 
     kind: TypeKind
@@ -30,15 +28,17 @@ class TableChange:
     rows: pa.Table
     deleted: pa.Array
     replaced: bool = False
+    fresh: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.kind.value}:{self.name}"
 
     @property
-    def superseded(self) -> pa.Array:
-        """Ids whose committed rows no longer count."""
-        return pa.concat_arrays([column(self.rows, "id"), self.deleted])
+    def superseded(self) -> pa.ChunkedArray:
+        """Ids whose committed rows no longer count, as far as there can be any."""
+        own = [] if self.fresh else self.rows["id"].chunks
+        return pa.chunked_array([*own, self.deleted], pa.utf8())
 
 
 class Committed(Protocol):
@@ -48,25 +48,34 @@ class Committed(Protocol):
         self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
     ) -> pa.Table: ...
 
+    def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        """The entities of a type whose column `by` has one of some values. The cost follows the values."""
+        ...
+
 
 def column(table: pa.Table, name: str) -> pa.Array:
-    """A column in one piece."""
+    """A column in one piece: for tables that are known to be small."""
     return table[name].combine_chunks()
 
 
+def chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values], values.type)
+
+
 def surviving(
-    committed: Committed, change: TableChange | None, key: str, columns: Sequence[str], by: str, values: pa.Array
+    committed: Committed,
+    change: TableChange | None,
+    key: str,
+    columns: Sequence[str],
+    by: str,
+    values: pa.Array | pa.ChunkedArray,
 ) -> pa.Table:
     """Committed rows of a type that a write leaves alone and whose column `by` has one of some values."""
     wanted = list(dict.fromkeys([*columns, "id"]))
-    if change is not None and change.replaced:
-        return committed.scan(key, columns=wanted, filter=pc.scalar(False))
-    values = values.unique()
-    if len(values) <= _LOOKED_UP:
-        rows = committed.scan(key, columns=wanted, filter=pc.field(by).isin(values))
-    else:
-        rows = committed.scan(key, columns=wanted)
-        rows = rows.filter(pc.is_in(rows[by], value_set=values))
-    if change is None:
+    gone = change is not None and change.replaced
+    distinct = pa.array([], values.type) if gone else values.unique()
+    rows = committed.lookup(key, by, chunked(distinct), columns=wanted)
+    superseded = None if change is None or gone else change.superseded
+    if rows.num_rows == 0 or superseded is None or len(superseded) == 0:
         return rows
-    return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=change.superseded)))
+    return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=superseded)))

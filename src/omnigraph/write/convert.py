@@ -6,9 +6,8 @@ is looked at value by value, to say which one.
 
 from __future__ import annotations
 
-import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.storage.blobs import CELL
 
 Report = Callable[[pa.Array, str], None]
 """Takes a mask of rows (true is wrong) and says what is wrong with them."""
@@ -26,27 +26,34 @@ _TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,3})?"
 _TIMES = ((_TIME + r"$", None), (_TIME + r"(Z|[+-]\d\d:\d\d)$", "UTC"))
 """The usual spellings of a timestamp, with and without an offset: those that Arrow reads as we do."""
 
+_YEARS_IN_DAYS = (parse_date("0001-01-01"), parse_date("9999-12-31"))
+_YEARS_IN_MS = (parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:59.999Z"))
+_BOUNDED = {Scalar.F32, Scalar.F64, Scalar.DATE, Scalar.DATETIME}
+"""Types that do not hold every value of their Arrow type."""
+
 _MANAGED = "base64:"
 
 
-def convert(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
+def convert(column: pa.Array, target: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
     """A column as the declared type. Rows that do not fit are reported and become null.
 
     Args:
         column: the values as they came.
         target: the declared type.
         report: is told about rows that do not fit.
+        null_items: whether an item of a list may be null.
     """
-    column = _plain(column)
-    wanted = arrow_type(target)
+    wanted = row_type(target)
+    if target.scalar is not Scalar.BLOB:
+        column = _plain(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), wanted)
-    if column.type == wanted and not target.scalar.is_float and not target.list and not target.is_vector:
+    if column.type == wanted and target.is_plain_scalar and target.scalar not in _BOUNDED:
         return column
     if target.is_vector:
         return _vector(column, target, report)
     if target.list:
-        return _list(column, target, report)
+        return _list(column, target, report, null_items)
     return _SCALARS[target.scalar](column, wanted, report)
 
 
@@ -124,7 +131,13 @@ def _float(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
 
 
 def _date(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    return _within_years(_days(column, wanted, report), pa.int32(), _YEARS_IN_DAYS, report)
+
+
+def _days(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
     kind = column.type
+    if pa.types.is_date32(kind):
+        return column
     if pa.types.is_string(kind):
         if _all_match(column, _DATE):
             try:
@@ -133,14 +146,20 @@ def _date(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
                 pass
         return _by_value(column, parse_date, pa.int32(), report).cast(pa.int32()).cast(wanted)
     if pa.types.is_integer(kind):
-        return _integer(column, pa.int32(), report).cast(wanted)
+        return _within_years(_signed(column), pa.int64(), _YEARS_IN_DAYS, report).cast(pa.int32()).cast(wanted)
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
         return pc.floor_temporal(_utc(column), unit="day").cast(pa.date32(), safe=False)
     return _refuse(column, wanted, report, "a date")
 
 
 def _datetime(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
+    return _within_years(_millis(column, wanted, report), pa.int64(), _YEARS_IN_MS, report)
+
+
+def _millis(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
     kind = column.type
+    if pa.types.is_date64(kind):
+        return column
     if pa.types.is_string(kind):
         for pattern, zone in _TIMES:
             if _all_match(column, pattern):
@@ -150,13 +169,30 @@ def _datetime(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array
                     break
         return _by_value(column, parse_datetime, pa.int64(), report).view(wanted)
     if pa.types.is_integer(kind):
-        return _integer(column, pa.int64(), report).view(wanted)
+        return _signed(column).view(wanted)
     if pa.types.is_timestamp(kind):
         return _utc(column).cast(pa.int64()).view(wanted)
     if pa.types.is_date32(kind):
         days = column.cast(pa.int32()).cast(pa.int64())
         return pc.multiply(days, MS_PER_DAY).view(wanted)
     return _refuse(column, wanted, report, "a time")
+
+
+def _signed(column: pa.Array) -> pa.Array:
+    """Whole numbers of 64 bits. What is larger than all of them is out of any range, and stays so."""
+    if pa.types.is_uint64(column.type):
+        column = pc.min_element_wise(column, pa.scalar(2**63 - 1, pa.uint64()), skip_nulls=False)
+    return column.cast(pa.int64())
+
+
+def _within_years(column: pa.Array, number: pa.DataType, years: tuple[int, int], report: Report) -> pa.Array:
+    """Only what a date can be written for: the years 1 to 9999."""
+    numbers = column.view(number)
+    wrong = pc.or_(pc.less(numbers, years[0]), pc.greater(numbers, years[1])).fill_null(False)
+    if not pc.any(wrong).as_py():
+        return column
+    report(wrong, "outside the years 1 to 9999")
+    return pc.if_else(wrong, pa.scalar(None, column.type), column)
 
 
 def _all_match(column: pa.Array, pattern: str) -> bool:
@@ -188,28 +224,58 @@ def _by_value(column: pa.Array, parse: Callable[[str], int], kind: pa.DataType, 
     return pa.array(parsed, kind).take(encoded.indices)
 
 
+def row_type(type_: ValueType) -> pa.DataType:
+    """The Arrow type of a property among rows that are to be written: a blob is a cell, which may be a reference."""
+    return CELL if type_.scalar is Scalar.BLOB else arrow_type(type_)
+
+
 def _blob(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
-    """Managed bytes: given as bytes, or as `base64:` and their encoding."""
-    if pa.types.is_large_binary(column.type):
-        return column
-    if not pa.types.is_string(column.type):
-        return _refuse(column, wanted, report, "base64:… or bytes")
-    decoded: list[bytes | None] = []
-    bad, external = np.zeros(len(column), bool), np.zeros(len(column), bool)
-    for i, text in enumerate(column.to_pylist()):
-        decoded.append(None)
-        if text is None:
-            continue
-        if not text.startswith(_MANAGED):
-            external[i] = True
-            continue
-        try:
-            decoded[i] = base64.b64decode(text[len(_MANAGED) :], validate=True)
-        except binascii.Error:
-            bad[i] = True
+    """Cells: from bytes, from `base64:` and their encoding, from the address of a source, or from cells."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return _cells(column.cast(pa.large_binary()), pa.nulls(len(column), pa.utf8()), column.is_null())
+    if pa.types.is_struct(kind) and {kind.field(i).name for i in range(kind.num_fields)} == {"data", "uri"}:
+        return _given_cells(column, report)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return _refuse(column, wanted, report, "base64:…, the address of a source, or bytes")
+    text = column.cast(pa.large_string())
+    managed = pc.starts_with(text, _MANAGED).fill_null(False)
+    bad = np.zeros(len(text), bool)
+    content = _decoded(text.filter(managed), bad, np.flatnonzero(managed.to_numpy(zero_copy_only=False)).tolist())
     report(pa.array(bad), "the text behind base64: is not base64")
-    report(pa.array(external), "external blobs are not allowed: give base64:… or allow their place")
-    return pa.array(decoded, wanted)
+    place = pa.array(np.cumsum(managed.to_numpy(zero_copy_only=False)) - 1)
+    data = content.take(pc.if_else(managed, place, pa.scalar(None, place.type)))
+    uri = pc.if_else(managed, pa.scalar(None, text.type), text).cast(pa.utf8())
+    return _cells(data, uri, pc.or_(text.is_null(), pa.array(bad)))
+
+
+def _decoded(texts: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]], rows: Sequence[int]) -> pa.Array:
+    """The bytes behind `base64:`. Notes the rows where it is something else."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1].tolist()
+    encoded = memoryview(texts.buffers()[2] or b"")
+    decoded: list[bytes | None] = []
+    for row, start, end in zip(rows, offsets, offsets[1:], strict=False):
+        try:
+            decoded.append(binascii.a2b_base64(encoded[start + len(_MANAGED) : end], strict_mode=True))
+        except binascii.Error:
+            decoded.append(None)
+            bad[row] = True
+    return pa.array(decoded, pa.large_binary())
+
+
+def _given_cells(column: pa.Array, report: Report) -> pa.Array:
+    """Cells as an export writes them: with bytes or an address, never with both."""
+    data = pc.struct_field(column, "data").cast(pa.large_binary())
+    uri = pc.struct_field(column, "uri").cast(pa.utf8())
+    wrong = pc.and_(column.is_valid(), pc.equal(data.is_valid(), uri.is_valid()))
+    report(wrong, "a blob has data or a uri")
+    return _cells(data, uri, pc.or_(column.is_null(), wrong))
+
+
+def _cells(data: pa.Array, uri: pa.Array, absent: pa.Array) -> pa.Array:
+    return pa.StructArray.from_arrays([data, uri], fields=list(CELL), mask=absent)
 
 
 def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
@@ -248,8 +314,8 @@ def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.
     return pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), type=wanted, mask=pa.array(~present))
 
 
-def _list(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
-    """Lists whose items all fit; null items are refused."""
+def _list(column: pa.Array, target: ValueType, report: Report, null_items: bool) -> pa.Array:
+    """Lists whose items all fit."""
     wanted = arrow_type(target)
     kind = column.type
     if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
@@ -266,7 +332,8 @@ def _list(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
         report(pa.array(rows), f"an item of the list: {message}")
 
     items = pc.list_flatten(column)
-    report_items(items.is_null(), "null is not allowed")
+    if not null_items:
+        report_items(items.is_null(), "null is not allowed")
     converted = convert(items, target.item, report_items)
     offsets = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.concatenate([[0], np.cumsum(offsets)]).astype(np.int32)

@@ -1,141 +1,179 @@
-"""Envelopes read value by value: slower than a block at a time, and able to say exactly what is wrong."""
+"""Envelopes one by one: slower than a block at a time, and able to say exactly what is wrong.
+
+An envelope is `{"type": …, "data": {…}}` or `{"edge": …, "from": …, "to": …, "data": {…}}`, as JSON text or as a Python
+mapping. The strict reader refuses what it does not know; the lenient one makes the best of it, and counts that.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import Problem
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.lang.temporal import format_date, format_datetime
+from omnigraph.lang.schema.owner import ROW_COLUMNS
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.problems import Problems
+from omnigraph.write.problems import Leniency, Problems
+from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.values import Fault, Written, called, column, whole_number
 
-MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""Longest JSON value that is read. It bounds what one broken line can cost."""
+Place = Callable[[int], str]
+"""What a person calls the place of the record at a position."""
 
-Found = tuple[TypeKind, str, dict[str, pa.Array], dict[str, pa.Array], list[int]]
-"""Kind and name of a type, its columns, the rows without a member where that matters, and the lines of the rows."""
+RESERVED = ROW_COLUMNS | {"_tombstone"}
+
+_ID = ValueType(Scalar.STRING, nullable=True)
+_END = ValueType(Scalar.STRING)
+_BESIDE = "the ends of an edge stand beside 'data', as 'from' and 'to'"
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
-    """The properties for which a missing member and a written null differ."""
-    return [p.name for p in declared.properties.values() if p.default is not None and p.type.nullable]
+    """The properties for which a missing member and a written null differ: those with a default, and computed ones."""
+    filled = (p for p in declared.properties.values() if p.default is not None or p.embed is not None)
+    return [p.name for p in filled if p.type.nullable]
 
 
 class _RefusedError(Exception):
     """Why one envelope cannot be read, and which property it is about."""
 
-    def __init__(self, subject: str, message: str) -> None:
+    def __init__(self, message: str, subject: str = "input") -> None:
         super().__init__(message)
         self.subject = subject
         self.message = message
 
 
 class EnvelopeReader:
-    """Reads JSON values one after another; an object may stretch over several lines.
+    """Takes envelopes in, and hands out their rows type by type.
 
     Args:
         accepted: the schema in force.
-        problems: collects what cannot be read.
-        prefix: what stands before `line N` in a place.
+        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
+        place: where the record at a position stands.
     """
 
-    def __init__(self, accepted: AcceptedSchema, problems: Problems, prefix: str) -> None:
+    def __init__(self, accepted: AcceptedSchema, problems: Problems, place: Place) -> None:
         self.catalog = accepted.catalog
         self.problems = problems
-        self.prefix = prefix
-        self._held = ""
-        self._held_line = 0
-        self._decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+        self.place = place
+        self._twice: list[str] = []
+        self._types: dict[tuple[TypeKind, str], _TypeRows] = {}
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_constant=_constant, parse_float=Written, parse_int=whole_number
+        )
 
-    @property
-    def within_value(self) -> bool:
-        """Whether a value that began earlier is not complete yet."""
-        return bool(self._held)
+    def take_json(self, text: str, position: int) -> bool:
+        """Read a record: one JSON value, or in the lenient reader any number of them.
 
-    def read(self, block: bytes, line: int) -> list[Found]:
-        """The rows of a block that begins at a line."""
-        rows = _Rows()
-        try:
-            text = block.decode()
-        except UnicodeDecodeError as error:
-            at = line + block.count(b"\n", 0, error.start)
-            self._problem(at, "input", "is not UTF-8")
-            text = block.decode(errors="replace")
-        for number, part in enumerate(text.splitlines(keepends=True), line):
-            self._line(part, number, rows)
-        return rows.tables()
-
-    def finish(self) -> list[Found]:
-        """The end of the input: a value that is still open never ends."""
-        if self._held.strip():
-            self._problem(self._held_line, "input", "the JSON value that begins here has no end")
-        self._held = ""
-        return []
-
-    def _line(self, part: str, number: int, rows: _Rows) -> None:
-        if not self._held:
-            self._held_line = number
-        text = self._held + part
-        self._held = ""
-        position = 0
-        while True:
-            while position < len(text) and text[position] in " \t\r\n":
-                position += 1
-            if position == len(text):
-                return
+        Returns:
+            Whether it was JSON.
+        """
+        at = len(text) - len(text.lstrip(" \t\r\n"))
+        end = len(text.rstrip(" \t\r\n"))
+        while at < end:
+            self._twice.clear()
             try:
-                value, position = self._decoder.raw_decode(text, position)
+                value, at = self._decoder.raw_decode(text, at)
             except json.JSONDecodeError as error:
-                if _incomplete(error, text) and len(text) < MAX_VALUE_BYTES:
-                    self._held = text[position:]
-                    return
-                self._problem(self._held_line, "input", f"not JSON: {error.msg}")
-                return
+                ended = error.pos >= end or (error.msg.startswith("Unterminated") and "\n" not in text[error.pos : end])
+                self.refuse(
+                    position, "the JSON value that begins here has no end" if ended else f"not JSON: {error.msg}"
+                )
+                return False
+            except RecursionError:
+                self.refuse(position, "not JSON that can be read: it is nested too deeply")
+                return False
             except _RefusedError as error:
-                self._problem(self._held_line, error.subject, error.message)
-                return
-            self._envelope(value, self._held_line, rows)
-            self._held_line = number
+                self.refuse(position, error.message)
+                return True
+            while at < end and text[at] in " \t\r\n":
+                at += 1
+            if at < end and self.problems.coerced is None:
+                self.refuse(position, "not JSON: something follows the record on its line")
+                return False
+            self.take(value, position)
+        return True
 
-    def _problem(self, line: int, subject: str, message: str) -> None:
-        self.problems.add(Problem(line, f"{self.prefix}line {line}", subject, message))
-
-    def _envelope(self, value: Any, line: int, rows: _Rows) -> None:
+    def take(self, value: object, position: int) -> None:
+        """Read one envelope."""
         try:
-            kind, declared, data = self._shape(value)
-            rows.add(kind, declared, _typed(declared, data), line)
+            kind, declared, data = self._shape(value, position)
         except _RefusedError as error:
-            self._problem(line, error.subject, error.message)
+            self.refuse(position, error.message, error.subject)
+            return
+        for name in self._twice:
+            self._coerced(Leniency.DUPLICATE_MEMBER, f"{declared.name}.{name}", position)
+        self.take_row(kind, declared, data, position)
 
-    def _shape(self, value: Any) -> tuple[TypeKind, NodeType | EdgeType, dict[str, Any]]:
+    def take_row(self, kind: TypeKind, declared: NodeType | EdgeType, row: Mapping[str, Any], position: int) -> None:
+        """Read one row whose type is known; the ends of an edge are among its members."""
+        rows = self._types.get((kind, declared.name))
+        if rows is None:
+            rows = self._types[kind, declared.name] = _TypeRows(self, kind, declared)
+        rows.add(row, position)
+
+    def rows(self) -> Iterator[RawRows]:
+        """What was taken in since the last call."""
+        taken = list(self._types.values())
+        self._types.clear()
+        for rows in taken:
+            made = rows.table()
+            if made is not None:
+                yield made
+
+    def refuse(self, position: int, message: str, subject: str = "input") -> None:
+        self.problems.add(Problem(position, self.place(position), subject, message))
+
+    def _coerced(self, kind: Leniency, subject: str, position: int, what: str = "") -> None:
+        assert self.problems.coerced is not None
+        self.problems.coerced.add(kind, subject, f"{self.place(position)}: {what}" if what else self.place(position))
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            if self.problems.coerced is None:
+                raise _RefusedError(f"member '{twice}' is given twice")
+            self._twice.append(twice)
+        return members
+
+    def _shape(self, value: object, position: int) -> tuple[TypeKind, NodeType | EdgeType, Mapping[str, Any]]:
         """The envelope's type and members, with the ends of an edge among them."""
-        if not isinstance(value, dict):
-            raise _RefusedError("input", "expected an object with 'type' or 'edge'")
-        word = "edge" if "edge" in value else "type"
-        allowed = {"type", "data"} if word == "type" else {"edge", "from", "to", "data"}
-        for name in value:
-            if name not in allowed:
-                raise _RefusedError("input", f"unknown member '{name}' of the envelope")
+        if not isinstance(value, Mapping):
+            raise _RefusedError(f"expected an object with 'type' or 'edge', found {called(value)}")
+        lenient = self.problems.coerced is not None
+        word = "type" if "edge" not in value or (lenient and "type" in value) else "edge"
         if not isinstance(value.get(word), str):
-            raise _RefusedError("input", "expected a 'type' or an 'edge', as a text")
+            raise _RefusedError("expected a 'type' or an 'edge', as a text")
         declared = self._declared(word, value[word])
+        members = ("type", "data") if word == "type" else ("edge", "from", "to", "data")
+        for name in value:
+            if name not in members:
+                if not lenient:
+                    raise _RefusedError(f"unknown member '{name}' of the envelope")
+                self._coerced(Leniency.IGNORED_MEMBER, f"{declared.name} envelope.{name}", position)
         data = value.get("data", {})
-        if not isinstance(data, dict):
-            raise _RefusedError(declared.name, "'data' is not an object")
+        if lenient and data is None:
+            self._coerced(Leniency.NULLED_VALUE, f"{declared.name} envelope.data", position, "null")
+            data = {}
+        if not isinstance(data, Mapping):
+            raise _RefusedError("'data' is not an object", declared.name)
         if word == "type":
             return TypeKind.NODE, declared, data
-        for end in ("from", "to", "src", "dst"):
-            if end in data:
-                raise _RefusedError(
-                    f"{declared.name}.{end}", "the ends of an edge stand beside 'data', as 'from' and 'to'"
-                )
-        return TypeKind.EDGE, declared, data | {e: value[e] for e in ("from", "to") if e in value}
+        inside = [end for end in ("from", "to", "src", "dst") if end in data]
+        if inside:
+            if not lenient:
+                raise _RefusedError(_BESIDE, f"{declared.name}.{inside[0]}")
+            for end in inside:
+                self._coerced(Leniency.IGNORED_PROPERTY, f"{declared.name}.{end}", position)
+            data = {name: value for name, value in data.items() if name not in inside}
+        return TypeKind.EDGE, declared, {**data, **{end: value[end] for end in ("from", "to") if end in value}}
 
     def _declared(self, word: str, name: str) -> NodeType | EdgeType:
         found: NodeType | EdgeType | None
@@ -144,145 +182,90 @@ class EnvelopeReader:
             known = self.catalog.nodes if word == "type" else self.catalog.edges
             hint = did_you_mean(name, known)
             what = "node" if word == "type" else "edge"
-            raise _RefusedError("input", f"there is no {what} type '{name}'" + (f"; {hint}" if hint else ""))
+            raise _RefusedError(f"there is no {what} type '{name}'" + (f"; {hint}" if hint else ""))
         return found
 
 
-def _incomplete(error: json.JSONDecodeError, text: str) -> bool:
-    """Whether more text could make a value of this."""
-    return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+class _TypeRows:
+    """Rows of one type as they come in."""
+
+    def __init__(self, reader: EnvelopeReader, kind: TypeKind, declared: NodeType | EdgeType) -> None:
+        self.reader = reader
+        self.kind = kind
+        self.declared = declared
+        self.members = {"id": _ID} | {p.name: p.type for p in declared.properties.values()}
+        if kind is TypeKind.EDGE:
+            self.members |= {"from": _END, "to": _END}
+        self.data: list[Mapping[str, Any]] = []
+        self.positions: list[int] = []
+        self.bad: set[int] = set()
+
+    def add(self, data: Mapping[str, Any], position: int) -> None:
+        if not data.keys() <= self.members.keys():
+            for name in data:
+                if name not in self.members:
+                    self._unknown(name, position)
+        self.data.append(data)
+        self.positions.append(position)
+
+    def _unknown(self, name: str, position: int) -> None:
+        subject = f"{self.declared.name}.{name}"
+        if self.reader.problems.coerced is not None:
+            self.reader._coerced(Leniency.IGNORED_PROPERTY, subject, position)
+            return
+        self.reader.refuse(position, unknown_property(name, self.members), subject)
+        self.bad.add(len(self.data))
+
+    def table(self) -> RawRows | None:
+        """The rows that can be read, or None."""
+        columns = {
+            name: self._column(name, kind)
+            for name, kind in self.members.items()
+            if any(name in data for data in self.data)
+        }
+        absent = {name: pa.array([name not in data for data in self.data]) for name in nullable_defaults(self.declared)}
+        positions = np.array(self.positions, np.int64)
+        if self.bad:
+            good = np.ones(len(positions), bool)
+            good[list(self.bad)] = False
+            keep = pa.array(good)
+            columns = {name: values.filter(keep) for name, values in columns.items()}
+            absent = {name: values.filter(keep) for name, values in absent.items()}
+            positions = positions[good]
+            if len(positions) == 0:
+                return None
+        return RawRows(self.kind, self.declared.name, columns, absent, Origin(positions, self.reader.place))
+
+    def _column(self, name: str, kind: ValueType) -> pa.Array:
+        values = [data.get(name) for data in self.data]
+        subject = f"{self.declared.name}.{name}"
+        coerced = self.reader.problems.coerced
+
+        def refuse(row: int, message: str, fault: Fault) -> None:
+            position = self.positions[row]
+            if fault is Fault.ITEM:
+                self.reader._coerced(Leniency.NULL_ITEM, subject, position, _shown(values[row]))
+            elif fault is Fault.TYPE and coerced is not None and kind.nullable:
+                self.reader._coerced(Leniency.NULLED_VALUE, subject, position, _shown(values[row]))
+            else:
+                self.reader.refuse(position, message, subject)
+                self.bad.add(row)
+
+        return column(values, kind, refuse, null_items=coerced is not None)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RefusedError("input", f"member '{twice}' is given twice")
-    return members
+def unknown_property(name: object, known: Mapping[str, object]) -> str:
+    """What to say about a property that a type does not have."""
+    if name in RESERVED:
+        return "the name is reserved"
+    hint = did_you_mean(str(name), known)
+    return "there is no such property" + (f"; {hint}" if hint else "")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _constant(text: str) -> Any:
-    raise _RefusedError("input", f"{text} is not JSON")
-
-
-class _Rows:
-    """Rows by type, in the order in which types first appear."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[TypeKind, str], tuple[NodeType | EdgeType, list[dict[str, Any]], list[int]]] = {}
-
-    def add(self, kind: TypeKind, declared: NodeType | EdgeType, data: dict[str, Any], line: int) -> None:
-        _, rows, lines = self._found.setdefault((kind, declared.name), (declared, [], []))
-        rows.append(data)
-        lines.append(line)
-
-    def tables(self) -> list[Found]:
-        return [
-            (kind, name, _columns(declared, rows), _absent(declared, rows), lines)
-            for (kind, name), (declared, rows, lines) in self._found.items()
-        ]
-
-
-def _columns(declared: NodeType | EdgeType, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
-    """Columns of values that all fit their property's JSON type already."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {}
-    for name in names:
-        kind = declared.properties[name].type if name in declared.properties else ValueType(Scalar.STRING)
-        columns[name] = pa.array([row.get(name) for row in rows], _arrow_of(kind))
-    return columns
-
-
-def _absent(declared: NodeType | EdgeType, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
-    return {name: pa.array([name not in row for row in rows]) for name in nullable_defaults(declared)}
-
-
-_ARROW = {
-    Scalar.STRING: pa.utf8(),
-    Scalar.BLOB: pa.utf8(),
-    Scalar.BOOL: pa.bool_(),
-    Scalar.DATE: pa.utf8(),
-    Scalar.DATETIME: pa.utf8(),
-    Scalar.F32: pa.float64(),
-    Scalar.F64: pa.float64(),
-    Scalar.VECTOR: pa.list_(pa.float64()),
-}
-
-
-def _arrow_of(kind: ValueType) -> pa.DataType:
-    item = pa.int64() if kind.scalar.is_integer else _ARROW[kind.scalar]
-    if kind.scalar is Scalar.U64:
-        item = pa.uint64()
-    return pa.list_(item) if kind.list else item
-
-
-def _typed(declared: NodeType | EdgeType, data: dict[str, Any]) -> dict[str, Any]:
-    """The members of an envelope, each of the JSON type that its property takes."""
-    out: dict[str, Any] = {}
-    for name, value in data.items():
-        if name in ("id", "from", "to") and name not in declared.properties:
-            kind = ValueType(Scalar.STRING)
-        elif name in declared.properties:
-            kind = declared.properties[name].type
-        else:
-            hint = did_you_mean(name, declared.properties)
-            raise _RefusedError(f"{declared.name}.{name}", "there is no such property" + (f"; {hint}" if hint else ""))
-        out[name] = None if value is None else _value(f"{declared.name}.{name}", value, kind)
-    return out
-
-
-def _value(subject: str, value: Any, kind: ValueType) -> Any:
-    if kind.list or kind.is_vector:
-        if not isinstance(value, list):
-            raise _RefusedError(subject, f"expected a list, found {_called(value)}")
-        item = ValueType(Scalar.F64) if kind.is_vector else kind.item
-        if any(entry is None for entry in value):
-            raise _RefusedError(subject, "an item of the list: null is not allowed")
-        return [_value(subject, entry, item) for entry in value]
-    return _scalar(subject, value, kind.scalar)
-
-
-def _scalar(subject: str, value: Any, scalar: Scalar) -> Any:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if scalar in (Scalar.DATE, Scalar.DATETIME):
-        if isinstance(value, str):
-            return value
-        if number and isinstance(value, int):
-            return _time_text(subject, value, scalar)
-        raise _RefusedError(subject, f"expected a {scalar.value} as text or a whole number, found {_called(value)}")
-    if scalar.is_integer:
-        if not number or isinstance(value, float):
-            raise _RefusedError(subject, f"expected a whole number, found {_called(value)}")
-        low, high = (0, 2**64 - 1) if scalar is Scalar.U64 else (-(2**63), 2**63 - 1)
-        if not low <= value <= high:
-            raise _RefusedError(subject, f"out of range for {scalar.value}")
-        return value
-    if scalar.is_float:
-        if not number:
-            raise _RefusedError(subject, f"expected a number, found {_called(value)}")
-        try:
-            return float(value)
-        except OverflowError:
-            raise _RefusedError(subject, "the number is not finite, or too large") from None
-    wanted = bool if scalar is Scalar.BOOL else str
-    if not isinstance(value, wanted):
-        what = "true or false" if scalar is Scalar.BOOL else "a text"
-        raise _RefusedError(subject, f"expected {what}, found {_called(value)}")
-    return value
-
-
-def _time_text(subject: str, value: int, scalar: Scalar) -> str:
-    """A date given as a number, in the text form that the column shares."""
-    try:
-        return format_date(value) if scalar is Scalar.DATE else format_datetime(value)
-    except (OverflowError, ValueError):
-        raise _RefusedError(subject, f"{value} is not a {scalar.value} between the years 1 and 9999") from None
-
-
-def _called(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    return {str: "a text", list: "a list", dict: "an object", type(None): "null"}.get(type(value), str(type(value)))
+    raise _RefusedError(f"not JSON: {text} is no number")

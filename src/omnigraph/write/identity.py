@@ -56,22 +56,50 @@ def _json_strings(texts: pa.Array) -> pa.Array:
     return pa.array(quoted, pa.utf8()).take(encoded.indices)
 
 
+class Ulids:
+    """Fresh ULIDs, each the one before plus one: 48 bits of time, then 79 random bits to begin with.
+
+    Ids that were made one after another sort in that order, and lie close together, so that they compress well and
+    are quick to index.
+    """
+
+    def __init__(self) -> None:
+        random = int.from_bytes(os.urandom(10), "big")
+        self._high = np.uint64((time.time_ns() // 1_000_000) << 16 | random >> 64)
+        # Without its highest bit there is room to count: no carry ever reaches the upper half.
+        self._next = random & 0x7FFF_FFFF_FFFF_FFFF
+
+    def take(self, count: int) -> pa.Array:
+        """The next so many."""
+        if count == 0:
+            return pa.array([], pa.utf8())
+        first, self._next = self._next, self._next + count
+        low = np.arange(first, self._next, dtype=np.uint64)
+        text = np.empty((count, 26), np.uint8)
+        # Only the last digits differ from those of the first id.
+        changing = (first ^ (self._next - 1)).bit_length() // 5 + 1
+        text[:] = [_digit(self._high, low[:1], 25 - place)[0] for place in range(26)]
+        for place in range(changing):
+            text[:, 25 - place] = _digit(self._high, low, place)
+        offsets = np.arange(count + 1, dtype=np.int32) * 26
+        return pa.Array.from_buffers(pa.utf8(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+_Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+def _digit(high: np.uint64, low: _Numbers, place: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """One digit of numbers that share their upper half, counted from the last."""
+    shift = 5 * place
+    if shift >= 64:
+        value = np.full(len(low), high >> np.uint64(shift - 64))
+    elif shift > 59:
+        value = (low >> np.uint64(shift)) | (high << np.uint64(64 - shift))
+    else:
+        value = low >> np.uint64(shift)
+    return _CROCKFORD[(value & np.uint64(31)).astype(np.intp)]
+
+
 def generated_ids(count: int) -> pa.Array:
-    """Fresh ULIDs: 48 bits of time, 80 random bits."""
-    if count == 0:
-        return pa.array([], pa.utf8())
-    raw = np.frombuffer(os.urandom(count * 16), np.uint8).reshape(count, 16).copy()
-    raw[:, :6] = np.frombuffer((time.time_ns() // 1_000_000).to_bytes(6, "big"), np.uint8)
-    high, low = raw.view(">u8").astype(np.uint64).T
-    text = np.empty((count, 26), np.uint8)
-    for place in range(26):
-        shift = 5 * place
-        if shift >= 64:
-            digit = high >> np.uint64(shift - 64)
-        elif shift > 59:
-            digit = (low >> np.uint64(shift)) | (high << np.uint64(64 - shift))
-        else:
-            digit = low >> np.uint64(shift)
-        text[:, 25 - place] = _CROCKFORD[(digit & np.uint64(31)).astype(np.intp)]
-    offsets = np.arange(count + 1, dtype=np.int32) * 26
-    return pa.Array.from_buffers(pa.utf8(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())])
+    """Fresh ULIDs, in ascending order."""
+    return Ulids().take(count)

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Operation, TableWrite
+from omnigraph.embed import Embedder
 from omnigraph.errors import ConstraintError, KeyConflictError, Violation
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.write.blobs import BlobPolicy, admit
 from omnigraph.write.changes import TableChange, column
+from omnigraph.write.checks import Room, repeated
+from omnigraph.write.identity import Ulids
+from omnigraph.write.pieces import pieces
 from omnigraph.write.problems import Problems
+from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.rows import RawRows, RowBuilder
-from omnigraph.write.validate import validate
+from omnigraph.write.spill import DEFAULT_BUDGET, Spool
+from omnigraph.write.validate import SHOWN, unique_subject, validate
+
+__all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
 
 _NONE = pa.array([], pa.utf8())
-
-
-class LoadMode(StrEnum):
-    """What happens to entities that exist."""
-
-    APPEND = "append"
-    """Every id must be new."""
-    MERGE = "merge"
-    """An entity that exists is replaced, as a whole."""
-    OVERWRITE = "overwrite"
-    """Every type that the input mentions is replaced by what the input holds of it."""
-
 
 _OPERATIONS = {
     LoadMode.APPEND: Operation.INSERT,
@@ -41,25 +38,28 @@ _OPERATIONS = {
 }
 
 
+class LoadPhase(StrEnum):
+    """What a load is at."""
+
+    READING = "reading"
+    CHECKING = "checking"
+    WRITING = "writing"
+
+
 @dataclass(frozen=True, slots=True)
-class LoadReceipt:
-    """What a load did.
+class LoadProgress:
+    """How far a load has come.
 
     Attributes:
-        nodes: entities loaded, by node type in name order.
-        edges: the same by edge type.
-        commit: the commit; None when the input was empty.
+        rows: how many records were read.
+        bytes: how large their rows are.
+        tables: the records by type key.
     """
 
-    branch: str
-    mode: LoadMode
-    nodes: tuple[tuple[str, int], ...]
-    edges: tuple[tuple[str, int], ...]
-    commit: Commit | None
-
-    @property
-    def total(self) -> int:
-        return sum(count for _, count in (*self.nodes, *self.edges))
+    phase: LoadPhase
+    rows: int
+    bytes: int
+    tables: Mapping[str, int]
 
 
 class Load:
@@ -68,67 +68,154 @@ class Load:
     Args:
         accepted: the schema in force.
         mode: what happens to entities that exist.
+        budget: how many bytes of rows stay in memory, and how many each check may take beside them.
+        embedder: asked for when `@embed` vectors are left out.
+        policy: where external blobs may come from; by default nowhere.
+        progress: is told how far the load has come. An error that it raises ends the load.
     """
 
-    def __init__(self, accepted: AcceptedSchema, mode: LoadMode) -> None:
+    def __init__(
+        self,
+        accepted: AcceptedSchema,
+        mode: LoadMode,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        embedder: Callable[[], Embedder] | None = None,
+        policy: BlobPolicy | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> None:
         self.accepted = accepted
         self.mode = mode
+        self.problems = Problems()
+        self._embedder = embedder
+        self._policy = policy or BlobPolicy()
+        self._progress = progress
         self._now = time.time_ns() // 1_000_000
-        self._parts: dict[tuple[TypeKind, str], list[pa.Table]] = {}
+        self._ulids = Ulids()
+        self._builders: dict[str, RowBuilder] = {}
+        self._named: set[str] = set()
+        """Types of which some entity has an id that was given, or that its key gives."""
+        self._counts: dict[str, int] = {}
+        self._bytes = 0
+        self._spool = Spool(budget)
+        self._room = Room(budget)
+        self._admitted: dict[str, TableChange] | None = None
+
+    @property
+    def spilled(self) -> int:
+        """How many bytes of rows did not stay in memory."""
+        return self._spool.spilled
 
     def read(self, source: Callable[[Problems], Iterable[RawRows]]) -> None:
         """Build the rows of a source.
 
         Raises:
             BadRowsError: some records cannot become rows.
+            StorageError: there is more than fits the memory, and no room to put it aside.
         """
-        problems = Problems()
-        for raw in source(problems):
-            builder = RowBuilder(self.accepted, raw.kind, raw.name, self._now, problems)
-            self._parts.setdefault((raw.kind, raw.name), []).append(builder.build(raw.columns, raw.origin, raw.absent))
-        problems.check()
+        self.tell(LoadPhase.READING)
+        for raw in source(self.problems):
+            for piece in pieces(raw):
+                self._take(piece)
+                self.tell(LoadPhase.READING)
+        self.problems.check()
+
+    def _take(self, raw: RawRows) -> None:
+        key = f"{raw.kind.value}:{raw.name}"
+        builder = self._builders.get(key)
+        if builder is None:
+            builder = RowBuilder(
+                self.accepted, raw.kind, raw.name, self._now, self.problems, self._embedder, self._ulids.take
+            )
+            self._builders[key] = builder
+        rows = builder.build(raw.columns, raw.origin, raw.absent)
+        ids = raw.columns.get("id")
+        if builder.key_order is not None or (ids is not None and ids.null_count < len(ids)):
+            self._named.add(key)
+        self._counts[key] = self._counts.get(key, 0) + rows.num_rows
+        self._bytes += rows.nbytes
+        if not self.problems:
+            self._spool.add(key, rows)
+
+    def tell(self, phase: LoadPhase) -> None:
+        """Say how far the load has come."""
+        if self._progress is not None:
+            self._progress(LoadProgress(phase, sum(self._counts.values()), self._bytes, dict(self._counts)))
 
     def changes(self) -> dict[str, TableChange]:
-        """The change of each type, one row per id.
+        """The change of each type, one row per id. To be asked for once.
 
         Raises:
             ConstraintError: two records have the same key.
             KeyConflictError: two records have the same id, where each must be new.
+            ResourceLimitError: there are more ids than can be compared in the memory that there is.
         """
+        self.tell(LoadPhase.CHECKING)
         changes = {}
-        for (kind, name), parts in sorted(self._parts.items()):
-            rows = self._distinct(kind, name, pa.concat_tables(parts))
-            change = TableChange(kind, name, rows, _NONE, replaced=self.mode is LoadMode.OVERWRITE)
-            changes[change.key] = change
+        for key in self._spool.keys:
+            builder = self._builders[key]
+            fresh = key not in self._named
+            rows = self._spool.take(key)
+            if not fresh:
+                rows = self._distinct(key, builder, rows)
+            change = TableChange(
+                builder.kind, builder.type.name, rows, _NONE, replaced=self.mode is LoadMode.OVERWRITE, fresh=fresh
+            )
+            changes[key] = change
         return changes
 
-    def _distinct(self, kind: TypeKind, name: str, rows: pa.Table) -> pa.Table:
-        counts = pc.value_counts(column(rows, "id"))
-        if len(counts) == rows.num_rows:
+    def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
+        maybe = repeated([rows["id"]], f"the ids of {key}", self._room)
+        if maybe is None:
             return rows
-        twice = min(counts.field("values").filter(pc.greater(counts.field("counts"), 1)).to_pylist())
-        declared = (self.accepted.catalog.nodes if kind is TypeKind.NODE else self.accepted.catalog.edges)[name]
-        if declared.key is not None:
-            subject = f"{name}.{declared.key[0]}" if len(declared.key) == 1 else f"{name}.({', '.join(declared.key)})"
-            raise ConstraintError((Violation("unique", subject, twice, "two records have this key"),), 1)
+        places = np.flatnonzero(maybe.to_numpy())
+        suspects = pa.table({"id": rows["id"].filter(maybe), "place": places})
+        groups = suspects.group_by("id", use_threads=False).aggregate([("place", "max"), ([], "count_all")])
+        twice = groups.filter(pc.greater(groups["count_all"], 1)).sort_by("id")
+        if twice.num_rows == 0:
+            return rows
+        if builder.type.key is not None:
+            subject = unique_subject(builder.type.name, builder.type.key)
+            shown = twice["id"].slice(0, SHOWN).to_pylist()
+            found = tuple(Violation("unique", subject, id_, "two records have this key") for id_ in shown)
+            raise ConstraintError(found, twice.num_rows)
         if self.mode is not LoadMode.MERGE:
-            raise KeyConflictError(f"{kind.value}:{name}", twice)
-        # The last record of an id wins.
-        numbered = rows.append_column("#", pa.array(range(rows.num_rows), pa.int64()))
-        last = numbered.group_by("id").aggregate([("#", "max")])["#_max"]
-        return rows.take(last.combine_chunks().sort())
+            raise KeyConflictError(key, twice["id"][0].as_py())
+        kept = np.ones(rows.num_rows, bool)
+        kept[places] = False
+        kept[column(groups, "place_max").to_numpy()] = True  # the last record of an id wins
+        for part in _chosen(rows, pa.array(kept)):
+            self._spool.add(key, part)
+        return self._spool.take(key)
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
         """The writes, after every constraint holds against a state.
 
         Raises:
             ConstraintError: a constraint does not hold.
+            ExternalBlobPolicyError: a blob comes from where none may come from.
+            ResourceLimitError: a check does not fit the memory.
         """
-        validate(self.accepted, changes, snapshot)
-        return [TableWrite(key, _OPERATIONS[self.mode], change.rows) for key, change in changes.items()]
+        self.tell(LoadPhase.CHECKING)
+        validate(self.accepted, changes, snapshot, self._room)
+        if self._admitted is None:
+            self._admitted = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
+        self.tell(LoadPhase.WRITING)
+        return [TableWrite(key, self._operation(change), change.rows) for key, change in self._admitted.items()]
 
-    def receipt(self, branch: str, changes: dict[str, TableChange], commit: Commit | None) -> LoadReceipt:
-        def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
-            return tuple((c.name, c.rows.num_rows) for c in changes.values() if c.kind is kind)
+    def _operation(self, change: TableChange) -> Operation:
+        # An id that was made for this load is new without looking.
+        return Operation.APPEND if change.fresh and not change.replaced else _OPERATIONS[self.mode]
 
-        return LoadReceipt(branch, self.mode, counts(TypeKind.NODE), counts(TypeKind.EDGE), commit)
+
+def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
+    """The rows that a mask over all of them chooses, a batch at a time."""
+    first = 0
+    for batch in rows.to_batches():
+        yield pa.Table.from_batches([batch.filter(mask.slice(first, batch.num_rows))])
+        first += batch.num_rows
+
+
+def loaded(changes: Mapping[str, TableChange]) -> dict[str, int]:
+    """How many entities of each type a load brings, by type key."""
+    return {key: change.rows.num_rows for key, change in changes.items()}

@@ -1,20 +1,89 @@
-"""What is wrong with the input of a write: every problem with its place, the first hundred of them in full."""
+"""What is wrong with the input of a write, and what the lenient reader made of it.
+
+Problems are kept with their places, the first hundred of them in full. Coercions are counted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 
 from omnigraph.errors import BadRowsError, Problem
 
 SHOWN = 100
 
 
+class Leniency(StrEnum):
+    """What the lenient reader does with input that the strict one refuses."""
+
+    IGNORED_MEMBER = "ignored_member"
+    """A member of the envelope that means nothing."""
+    DUPLICATE_MEMBER = "duplicate_member"
+    """A member that is there twice: the last one counts."""
+    IGNORED_PROPERTY = "ignored_property"
+    """A property that the type does not have."""
+    NULLED_VALUE = "nulled_value"
+    """A value of the wrong type, which became null."""
+    NULL_ITEM = "null_item"
+    """An item of a list that is null, or of the wrong type and became null."""
+    REWRITTEN_ID = "rewritten_id"
+    """An id that is another spelling of the key: the canonical one is stored."""
+    REWRITTEN_END = "rewritten_end"
+    """An end of an edge that named a node by such an id."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Coercion:
+    """One way in which input was changed to fit.
+
+    Attributes:
+        kind: what was done.
+        subject: the type and property.
+        count: how often.
+        example: the first place, and what stood there.
+    """
+
+    kind: Leniency
+    subject: str
+    count: int
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.kind.replace('_', ' ')} ({self.count}), first at {self.example}"
+
+
+class Coercions:
+    """Counts what the lenient reader changed. Past a hundred subjects, the others are counted together."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Leniency, str], tuple[int, str]] = {}
+
+    def add(self, kind: Leniency, subject: str, example: str, count: int = 1) -> None:
+        if (kind, subject) not in self._found and len(self._found) >= SHOWN:
+            subject = "(others)"
+        before, first = self._found.get((kind, subject), (0, example))
+        self._found[kind, subject] = (before + count, first)
+
+    def all(self) -> tuple[Coercion, ...]:
+        """By kind and subject."""
+        return tuple(
+            Coercion(kind, subject, count, example) for (kind, subject), (count, example) in sorted(self._found.items())
+        )
+
+
 class Problems:
-    """Collects problems. Cheap when there are none, bounded when there are millions."""
+    """Collects problems. Cheap when there are none, bounded when there are millions.
+
+    Attributes:
+        total: how many there are.
+        coerced: what the lenient reader changed; None when the reader is strict.
+    """
 
     def __init__(self) -> None:
         self._first: list[Problem] = []
         self.total = 0
+        self.coerced: Coercions | None = None
 
     def add(self, problem: Problem) -> None:
         self.add_all([problem], 1)

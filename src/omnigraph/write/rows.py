@@ -9,16 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.embed import Embedder, embed_column
 from omnigraph.errors import Problem
 from omnigraph.lang.arrow import arrow_schema, arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.convert import convert
+from omnigraph.storage.blobs import row_schema
+from omnigraph.write.convert import convert, row_type
 from omnigraph.write.identity import derived_ids, generated_ids
 from omnigraph.write.problems import SHOWN, Problems
 
+_Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENDS = {"src": "from", "dst": "to"}
 _STRING = ValueType(Scalar.STRING)
 
@@ -47,7 +50,7 @@ class RawRows:
 
     Attributes:
         columns: by property.
-        absent: for properties that have a default and may be null, the rows without that member.
+        absent: for properties that have a default or are computed and may be null, the rows without that member.
         origin: where each row stood.
     """
 
@@ -67,17 +70,30 @@ class RowBuilder:
         name: the type.
         now: the time of the request, in milliseconds: what `now()` is.
         problems: collects what is wrong.
+        embedder: asked for when `@embed` vectors are left out; without it, those are properties like any other.
+        new_ids: makes ids for entities that have neither a key nor an id.
     """
 
-    def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, now: int, problems: Problems) -> None:
+    def __init__(
+        self,
+        accepted: AcceptedSchema,
+        kind: TypeKind,
+        name: str,
+        now: int,
+        problems: Problems,
+        embedder: Callable[[], Embedder] | None = None,
+        new_ids: Callable[[int], pa.Array] = generated_ids,
+    ) -> None:
         self.type: NodeType | EdgeType = (
             accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
         )
         self.kind = kind
-        self.schema = arrow_schema(accepted, kind, name)
+        self.schema = row_schema(arrow_schema(accepted, kind, name))
         self.key_order = accepted.key_order(kind, name)
         self.now = now
         self.problems = problems
+        self.embedder = embedder
+        self.new_ids = new_ids
 
     def build(
         self, raw: Mapping[str, pa.Array], origin: Origin, absent: Mapping[str, pa.Array] | None = None
@@ -87,8 +103,11 @@ class RowBuilder:
         Args:
             raw: columns by property name; `id`, and `from` and `to` for edges.
             origin: where each row came from.
-            absent: for properties that have a default and may be null, the rows that did not say anything about
-                them, as against those that said null.
+            absent: for properties that have a default or are computed and may be null, the rows that did not say
+                anything about them, as against those that said null.
+
+        Raises:
+            EmbeddingError: vectors cannot be computed.
         """
         absent = absent or {}
         count = len(origin.records)
@@ -96,12 +115,32 @@ class RowBuilder:
         columns = {
             name: self._property(prop, raw.get(name), origin, absent.get(name))
             for name, prop in self.type.properties.items()
+            if not self._is_computed(prop)
         }
         if self.kind is TypeKind.EDGE:
             for column, written in _ENDS.items():
                 columns[column] = self._required_text(written, raw.get(written), origin)
         columns["id"] = self._ids(raw.get("id"), columns, count, origin)
+        for name, prop in self.type.properties.items():  # at the end: it may cost money
+            if self._is_computed(prop):
+                columns[name] = self._vectors(prop, raw.get(name), columns, origin, absent.get(name))
         return pa.table([columns[field.name] for field in self.schema], schema=self.schema)
+
+    def given(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
+        """The given columns alone, in their own types: what is written about entities that may exist already.
+
+        No default steps in, so null is refused wherever a value is required.
+        """
+        columns = {}
+        for name, values in raw.items():
+            prop = self.type.properties.get(name)
+            if prop is None:  # an end of an edge; nodes may have properties of that name
+                columns[name] = self._required_text(name, values, origin)
+                continue
+            columns[name], wrong = self._converted(prop, values, origin)
+            if not prop.type.nullable:
+                self._report(name, origin)(_missing(columns[name], wrong), "is required")
+        return columns
 
     def _refuse_unknown(self, raw: Mapping[str, pa.Array], origin: Origin) -> None:
         known = [*self.type.properties, "id", *(_ENDS.values() if self.kind is TypeKind.EDGE else ())]
@@ -115,29 +154,70 @@ class RowBuilder:
         report = self._report(prop.name, origin)
         count = len(origin.records)
         if given is None:
-            column = pa.nulls(count, arrow_type(prop.type))
+            column = pa.nulls(count, row_type(prop.type))
             if prop.default is not None:
                 return _filled(column, prop, self.now)
         else:
-            wrong = np.zeros(count, bool)
-
-            def note(mask: pa.Array, message: str) -> None:
-                wrong[mask.to_numpy(zero_copy_only=False)] = True
-                report(mask, message)
-
-            column = convert(given, prop.type, note)
+            column, wrong = self._converted(prop, given, origin)
             if prop.default is not None:
                 if not prop.type.nullable:
                     column = _filled(column, prop, self.now)
                 elif absent is not None:
                     column = pc.if_else(absent, _filled(column, prop, self.now), column)
             if not prop.type.nullable:
-                missing = column.is_null().to_numpy(zero_copy_only=False) & ~wrong
-                report(pa.array(missing), "is required")
+                report(_missing(column, wrong), "is required")
             return column
         if not prop.type.nullable:
             report(pa.array(np.ones(count, bool)), "is required")
         return column
+
+    def _is_computed(self, prop: Property) -> bool:
+        return self.embedder is not None and prop.embed is not None
+
+    def _vectors(
+        self,
+        prop: Property,
+        given: pa.Array | None,
+        columns: Mapping[str, pa.Array],
+        origin: Origin,
+        absent: pa.Array | None,
+    ) -> pa.Array:
+        """A column of vectors. Those that are left out are computed from their texts, like a default would be."""
+        assert prop.embed is not None
+        assert self.embedder is not None
+        count = len(origin.records)
+        texts = columns[prop.embed.source]
+        if given is None:
+            column, wanted = pa.nulls(count, row_type(prop.type)), pa.array(np.ones(count, bool))
+        else:
+            column, wrong = self._converted(prop, given, origin)
+            if not prop.type.nullable:
+                wanted = _missing(column, wrong)
+            else:
+                wanted = absent if absent is not None else pa.array(np.zeros(count, bool))
+        blank = pc.equal(pc.utf8_trim_whitespace(texts), "")
+        if not prop.type.nullable:
+            # A text that must be there is missed already.
+            without = blank.fill_null(self.type.properties[prop.embed.source].type.nullable)
+            message = f"is required, and there is no text in '{prop.embed.source}' to compute it from"
+            self._report(prop.name, origin)(pc.and_(wanted, without), message)
+        made = pc.and_(wanted, pc.invert(blank)).fill_null(False)
+        if self.problems or not pc.any(made).as_py():
+            return column  # nothing will be written, or nothing is left out
+        texts = pc.if_else(made, texts, None)
+        return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name))
+
+    def _converted(self, prop: Property, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
+        """A column in its property's type, and the rows that have no value there because theirs does not fit."""
+        wrong = np.zeros(len(given), bool)
+        report = self._report(prop.name, origin)
+
+        def note(mask: pa.Array, message: str) -> None:
+            wrong[mask.to_numpy(zero_copy_only=False)] = True
+            report(mask, message)
+
+        # The lenient reader keeps lists of which some items are null.
+        return convert(given, prop.type, note, null_items=self.problems.coerced is not None), wrong
 
     def _required_text(self, name: str, given: pa.Array | None, origin: Origin) -> pa.Array:
         report = self._report(name, origin)
@@ -150,18 +230,24 @@ class RowBuilder:
         written = None if given is None else convert(given, _STRING, report)
         if self.key_order is None:
             if written is None:
-                return generated_ids(count)
+                return self.new_ids(count)
             absent = written.is_null()
-            return pc.if_else(absent, generated_ids(count), written) if pc.any(absent).as_py() else written
-        members = [(columns[name], self._member_type(name)) for name in self.key_order]
-        derived = derived_ids(members)
+            return pc.if_else(absent, self.new_ids(count), written) if pc.any(absent).as_py() else written
+        derived = self.key_ids(columns)
         if written is not None:
             differs = pc.not_equal(written, derived).fill_null(False)
             report(differs, "differs from the id that the key gives")
         return derived
 
-    def _member_type(self, name: str) -> ValueType:
-        return _STRING if name in _ENDS else self.type.properties[name].type
+    def key_ids(self, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """The ids that key columns give; the ends of an edge may go by either of their names."""
+        assert self.key_order is not None
+        members = []
+        for name in self.key_order:
+            prop = self.type.properties.get(name)
+            written = name if name in columns else _ENDS[name]
+            members.append((columns[written], _STRING if prop is None else prop.type))
+        return derived_ids(members)
 
     def _report(self, name: str, origin: Origin) -> Callable[[pa.Array, str], None]:
         """Tells `problems` about rows, spelling out only the first few."""
@@ -175,6 +261,11 @@ class RowBuilder:
             self.problems.add_all(shown, len(rows))
 
         return report
+
+
+def _missing(column: pa.Array, wrong: _Mask) -> pa.Array:
+    """Where there is no value, other than for one that does not fit, which is reported already."""
+    return pa.array(column.is_null().to_numpy(zero_copy_only=False) & ~wrong)
 
 
 def _filled(column: pa.Array, prop: Property, now: int) -> pa.Array:

@@ -1,54 +1,82 @@
 """The one validator: every constraint of the schema, on the change alone, against what is stored.
 
-Value checks look at rows. Set-wide checks look at rows that share a value: duplicates, the ends of an edge, the edges
-of a node. Each of those is a function of the rows that share the value, so it can also run on parts of the data that
-were brought together by that value.
+What a constraint means is said in `checks`; here it is decided which rows it has to look at. That follows the change:
+stored rows are looked up by the values that the change brings, never read as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ConstraintError, Violation
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range, Unique
-from omnigraph.write.changes import Committed, TableChange, column, surviving
+from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
+from omnigraph.write.changes import Committed, TableChange, surviving
+from omnigraph.write.checks import Room, ValueRule, outside, sharing, unmatched, value_rules, wrong_values
 
 SHOWN = 100
 
+Spell = Callable[[dict[str, Any]], Violation]
+"""Puts a row that breaks a constraint into words."""
 
-def validate(accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed) -> None:
+
+class Violations:
+    """What was found: everything is counted, the first hundred are put into words."""
+
+    def __init__(self) -> None:
+        self.first: list[Violation] = []
+        self.total = 0
+
+    def add(self, rows: pa.Table, spell: Spell, total: int | None = None) -> None:
+        """Take in rows that break a constraint; `total` says how many there are, if these are only the first."""
+        self.total += rows.num_rows if total is None else total
+        self.first += [spell(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
+
+
+def validate(
+    accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
+) -> None:
     """Check a change against every constraint.
 
     Types and groups of properties are taken in name order, so that the first violation is always the same one.
 
+    Args:
+        accepted: the schema in force.
+        changes: the change of each type, by type key.
+        committed: what is stored.
+        room: how much memory each check may take.
+
     Raises:
         ConstraintError: it breaks some.
+        ResourceLimitError: a check does not fit the memory.
     """
-    validator = _Validator(accepted, changes, committed)
-    found: list[Violation] = []
-    total = 0
-    for violations in validator.check():
-        total += len(violations)
-        found += violations[: SHOWN - len(found)]
-    if found:
-        raise ConstraintError(tuple(found), total)
+    found = Violations()
+    for rows, spell in _Validator(accepted.catalog, changes, committed, room or Room()).check():
+        found.add(rows, spell)
+    if found.total:
+        raise ConstraintError(tuple(found.first), found.total)
+
+
+Broken = Iterator[tuple[pa.Table, Spell]]
 
 
 class _Validator:
-    def __init__(self, accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed) -> None:
-        self.catalog = accepted.catalog
+    def __init__(self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, room: Room) -> None:
+        self.catalog = catalog
         self.changes = changes
         self.committed = committed
+        self.room = room
 
-    def check(self) -> Iterator[list[Violation]]:
+    def check(self) -> Broken:
         nodes = [c for _, c in sorted(self.changes.items()) if c.kind is TypeKind.NODE]
         edges = [c for _, c in sorted(self.changes.items()) if c.kind is TypeKind.EDGE]
         for change in (*nodes, *edges):
-            yield from value_violations(self._type(change), change.rows)
+            for rule in value_rules(self._type(change)):
+                yield wrong_values(rule, change.rows), spell_value(change.name, rule)
         for change in nodes:
             yield from self._uniques(change)
         for change in edges:
@@ -63,150 +91,118 @@ class _Validator:
     def _change(self, node: str) -> TableChange | None:
         return self.changes.get(f"node:{node}")
 
-    def _uniques(self, change: TableChange) -> Iterator[list[Violation]]:
-        groups = sorted(c.fields for c in self._type(change).constraints if isinstance(c, Unique))
-        for fields in groups:
-            rows = change.rows.select(["id", *fields])
-            for name in fields:
-                rows = rows.filter(rows[name].is_valid())  # a tuple with a null is exempt
+    def _uniques(self, change: TableChange) -> Broken:
+        for fields in unique_groups(self._type(change)):
+            rows = without_nulls(change.rows.select(["id", *fields]), fields)
             if rows.num_rows == 0:
                 continue
-            others = surviving(self.committed, change, change.key, fields, fields[0], column(rows, fields[0]))
-            yield duplicates(change.name, fields, rows, others.select(["id", *fields]))
+            others = surviving(self.committed, change, change.key, fields, fields[0], rows[fields[0]])
+            together = pa.concat_tables([rows, without_nulls(others.select(rows.column_names), fields)])
+            subject = unique_subject(change.name, fields)
+            yield sharing(fields, together, subject, self.room), spell_unique(subject)
 
-    def _endpoints(self, change: TableChange) -> Iterator[list[Violation]]:
+    def _endpoints(self, change: TableChange) -> Broken:
         edge = self.catalog.edges[change.name]
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
-            wanted = column(change.rows, end).unique()
+            wanted: pa.Array | pa.ChunkedArray = change.rows[end]
             nodes = self._change(node)
             if nodes is not None:
-                wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=column(nodes.rows, "id"))))
+                wanted = unmatched(change.rows[end], nodes.rows["id"], self.room)
             if len(wanted) == 0:
                 continue
             stored = surviving(self.committed, nodes, f"node:{node}", ["id"], "id", wanted)
-            missing = wanted.filter(pc.invert(pc.is_in(wanted, value_set=column(stored, "id"))))
+            missing = unmatched(pa.chunked_array(wanted), stored["id"], self.room)
             if len(missing):
-                wrong = change.rows.filter(pc.is_in(change.rows[end], value_set=missing))
-                yield _dangling(change.name, end, node, wrong)
+                yield with_one_of(change.rows.select(["id", end]), end, missing), spell_endpoint(change.name, end, node)
 
-    def _cardinalities(self, change: TableChange) -> Iterator[list[Violation]]:
+    def _cardinalities(self, change: TableChange) -> Broken:
         edge = self.catalog.edges[change.name]
-        for end, card, node in (("src", edge.card, edge.from_type), ("dst", edge.card_in, edge.to_type)):
-            if card == Cardinality():
-                continue
+        for end, card, node in bounded_ends(edge):
             touched = self._touched(change, end)
             nodes = self._change(node)
-            if nodes is not None:
+            if nodes is not None and len(nodes.deleted):
                 touched = touched.filter(pc.invert(pc.is_in(touched, value_set=nodes.deleted)))
             if len(touched) == 0:
                 continue
             kept = surviving(self.committed, change, change.key, [end], end, touched)
-            ends = pa.concat_arrays([column(kept, end), column(change.rows, end)])
-            yield outside(f"{change.name} {'@card' if end == 'src' else '@card_in'}", card, touched, ends)
+            ends = pa.chunked_array([*kept[end].chunks, *change.rows[end].chunks], pa.utf8())
+            wrong = outside(card, pa.chunked_array([touched]), ends, self.room)
+            yield wrong, spell_cardinality(edge.name, end, card)
 
     def _touched(self, change: TableChange, end: str) -> pa.Array:
         """The nodes that an added, changed, moved or deleted edge has, or had, at one end."""
-        now = column(change.rows, end)
         if change.replaced:
-            before = column(self.committed.scan(change.key, columns=[end]), end)
+            before = self.committed.scan(change.key, columns=[end])
         else:
-            ids = change.superseded
-            before = column(surviving(self.committed, None, change.key, [end], "id", ids), end)
-        return pa.concat_arrays([now, before]).unique()
+            before = surviving(self.committed, None, change.key, [end], "id", change.superseded)
+        return pa.chunked_array([*change.rows[end].chunks, *before[end].chunks], pa.utf8()).unique()
 
-    def _stranded(self, nodes: list[TableChange]) -> Iterator[list[Violation]]:
+    def _stranded(self, nodes: list[TableChange]) -> Broken:
         """Stored edges that would lose a node which an overwrite takes away."""
         for change in nodes:
             if not change.replaced:
                 continue
-            gone = column(self.committed.scan(change.key, columns=["id"]), "id")
-            gone = gone.filter(pc.invert(pc.is_in(gone, value_set=column(change.rows, "id"))))
+            before = self.committed.scan(change.key, columns=["id"])["id"]
+            gone = unmatched(before, change.rows["id"], self.room)
+            if len(gone) == 0:
+                continue
             for edge in self.catalog.edges_of(change.name):
                 ends = (("src", edge.from_type), ("dst", edge.to_type))
                 for end in (name for name, node in ends if node == change.name):
                     key = f"edge:{edge.name}"
                     left = surviving(self.committed, self.changes.get(key), key, [end], end, gone)
-                    if left.num_rows:
-                        yield _dangling(edge.name, end, change.name, left.sort_by("id"))
+                    yield left.sort_by("id"), spell_endpoint(edge.name, end, change.name)
 
 
-def value_violations(declared: NodeType | EdgeType, rows: pa.Table) -> Iterator[list[Violation]]:
-    """Enum, range and pattern checks: what one row alone can break."""
-    for prop in declared.properties.values():
-        values = prop.type.enum_values
-        if values is not None:
-            yield _enum(declared.name, prop.name, rows, values)
-    for constraint in declared.constraints:
-        if isinstance(constraint, Range):
-            yield _range(declared.name, constraint, rows)
-        elif isinstance(constraint, Check):
-            yield _pattern(declared.name, constraint, rows)
+# What the schema asks for
 
 
-def _enum(owner: str, name: str, rows: pa.Table, values: tuple[str, ...]) -> list[Violation]:
-    cells = column(rows, name)
-    allowed = pa.array(values, pa.utf8())
-    if pa.types.is_list(cells.type):
-        items = pc.list_flatten(cells)
-        bad_rows = pc.list_parent_indices(cells).filter(pc.invert(pc.is_in(items, value_set=allowed))).unique()
-        wrong = rows.take(bad_rows)
-    else:
-        wrong = rows.filter(pc.and_(cells.is_valid(), pc.invert(pc.is_in(cells, value_set=allowed))))
-    return _values(owner, name, wrong, f"is not one of {', '.join(values)}")
+def unique_groups(declared: NodeType | EdgeType) -> list[tuple[str, ...]]:
+    """The groups of properties whose values no two entities share, in name order."""
+    return sorted(c.fields for c in declared.constraints if isinstance(c, Unique))
 
 
-def _range(owner: str, bounds: Range, rows: pa.Table) -> list[Violation]:
-    numbers = column(rows, bounds.property).cast(pa.float64(), safe=False)
-    wrong = pc.is_nan(numbers)
-    if bounds.min is not None:
-        wrong = pc.or_(wrong, pc.less(numbers, float(bounds.min)))
-    if bounds.max is not None:
-        wrong = pc.or_(wrong, pc.greater(numbers, float(bounds.max)))
-    low, high = ("" if b is None else b for b in (bounds.min, bounds.max))
-    return _values(owner, bounds.property, rows.filter(wrong.fill_null(False)), f"is outside {low}..{high}")
+def bounded_ends(edge: EdgeType) -> Iterator[tuple[str, Cardinality, str]]:
+    """The ends of an edge at which the number of edges is bounded, with the bound and the node type there."""
+    for end, card, node in (("src", edge.card, edge.from_type), ("dst", edge.card_in, edge.to_type)):
+        if card != Cardinality():
+            yield end, card, node
 
 
-def _pattern(owner: str, check: Check, rows: pa.Table) -> list[Violation]:
-    found = pc.match_substring_regex(column(rows, check.property), check.pattern)
-    wrong = rows.filter(pc.invert(found).fill_null(False))
-    return _values(owner, check.property, wrong, f"does not match {check.pattern}")
+def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
+    """A tuple with a null in it is equal to none."""
+    for name in fields:
+        if rows[name].null_count:
+            rows = rows.filter(rows[name].is_valid())
+    return rows
 
 
-def _values(owner: str, name: str, wrong: pa.Table, reason: str) -> list[Violation]:
-    shown = wrong.select(["id", name]).to_pylist()
-    return [Violation("value", f"{owner}.{name}", row["id"], f"{row[name]!r} {reason}") for row in shown]
+def with_one_of(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    """The rows whose column has one of some values, in their order."""
+    return rows.filter(pc.is_in(rows[name], value_set=values))
 
 
-def duplicates(owner: str, fields: tuple[str, ...], rows: pa.Table, others: pa.Table) -> list[Violation]:
-    """Entities of a change that share a unique tuple with another, in the change or stored."""
-    together = pa.concat_tables([rows, others.select(rows.column_names)])
-    counted = together.group_by(list(fields)).aggregate([("id", "min"), ("id", "max")])
-    shared = counted.filter(pc.not_equal(counted["id_min"], counted["id_max"])).sort_by("id_min")
-    subject = f"{owner}.{fields[0]}" if len(fields) == 1 else f"{owner}.({', '.join(fields)})"
-    return [
-        Violation("unique", subject, row["id_max"], f"has the same value as '{row['id_min']}'")
-        for row in shared.to_pylist()
-    ]
+# What is said about it
 
 
-def _dangling(edge: str, end: str, node: str, wrong: pa.Table) -> list[Violation]:
-    return [
-        Violation("endpoint", f"{edge}.{end}", row["id"], f"{end} '{row[end]}' not found in {node}")
-        for row in wrong.select(["id", end]).to_pylist()
-    ]
+def unique_subject(owner: str, fields: tuple[str, ...]) -> str:
+    return f"{owner}.{fields[0]}" if len(fields) == 1 else f"{owner}.({', '.join(fields)})"
 
 
-def outside(subject: str, card: Cardinality, touched: pa.Array, ends: pa.Array) -> list[Violation]:
-    """Nodes that have more or fewer edges than they may. `ends` has one entry per edge."""
-    counted = pc.value_counts(ends)
-    place = pc.index_in(touched, value_set=counted.field("values"))
-    counts = counted.field("counts").take(place).fill_null(0)
-    wrong = pc.less(counts, card.min)
-    if card.max is not None:
-        wrong = pc.or_(wrong, pc.greater(counts, card.max))
+def spell_value(owner: str, rule: ValueRule) -> Spell:
+    subject = f"{owner}.{rule.property}"
+    return lambda row: Violation("value", subject, row["id"], f"{row[rule.property]!r} {rule.reason}")
+
+
+def spell_unique(subject: str) -> Spell:
+    return lambda row: Violation("unique", subject, row["id"], f"has the same value as '{row['other']}'")
+
+
+def spell_endpoint(edge: str, end: str, node: str) -> Spell:
+    return lambda row: Violation("endpoint", f"{edge}.{end}", row["id"], f"{end} '{row[end]}' not found in {node}")
+
+
+def spell_cardinality(edge: str, end: str, card: Cardinality) -> Spell:
+    subject = f"{edge} {'@card' if end == 'src' else '@card_in'}"
     bound = f"{card.min}..{'' if card.max is None else card.max}"
-    found = pa.table({"node": touched, "edges": counts}).filter(wrong).sort_by("node")
-    return [
-        Violation("cardinality", subject, row["node"], f"has {row['edges']} edges, allowed are {bound}")
-        for row in found.to_pylist()
-    ]
+    return lambda row: Violation("cardinality", subject, row["node"], f"has {row['edges']} edges, allowed are {bound}")

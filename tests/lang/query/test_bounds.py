@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from tests.lang.query.catalogs import dense
+from tests.patience import at_most
 
 from omnigraph.errors import CatalogError, CompileError, InputError, OmnigraphError, ParseError, TypeCheckError
 from omnigraph.lang.query import compile_queries, format_queries, ir, lint_queries, parse_queries
@@ -18,7 +19,7 @@ from omnigraph.lang.schema import compile_schema, format_schema, parse_schema
 from omnigraph.lang.tokens import MAX_SOURCE_BYTES
 
 CATALOG = dense()
-SECONDS = 20.0
+EFFORT = 3_000
 """Far more than anything here takes: what does not scale takes minutes."""
 
 
@@ -122,19 +123,16 @@ def run_everything(text: str) -> None:
 
 @pytest.mark.parametrize("shape", WIDE)
 def test_a_wide_text_ends_soon(shape: str) -> None:
-    began = time.monotonic()
-    run_everything(
-        WIDE[shape](10_000 if shape in ("or", "and", "clauses", "projections", "numbers", "queries") else 3_000)
-    )
-    assert time.monotonic() - began < SECONDS
+    text = WIDE[shape](10_000 if shape in ("or", "and", "clauses", "projections", "numbers", "queries") else 3_000)
+    with at_most(EFFORT):
+        run_everything(text)
 
 
 @pytest.mark.parametrize("depth", [10, 60, 5_000])
 @pytest.mark.parametrize("shape", DEEP)
 def test_a_deep_text_ends_soon(shape: str, depth: int) -> None:
-    began = time.monotonic()
-    run_everything(DEEP[shape](depth))
-    assert time.monotonic() - began < SECONDS
+    with at_most(EFFORT):
+        run_everything(DEEP[shape](depth))
 
 
 def test_long_chains_compile() -> None:
@@ -146,24 +144,22 @@ def test_long_chains_compile() -> None:
 @pytest.mark.parametrize("shape", SCHEMAS)
 def test_a_wide_schema_ends_soon(shape: str) -> None:
     text = SCHEMAS[shape](2_000)
-    began = time.monotonic()
-    for work in (parse_schema, format_schema, compile_schema):
-        try:
-            work(text)
-        except (ParseError, CatalogError) as error:
-            check_short(error, text)
-    assert time.monotonic() - began < SECONDS
+    with at_most(EFFORT):
+        for work in (parse_schema, format_schema, compile_schema):
+            try:
+                work(text)
+            except (ParseError, CatalogError) as error:
+                check_short(error, text)
 
 
 def test_too_much_text_is_refused_at_once() -> None:
     for text in ("x" * 50_000_000, b"x" * 50_000_000, "ß" * MAX_SOURCE_BYTES):
-        began = time.monotonic()
-        for work in (parse_queries, format_queries, parse_schema, format_schema, compile_schema):
-            with pytest.raises(ParseError, match="bytes"):
-                work(text)
-        report = lint_queries(text, CATALOG)
+        with at_most(EFFORT):
+            for work in (parse_queries, format_queries, parse_schema, format_schema, compile_schema):
+                with pytest.raises(ParseError, match="bytes"):
+                    work(text)
+            report = lint_queries(text, CATALOG)
         assert [finding.code for finding in report.findings] == ["Q000"]
-        assert time.monotonic() - began < SECONDS
 
 
 def test_too_much_text_names_its_file() -> None:
@@ -176,31 +172,28 @@ def test_too_much_text_names_its_file() -> None:
 
 def test_the_longest_line_that_is_read() -> None:
     line = read('$a.name = "') + "x" * (MAX_SOURCE_BYTES - 200) + '"'
-    began = time.monotonic()
-    with pytest.raises(ParseError) as caught:
+    with at_most(EFFORT), pytest.raises(ParseError) as caught:
         parse_queries(line)
     assert len(caught.value.render()) < 1_000
-    assert time.monotonic() - began < SECONDS
 
 
 @pytest.mark.parametrize("digits", [19, 20, 40, 41, 5_000, 1_000_000])
 def test_any_number_of_digits(digits: int) -> None:
     number = "9" * digits
-    began = time.monotonic()
-    for text in (
-        read(f"$a.big = {number}"),
-        read(f"$a.big = -{number}"),
-        read(f"$a.score = {number}.5"),
-        read(f"$a.score = 1e{number}"),
-        read(f"$a.score = 1e-{number}"),
-        read(f"$a knows{{1,{number}}} $b"),
-        read(tail=f"limit {number}"),
-        read(params=f"$v: Vector({number})"),
-        read(params=f"$v: I32 = {number}"),
-        f"query q() {{ update Person set {{ age: {number} }} where age = {number} }}",
-    ):
-        run_everything(text)
-    assert time.monotonic() - began < SECONDS
+    with at_most(EFFORT):
+        for text in (
+            read(f"$a.big = {number}"),
+            read(f"$a.big = -{number}"),
+            read(f"$a.score = {number}.5"),
+            read(f"$a.score = 1e{number}"),
+            read(f"$a.score = 1e-{number}"),
+            read(f"$a knows{{1,{number}}} $b"),
+            read(tail=f"limit {number}"),
+            read(params=f"$v: Vector({number})"),
+            read(params=f"$v: I32 = {number}"),
+            f"query q() {{ update Person set {{ age: {number} }} where age = {number} }}",
+        ):
+            run_everything(text)
 
 
 def test_deep_json_is_no_query() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
+from tests.patience import at_most
 
 from omnigraph.errors import CatalogError, ParseError
 from omnigraph.lang.schema import check_schema, compile_schema
@@ -160,16 +160,14 @@ def test_large_schemas_compile_quickly() -> None:
     for i in range(2_000):
         lines.append(f'node N{i} implements L {{ k: String @key a: I32? e: enum(x, y) @check(k, "^n") }}')
         lines.append(f"edge E{i}: N{i} -> N{i * 7 % 2_000} @card(0..1)")
-    started = time.perf_counter()
-    compile_schema("\n".join(lines))
-    assert time.perf_counter() - started < 5
+    with at_most(700):
+        compile_schema("\n".join(lines))
 
 
 def test_many_errors_stay_cheap() -> None:
     lines = [f"node N{i} {{}}" for i in range(2_000)] + [f"edge E{i}: N{i} -> Missing{i}" for i in range(2_000)]
-    started = time.perf_counter()
-    assert len(check_schema("\n".join(lines))) == 100
-    assert time.perf_counter() - started < 10
+    with at_most(1_400):
+        assert len(check_schema("\n".join(lines))) == 100
 
 
 @pytest.mark.parametrize(

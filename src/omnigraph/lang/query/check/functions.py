@@ -56,7 +56,7 @@ def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
     for arg, written in zip(args, node.args, strict=True):
         if arg is None or (first.list and is_empty_list(arg)):
             continue
-        if not (comparable(first, arg.type) and first.list == arg.type.list):
+        if not (comparable(first, arg.type) and first.list == arg.type.list and first.dim == arg.type.dim):
             raise fail("T31", f"coalesce cannot mix {first} and {arg.type}", written.span)
     scalars = {arg.type.scalar for arg in given if not is_empty_list(arg)} or {first.scalar}
     nullable = all(arg.type.nullable for arg in given)

@@ -1,0 +1,104 @@
+"""Providers behind HTTP: how each is asked, and where its answer holds the vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote
+
+from omnigraph.embed.embedder import Purpose, Vectors, unit_vectors
+from omnigraph.embed.http import Endpoint
+from omnigraph.errors import EmbeddingError
+
+_TEXTS = 32  # the smallest limit that common servers have unless told otherwise
+_CHARACTERS = 100_000  # providers also limit the tokens of a request
+_AT_ONCE = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiEmbedder:
+    """`POST /embeddings`, many texts a request: OpenAI, OpenRouter, and most servers that you can run yourself."""
+
+    name: str
+    endpoint: Endpoint
+
+    def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
+        def ask(batch: Sequence[str]) -> list[object]:
+            answer = self.endpoint.post("/embeddings", {"model": self.name, "input": batch, "dimensions": dimension})
+            return self._rows(answer, len(batch))
+
+        rows = [row for part in _at_once(ask, list(_batches(texts))) for row in part]
+        return unit_vectors(rows, len(texts), dimension, self.name)
+
+    def _rows(self, answer: object, count: int) -> list[object]:
+        """The vectors in the order of the texts; an answer may list them in another one."""
+        match answer:
+            case {"data": list(items)} if len(items) == count:
+                placed = dict(_placed(items))
+                if placed.keys() == set(range(count)):
+                    return [placed[position] for position in range(count)]
+        raise EmbeddingError(f"the embedding provider at {self.endpoint.host} answered something else than vectors")
+
+
+def _placed(items: list[object]) -> Iterator[tuple[object, object]]:
+    for position, item in enumerate(items):
+        match item:
+            case {"embedding": list(row), **others}:
+                yield others.get("index", position), row
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiEmbedder:
+    """`POST /models/<model>:embedContent`, one text a request."""
+
+    name: str
+    endpoint: Endpoint
+
+    def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
+        task = "RETRIEVAL_QUERY" if purpose is Purpose.QUERY else "RETRIEVAL_DOCUMENT"
+
+        def ask(text: str) -> list[object]:
+            payload = {
+                "model": f"models/{self.name}",
+                "content": {"parts": [{"text": text}]},
+                "taskType": task,
+                "outputDimensionality": dimension,
+            }
+            match self.endpoint.post(f"/models/{quote(self.name, safe='')}:embedContent", payload):
+                case {"embedding": {"values": list(row)}}:
+                    return row
+            raise EmbeddingError(
+                f"the embedding provider at {self.endpoint.host} answered something else than a vector"
+            )
+
+        return unit_vectors(_at_once(ask, texts), len(texts), dimension, self.name)
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    batch: list[str] = []
+    held = 0
+    for text in texts:
+        if batch and (len(batch) == _TEXTS or held + len(text) > _CHARACTERS):
+            yield batch
+            batch, held = [], 0
+        batch.append(text)
+        held += len(text)
+    if batch:
+        yield batch
+
+
+def _at_once(ask: Callable[[T], list[object]], requests: Sequence[T]) -> list[list[object]]:
+    """The answers in the order of the requests, a few of which run at a time. The first failure ends it."""
+    if len(requests) == 1:
+        return [ask(requests[0])]
+    with ThreadPoolExecutor(_AT_ONCE, "omnigraph-embed") as pool:
+        waiting = [pool.submit(ask, request) for request in requests]
+        try:
+            return [future.result() for future in waiting]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,239 @@
+"""Given parameters as the values of their declared types, from JSON or from Python."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import numpy as np
+
+from omnigraph.errors import ParameterError
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.query import ir
+from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
+from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
+
+JS_SAFE = 2**53 - 1
+"""The largest integer that every JSON reader takes as it was written."""
+
+_DECIMAL = re.compile(r"(-?)0*([0-9]{1,20})", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:59.999")
+
+
+def bind(
+    params: Sequence[ir.Parameter], given: Mapping[str, object], *, js_safe: bool = False
+) -> dict[str, ir.ConstValue]:
+    """The value of every declared parameter.
+
+    A parameter that is not given takes its default, or null where its type allows that. Names that nobody declared
+    are left alone; `undeclared` lists them.
+
+    Args:
+        params: what the query declares.
+        given: values by name without `$`: what JSON has, and the usual Python and numpy values.
+        js_safe: whether integers beyond ±(2^53 - 1) must come as texts.
+
+    Raises:
+        ParameterError: a parameter is missing, or its value does not fit.
+    """
+    return {param.name: _one(param, given, js_safe) for param in params}
+
+
+def undeclared(params: Sequence[ir.Parameter], given: Mapping[str, object]) -> tuple[str, ...]:
+    """The given names that no parameter has, sorted."""
+    return tuple(sorted(set(given) - {param.name for param in params}))
+
+
+def _one(param: ir.Parameter, given: Mapping[str, object], js_safe: bool) -> ir.ConstValue:
+    name, kind = param.name, param.type
+    if name not in given:
+        if param.required:
+            near = did_you_mean(name, undeclared([param], given))
+            raise ParameterError(name, f"not given, and {kind} cannot be null", hint=near)
+        return param.default
+    try:
+        return _value(given[name], kind, js_safe)
+    except _WrongError as error:
+        raise ParameterError(name, str(error), hint=error.hint) from None
+
+
+class _WrongError(Exception):
+    """Why a value does not fit."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _value(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
+    if value is None:
+        if not kind.nullable:
+            raise _WrongError(f"null is not a value of {kind}")
+        return None
+    if kind.is_vector:
+        return _vector(value, kind)
+    if kind.list:
+        return _each(_items(value, f"expected {kind}"), lambda item: _scalar(item, kind.item, js_safe))
+    return _scalar(value, kind, js_safe)
+
+
+def _items(value: object, expected: str) -> Iterable[object]:
+    if isinstance(value, np.ndarray):
+        if value.ndim != 1:
+            raise _WrongError(f"{expected}, not an array of {value.ndim} dimensions")
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return value
+    raise _WrongError(f"{expected}, not {_shown(value)}")
+
+
+def _each(items: Iterable[object], make: Callable[[object], ir.ConstValue]) -> tuple[ir.ConstValue, ...]:
+    values = []
+    for i, item in enumerate(items):
+        try:
+            values.append(make(item))
+        except _WrongError as error:
+            raise _WrongError(f"item {i}: {error}", error.hint) from None
+    return tuple(values)
+
+
+def _vector(value: object, kind: ValueType) -> ir.ConstValue:
+    items = list(_items(value, f"expected a list of {kind.dim} numbers"))
+    if len(items) != kind.dim:
+        raise _WrongError(f"expected {kind.dim} numbers, not {len(items)}")
+    return _each(items, lambda item: _float(item, Scalar.F32))
+
+
+def _scalar(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
+    scalar = kind.scalar
+    if value is None:
+        raise _WrongError("null is not allowed")
+    if scalar.is_integer:
+        return _integer(value, scalar, js_safe)
+    if scalar.is_float:
+        return _float(value, scalar)
+    if scalar is Scalar.BOOL:
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        raise _WrongError(f"expected true or false, not {_shown(value)}")
+    if scalar is Scalar.DATE:
+        return _date(value)
+    if scalar is Scalar.DATETIME:
+        return _datetime(value)
+    if scalar is Scalar.BLOB and isinstance(value, bytes | bytearray | memoryview):
+        return "base64:" + base64.b64encode(value).decode("ascii")
+    return _text(value, kind)
+
+
+def _text(value: object, kind: ValueType) -> str:
+    if not isinstance(value, str):
+        raise _WrongError(f"expected a text, not {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _WrongError("the text holds half of a surrogate pair, so it is no Unicode") from None
+    text = str(value)
+    if kind.enum_values is not None and text not in kind.enum_values:
+        values = ", ".join(kind.enum_values)
+        raise _WrongError(f"'{text}' is not a value of {kind.item}", did_you_mean(text, kind.enum_values) or values)
+    return text
+
+
+def _integer(value: object, scalar: Scalar, js_safe: bool) -> int:
+    low, high = INTEGER_RANGES[scalar]
+    if isinstance(value, str):
+        digits = _DECIMAL.fullmatch(value)
+        if digits is None:
+            raise _WrongError(f"expected a whole number from {low} to {high}, not {_shown(value)}")
+        number = int(digits.expand(r"\1\2"))
+    elif isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        if js_safe and abs(number) > JS_SAFE:
+            raise _WrongError(f"{number} is beyond ±(2^53 - 1)", "send it as a text")
+    elif isinstance(value, Decimal) and value.is_finite() and value.adjusted() < 20 and value == int(value):
+        number = int(value)
+    else:
+        raise _WrongError(f"expected a whole number, not {_shown(value)}")
+    if not low <= number <= high:
+        raise _WrongError(f"{_shown(number)} is out of range for {scalar.value} ({low} to {high})")
+    return number
+
+
+def _float(value: object, scalar: Scalar) -> float:
+    if not isinstance(value, int | float | np.integer | np.floating | Decimal) or isinstance(value, bool):
+        raise _WrongError(f"expected a number, not {_shown(value)}")
+    try:
+        number = float(value)
+        if scalar is Scalar.F32:
+            # What is stored is compared, so the value is what the property would hold.
+            (number,) = struct.unpack("<f", struct.pack("<f", number))
+    except OverflowError:
+        raise _WrongError(f"{_shown(value)} is too large for {scalar.value}") from None
+    if not np.isfinite(number):
+        raise _WrongError(f"{number} is not finite")
+    return number
+
+
+def _date(value: object) -> int:
+    if isinstance(value, str):
+        return _parsed(value, parse_date)
+    moment = _moment(value)
+    if moment is None:
+        raise _WrongError(f"expected a date like 2026-03-14, not {_shown(value)}")
+    return moment // MS_PER_DAY
+
+
+def _datetime(value: object) -> int:
+    if isinstance(value, str):
+        return _parsed(value, parse_datetime)
+    moment = _moment(value)
+    if moment is None:
+        raise _WrongError(f"expected a time like 2026-03-14T09:30:00Z, not {_shown(value)}")
+    return moment
+
+
+def _parsed(text: str, parse: Callable[[str], int]) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise _WrongError(f"{_shown(text)}: {error}") from None
+
+
+def _moment(value: object) -> int | None:
+    """Milliseconds of a Python or numpy date, or None when it is none. Without a zone it is UTC."""
+    if isinstance(value, np.datetime64) and not np.isnat(value):
+        moment = int(value.astype("datetime64[ms]").astype(np.int64))
+    elif isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        moment = (aware - _EPOCH) // timedelta(milliseconds=1)
+    elif isinstance(value, date):
+        moment = (value.toordinal() - _EPOCH.toordinal()) * MS_PER_DAY
+    else:
+        return None
+    if not _FIRST <= moment <= _LAST:
+        raise _WrongError(f"{value} is outside the years 1 to 9999 in UTC")
+    return moment
+
+
+def _shown(value: object) -> str:
+    """A value as an error shows it: never long."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{value}'" if len(value) <= 60 else f"'{value[:60]}…'"
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a number of very many digits"
+    if isinstance(value, int | float | Decimal | np.number | date):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, Sequence | np.ndarray):
+        return "a list"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,80 @@
+"""Looking for a text in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.dtypes import StringDType
+
+from omnigraph.errors import ExecutionError
+from omnigraph.evaluate.values import Mask, Value, gathered, spread
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema.regex import pattern_error
+
+_Strings = npt.NDArray[Any]
+
+_ONE_PATTERN: dict[ir.CompareOp, Callable[[pa.Array, str], pa.Array]] = {
+    ir.CompareOp.CONTAINS: pc.match_substring,
+    ir.CompareOp.STARTS_WITH: pc.starts_with,
+    ir.CompareOp.ENDS_WITH: pc.ends_with,
+    ir.CompareOp.MATCHES: pc.match_substring_regex,
+}
+
+_EACH_PATTERN: dict[ir.CompareOp, Callable[[_Strings, _Strings], Mask]] = {
+    ir.CompareOp.CONTAINS: lambda texts, parts: np.strings.find(texts, parts) >= 0,
+    ir.CompareOp.STARTS_WITH: np.strings.startswith,
+    ir.CompareOp.ENDS_WITH: np.strings.endswith,
+}
+
+
+def is_found(op: ir.CompareOp, text: Value, pattern: Value) -> Value:
+    """Whether the pattern is found in the text; in null nothing is, and null is found nowhere.
+
+    Raises:
+        ExecutionError: a pattern of `matches` is no regular expression.
+    """
+    if isinstance(pattern, pa.Scalar):
+        found = _one_pattern(op, spread(text, 1), pattern.as_py())
+    else:
+        texts = spread(text, len(pattern))
+        known = pc.and_(texts.is_valid(), pattern.is_valid())
+        each = _each_regex if op is ir.CompareOp.MATCHES else _each_part
+        found = pc.and_(each(op, texts.fill_null(""), pattern.fill_null("")), known)
+    return gathered(found, text, pattern)
+
+
+def _one_pattern(op: ir.CompareOp, texts: pa.Array, pattern: str | None) -> pa.Array:
+    if pattern is None:
+        return pa.repeat(False, len(texts))
+    if op is ir.CompareOp.MATCHES:
+        _check(pattern)
+    return _ONE_PATTERN[op](texts, pattern).fill_null(False)
+
+
+def _check(pattern: str) -> None:
+    reason = pattern_error(pattern)
+    if reason is not None:
+        raise ExecutionError(f"'{pattern}' is not a regular expression: {reason}", hint="write an RE2 pattern")
+
+
+def _each_part(op: ir.CompareOp, texts: pa.Array, parts: pa.Array) -> pa.Array:
+    return pa.array(_EACH_PATTERN[op](_strings(texts), _strings(parts)))
+
+
+def _strings(column: pa.Array) -> _Strings:
+    return np.array(column.to_numpy(zero_copy_only=False), StringDType())
+
+
+def _each_regex(op: ir.CompareOp, texts: pa.Array, patterns: pa.Array) -> pa.Array:
+    """A pattern is compiled once for all rows that have it."""
+    encoded = patterns.dictionary_encode()
+    found = np.zeros(len(texts), bool)
+    for i, pattern in enumerate(encoded.dictionary.to_pylist()):
+        rows = np.flatnonzero(encoded.indices.to_numpy() == i)
+        found[rows] = _one_pattern(op, texts.take(pa.array(rows)), pattern).to_numpy(zero_copy_only=False)
+    return pa.array(found)

@@ -1,0 +1,135 @@
+"""One branch of an open graph, as a handle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from omnigraph.commit.manifest import Commit
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.graph.collections import Commits
+from omnigraph.graph.transaction import Transaction
+from omnigraph.write.load import LoadMode, LoadReceipt
+from omnigraph.write.mutation import MutationReceipt
+from omnigraph.write.sources import LoadSource
+
+if TYPE_CHECKING:
+    from omnigraph.graph.graph import Graph
+
+
+class BranchHandle:
+    """A branch of a graph: what is read and written through it is that branch's. Costs nothing to make.
+
+    Attributes:
+        name: the branch.
+        commits: its history.
+    """
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self._graph = graph
+        self.name = name
+        self.commits = Commits(graph._store, name)
+
+    @property
+    def head(self) -> Commit:
+        """The newest commit.
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+        """
+        return self.snapshot().commit
+
+    def snapshot(self, *, version: int | None = None, at: datetime | None = None) -> Snapshot:
+        """A view of the branch that never changes: the newest, or as `Graph.snapshot` chooses it."""
+        return self._graph.snapshot(branch=self.name, version=version, at=at)
+
+    def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
+        """One node or edge of the branch by id, or None."""
+        return self._graph.entity(type_name, entity_id, at=self.snapshot())
+
+    def mutate(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+        message: str | None = None,
+    ) -> MutationReceipt:
+        """Run a query that writes, as `Graph.mutate` does."""
+        return self._graph.mutate(
+            text,
+            params,
+            name=name,
+            branch=self.name,
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+            message=message,
+        )
+
+    def load(
+        self,
+        source: LoadSource,
+        *,
+        mode: LoadMode | str,
+        type_name: str | None = None,
+        lenient: bool = False,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+        message: str | None = None,
+        embed: bool = True,
+    ) -> LoadReceipt:
+        """Load rows as one commit, as `Graph.load` does."""
+        return self._graph.load(
+            source,
+            mode=mode,
+            type_name=type_name,
+            lenient=lenient,
+            branch=self.name,
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+            message=message,
+            embed=embed,
+        )
+
+    def transaction(
+        self,
+        *,
+        message: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Transaction:
+        """Several writes as one commit: all of them when the block ends, none when it ends with an error.
+
+        Args:
+            message: the commit's.
+            labels: the commit's.
+            expect_head: begin only if this commit is the branch head, and end only if it still is.
+            idempotency_key: a transaction with a key that a commit of the branch carries is not repeated: its block
+                ends at its first write, and its commit is the first one.
+
+        Example:
+            >>> import omnigraph, tempfile
+            >>> graph = omnigraph.init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }")
+            >>> add = "query add($name: String) { insert Person { name: $name } }"
+            >>> with graph.branch("main").transaction(message="two at once") as tx:
+            ...     first = tx.mutate(add, {"name": "ann"})
+            ...     second = tx.mutate(add, {"name": "bob"})
+            >>> tx.commit.message
+            'two at once'
+
+        Raises:
+            MergeRequiredError: at the end of the block: the branch has moved since it began.
+            PreconditionFailedError: the branch head is not the expected one.
+        """
+        return Transaction(
+            self._graph,
+            self.name,
+            message=message,
+            labels=labels,
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+        )

@@ -1,0 +1,46 @@
+"""Compiled queries: most callers send the same few texts again and again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+from omnigraph.lang.query import compile_query, ir
+from omnigraph.lang.schema import Catalog
+
+KEPT = 256
+"""How many queries a handle remembers."""
+
+
+class CompiledQueries:
+    """Remembers queries by their text, their name in it and the schema they were checked against."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._queries: OrderedDict[tuple[str, str | None, str], ir.Query] = OrderedDict()
+
+    def get(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> ir.Query:
+        """A query of a text.
+
+        Args:
+            text: one query, or several.
+            name: which of several.
+            catalog: the schema.
+            schema_hash: tells the schema from others.
+
+        Raises:
+            CompileError: the query does not compile.
+            NotFoundError: the text has no query of this name, or several and none was named.
+        """
+        key = (text, name, schema_hash)
+        with self._lock:
+            found = self._queries.get(key)
+            if found is not None:
+                self._queries.move_to_end(key)
+                return found
+        made = compile_query(text, catalog, name)
+        with self._lock:
+            self._queries[key] = made
+            while len(self._queries) > KEPT:
+                self._queries.popitem(last=False)
+        return made

@@ -1,0 +1,155 @@
+"""A load through the handle of a graph: the branch that it goes to, the rows, the commit and the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph.commit import branches
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.names import branch_name
+from omnigraph.commit.sidecar import WriterKind, pending
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    InputError,
+    OmnigraphError,
+    PreconditionFailedError,
+    ReadSetChangedError,
+)
+from omnigraph.lang.schema import ir_hash
+from omnigraph.write.load import Load, LoadProgress, loaded
+from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, answered
+from omnigraph.write.sources import LoadSource, open_source
+from omnigraph.write.spill import memory_budget
+
+if TYPE_CHECKING:
+    from omnigraph.graph.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What `Graph.load` was asked for; the arguments are described there."""
+
+    mode: LoadMode
+    branch: str
+    base: str | None = None
+    type_name: str | None = None
+    lenient: bool = False
+    expect_head: str | None = None
+    idempotency_key: str | None = None
+    message: str | None = None
+    embed: bool = True
+    memory_budget: int | str | None = None
+    progress: Callable[[LoadProgress], None] | None = None
+
+
+def load_mode(mode: LoadMode | str) -> LoadMode:
+    """The mode of a name.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return LoadMode(mode)
+    except ValueError:
+        raise InputError(f"'{mode}' is not a mode", hint="append, merge or overwrite") from None
+
+
+def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
+    """Carry out a load."""
+    store = graph._store
+    target = branch_name(request.branch)
+    view, missing = _target(graph, target, request.base)
+    if not missing:
+        earlier = find_idempotent(view, request.idempotency_key)
+        if earlier is not None:
+            return answered(target, request.mode, earlier)
+    if request.expect_head not in (None, view.head.id):
+        raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
+    _, accepted = graph._schema_of(view)
+    rows = Load(
+        accepted,
+        request.mode,
+        budget=memory_budget(request.memory_budget),
+        embedder=(lambda: graph.embedder) if request.embed else None,
+        policy=graph._blobs,
+        progress=request.progress,
+    )
+    rows.read(open_source(source, accepted, request.type_name, lenient=request.lenient))
+    changes = rows.changes()
+    created = missing and _fork(graph, target, view)
+    coerced = rows.problems.coerced.all() if rows.problems.coerced is not None else ()
+    answer = LoadAnswer(request.mode, loaded(changes), coerced, request.base, created)
+
+    def prepare(now: Manifest) -> Prepared:
+        if graph._schema_of(now)[1] is not accepted:
+            raise ReadSetChangedError("schema", ir_hash(accepted), now.schema_hash)
+        return Prepared(rows.prepare(Snapshot(store, now), changes), (answer.label(),))
+
+    try:
+        commit = graph.write_tables(
+            WriteRequest(
+                branch=target,
+                kind=WriterKind.LOAD,
+                actor=graph.actor,
+                message=request.message,
+                replayable=request.mode is not LoadMode.OVERWRITE,
+                expect_head=request.expect_head,
+                idempotency_key=request.idempotency_key,
+            ),
+            prepare,
+        )
+    except BaseException:
+        if created:
+            _take_back(graph, target, view)
+        raise
+    if commit is not None and not _is_own(commit, answer):
+        return answered(target, request.mode, commit)
+    return answer.receipt(target, graph.actor, commit)
+
+
+def _is_own(commit: Commit, answer: LoadAnswer) -> bool:
+    return answer.label() == (LABEL, dict(commit.labels).get(LABEL))
+
+
+def _target(graph: Graph, branch: str, base: str | None) -> tuple[Manifest, bool]:
+    """The state to load into, and whether the branch has yet to be forked from it.
+
+    Raises:
+        BranchNotFoundError: there is no such branch, and no base to fork it from.
+    """
+    try:
+        return graph._store.capture(branch), False
+    except BranchNotFoundError:
+        if base is None:
+            raise
+    return graph._store.capture(branch_name(base)), True
+
+
+def _fork(graph: Graph, branch: str, base: Manifest) -> bool:
+    """Make the branch. False when somebody else did meanwhile."""
+    try:
+        branches.create_branch(graph._store, branch, base)
+    except ConflictError:
+        if branch not in graph._store.branch_names():
+            raise
+        return False
+    return True
+
+
+def _take_back(graph: Graph, branch: str, base: Manifest) -> None:
+    """Remove the branch that was made for a load which came to nothing.
+
+    It stays when something is on it, or when a write to it may still be finished by recovery.
+    """
+    store = graph._store
+    with suppress(OmnigraphError):
+        unsettled = any(sidecar.branch == branch for sidecar in pending(store.objects))
+        if not unsettled and store.capture(branch).head.id == base.head.id:
+            branches.delete_branch(store, branch)

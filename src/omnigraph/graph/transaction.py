@@ -1,0 +1,167 @@
+"""Transactions: any number of writes that become one commit, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from omnigraph.commit import hidden
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.fast_forward import fast_forward
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.recovery import healed
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.writer import WriteRequest
+from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
+from omnigraph.write.load import LoadMode, LoadReceipt
+from omnigraph.write.mutation import MutationReceipt
+from omnigraph.write.sources import LoadSource
+
+if TYPE_CHECKING:
+    from omnigraph.graph.graph import Graph
+
+
+class _Done(BaseException):
+    """Ends the block of a transaction that was committed before. No handler of errors is meant to see it."""
+
+
+class Transaction:
+    """Several writes that become one commit when the block ends, or nothing when it ends with an error.
+
+    The block works on a hidden branch: it sees what it wrote, and nobody else does. Use it once, in a `with`.
+
+    Attributes:
+        branch: the branch that gets the commit.
+        commit: the commit, once the block has ended; None when the block changed nothing.
+        repeated: whether a commit with the same idempotency key was there already. The block then ends, without an
+            error, at its first write, and `commit` is the one that was there.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        branch: str,
+        *,
+        message: str | None,
+        labels: Mapping[str, str] | None,
+        expect_head: str | None,
+        idempotency_key: str | None,
+    ) -> None:
+        self.branch = branch
+        self.commit: Commit | None = None
+        self.repeated = False
+        self._graph = graph
+        self._store = graph._store
+        self._request = WriteRequest(
+            branch=branch,
+            actor=graph.actor,
+            message=message,
+            labels=tuple(sorted((labels or {}).items())),
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+        )
+        self._begun: Manifest | None = None
+        self._work: SystemBranch | None = None
+        self._ended = False
+
+    def mutate(
+        self, text: str, params: Mapping[str, object] | None = None, *, name: str | None = None
+    ) -> MutationReceipt:
+        """Run a query that writes, as `Graph.mutate` does. Its receipt has no commit: the transaction will."""
+        with self._writing() as work:
+            receipt = self._graph.mutate(text, params, name=name, branch=work)
+        return replace(receipt, branch=self.branch, commit=None)
+
+    def load(
+        self,
+        source: LoadSource,
+        *,
+        mode: LoadMode | str,
+        type_name: str | None = None,
+        lenient: bool = False,
+        embed: bool = True,
+    ) -> LoadReceipt:
+        """Load rows, as `Graph.load` does. The receipt has no commit: the transaction will."""
+        with self._writing() as work:
+            receipt = self._graph.load(
+                source, mode=mode, type_name=type_name, lenient=lenient, branch=work, embed=embed
+            )
+        return replace(receipt, branch=self.branch, commit=None)
+
+    def snapshot(self) -> Snapshot:
+        """What the transaction sees now, its own writes included. Good until the transaction ends."""
+        with self._open() as work:
+            return self._graph.snapshot(branch=work)
+
+    def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
+        """One node or edge by id as the transaction sees it, or None."""
+        return self._graph.entity(type_name, entity_id, at=self.snapshot())
+
+    @contextmanager
+    def _writing(self) -> Iterator[str]:
+        with self._open() as work:
+            if self.repeated:
+                raise _Done
+            yield work
+
+    @contextmanager
+    def _open(self) -> Iterator[str]:
+        """The branch to work on: the hidden one, or for a repeated transaction the one that has its commit."""
+        if self._begun is None or self._ended:
+            reason = "the transaction has ended" if self._ended else "the transaction has not begun"
+            raise TransactionEndedError(reason, hint="use it inside of its 'with' block")
+        try:
+            yield self.branch if self._work is None else self._work
+        except BranchNotFoundError as error:
+            if error.branch != self._work:
+                raise
+            raise TransactionEndedError(
+                "the transaction was given up: its process was out of sight for too long", hint="begin another"
+            ) from error
+
+    def __enter__(self) -> Transaction:
+        if self._begun is not None:
+            raise TransactionEndedError("a transaction is used once", hint="begin another")
+        self._graph._writable()
+        request = self._request
+        view = healed(self._store, self.branch)
+        earlier = find_idempotent(view, request.idempotency_key)
+        if earlier is not None:
+            self._check_kind(earlier)
+            self.commit, self.repeated = earlier, True
+        elif request.expect_head not in (None, view.head.id):
+            raise PreconditionFailedError(self.branch, str(request.expect_head), view.head.id)
+        else:
+            self._work = hidden.begin(self._store, view)
+        self._begun = view
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._ended = True
+        if self._work is None:
+            return self.repeated and kind is _Done
+        try:
+            if kind is None:
+                assert self._begun is not None
+                self.commit = fast_forward(self._store, self._work, self._begun, self._request)
+                reach(Failpoint.TRANSACTION_MERGED)
+        finally:
+            hidden.end(self._store, self._work)
+        return None
+
+    def _check_kind(self, earlier: Commit) -> None:
+        """An idempotency key means one request, and that was a transaction."""
+        if earlier.writer != WriterKind.BRANCH_MERGE:
+            raise InputError(
+                f"the idempotency key '{earlier.idempotency_key}' belongs to commit {earlier.id}, which was made by "
+                f"a write of kind {earlier.writer}",
+                hint="use another key",
+            )

@@ -1,0 +1,1 @@
+"""Reading: exports and blobs."""

@@ -1,0 +1,158 @@
+"""One blob of a snapshot: what it is, and its bytes in ranges."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError
+from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.types import Scalar
+from omnigraph.storage.blobs import StoredBlob
+
+RANGE_BYTES = 4 * 1024 * 1024
+"""How many bytes one read gives at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob that is there. Its snapshot never changes, and so it does not either.
+
+    Attributes:
+        size: how many bytes it has; None for a reference, which is never followed.
+        etag: a strong tag, in quotes: two blobs with the same tag have the same bytes. None for a reference.
+        uri: where a reference leads; None for content that the graph holds itself.
+        snapshot_id: the view that it was found in.
+        commit_id: the newest commit of that view.
+    """
+
+    size: int | None
+    etag: str | None
+    uri: str | None
+    snapshot_id: str
+    commit_id: str
+    _snapshot: Snapshot = field(repr=False, compare=False)
+    _key: str = field(repr=False, compare=False)
+    _column: str = field(repr=False, compare=False)
+    _row_id: int = field(repr=False, compare=False)
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes from `start` up to and without `end`, which is by default the end of the blob.
+
+        Raises:
+            BlobRangeError: the range does not lie within the blob.
+            ResourceLimitError: it has more than 4 MiB: use `iter` or `save`.
+            InputError: the blob is a reference.
+        """
+        size = self._managed_size()
+        stop = size if end is None else end
+        if not 0 <= start <= stop <= size:
+            raise BlobRangeError(start, end, size)
+        if stop - start > RANGE_BYTES:
+            raise ResourceLimitError(
+                "Blob read range bytes", RANGE_BYTES, stop - start, hint="read it in parts: iter() and save() do"
+            )
+        return self._bytes(start, stop)
+
+    def iter(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes of a range, however long, in pieces of at most 4 MiB.
+
+        Raises:
+            BlobRangeError: the range does not lie within the blob.
+            InputError: the blob is a reference.
+        """
+        size = self._managed_size()
+        stop = size if end is None else end
+        if not 0 <= start <= stop <= size:
+            raise BlobRangeError(start, end, size)
+        pieces = range(start, stop, RANGE_BYTES)
+        return (self._bytes(piece, min(piece + RANGE_BYTES, stop)) for piece in pieces)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the blob to a file, which takes its place when it is whole.
+
+        Raises:
+            InputError: the blob is a reference, or the file cannot be written.
+        """
+        pieces = self.iter()
+        target = Path(path)
+        beside = target.with_name(f".{target.name}.{token_hex(4)}.partial")
+        try:
+            with beside.open("xb") as file:
+                file.writelines(pieces)
+            beside.replace(target)
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror or error}") from error
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _managed_size(self) -> int:
+        if self.size is None:
+            raise InputError(
+                f"the blob is a reference to {self.uri}, which is never followed", hint="read it from there"
+            )
+        return self.size
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        return self._snapshot.read_blob(self._key, self._column, self._row_id, start, end) if end > start else b""
+
+
+def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id: str, prop: str) -> Blob:
+    """The blob of an entity.
+
+    Args:
+        snapshot: where to look.
+        accepted: its schema.
+        key: the type key.
+        entity_id: the entity.
+        prop: the property.
+
+    Raises:
+        NotFoundError: there is no such type or entity, or the property is null there.
+        InputError: there is no such property, or it is not a Blob.
+        BlobIntegrityError: what is stored contradicts itself.
+    """
+    snapshot.pin(key)
+    kind, _, name = key.partition(":")
+    declared = (accepted.catalog.nodes if kind == TypeKind.NODE else accepted.catalog.edges)[name]
+    if prop not in declared.properties:
+        raise InputError(f"{name} has no property '{prop}'", hint=did_you_mean(prop, declared.properties))
+    if declared.properties[prop].type.scalar is not Scalar.BLOB:
+        raise InputError(f"{name}.{prop} is not a Blob", hint="only blobs are read in this way")
+    number = accepted.identity(TypeKind(kind), name).properties[prop]
+    _check_lifetime(snapshot, key, prop, number)
+    stored = snapshot.blob(key, prop, entity_id)
+    if stored is None:
+        raise NotFoundError(f"there is no {name} '{entity_id}'")
+    if stored.info is None:
+        raise NotFoundError(f"{name}.{prop} of '{entity_id}' is null")
+    etag = None if stored.info.uri is not None else _etag(snapshot, key, number, stored)
+    return Blob(
+        stored.info.size, etag, stored.info.uri, snapshot.id, snapshot.commit.id, snapshot, key, prop, stored.row_id
+    )
+
+
+def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> None:
+    """The column is that of the property, and not of another that had its name."""
+    metadata = snapshot.schema(key).field(prop).metadata or {}
+    found = metadata.get(PROPERTY_ID.encode())
+    if found != str(number).encode():
+        raise BlobIntegrityError(f"{key}.{prop}", "the column is that of another property")
+
+
+def _etag(snapshot: Snapshot, key: str, number: int, stored: StoredBlob) -> str:
+    """A tag from where the bytes lie. No file of a table is ever changed, so the same place is the same content."""
+    identity = snapshot.pin(key).id
+    digest = hashlib.sha256(b"omnigraph/blob-etag/v1\0")
+    for value in (identity.type_id, identity.incarnation, number, *stored.descriptor):
+        digest.update(value.to_bytes(8, "big"))
+    name = stored.file.encode()
+    digest.update(len(name).to_bytes(8, "big") + name)
+    return f'"{digest.digest()[:16].hex()}"'

@@ -1,0 +1,164 @@
+"""Export: a snapshot as NDJSON, Parquet or Arrow, in an order that depends on nothing but its content.
+
+Edges come before nodes, types by name, entities by id. So two exports of the same content are the same, byte by byte,
+however the tables came to it.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import InputError
+from omnigraph.lang.arrow import arrow_type, readable
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.read.json_text import ASIDE, joined, json_text, literal, quoted
+from omnigraph.read.ordered import BUDGET, in_order
+from omnigraph.storage.blobs import CELL, MATERIALIZED, is_kept
+
+_ROW_ID = "_rowid"
+_ENDS = (("from", "src"), ("to", "dst"))
+_PIECE = 3 * 1024 * 1024
+"""How much of a large blob is read at a time. A multiple of three, so that encoded pieces fit together."""
+
+
+def exported(
+    snapshot: Snapshot, accepted: AcceptedSchema, types: Sequence[str] | None = None, budget: int = BUDGET
+) -> list[TypeExport]:
+    """The types of an export, in its order.
+
+    Args:
+        snapshot: what is exported.
+        accepted: its schema.
+        types: names of types; a name that a node type and an edge type share means both. By default all types.
+        budget: how many bytes of rows are held at once, about.
+
+    Raises:
+        InputError: there is no such type.
+    """
+    catalog = accepted.catalog
+    for name in types or ():
+        if name not in catalog.nodes and name not in catalog.edges:
+            raise InputError(f"there is no type '{name}'", hint=did_you_mean(name, [*catalog.nodes, *catalog.edges]))
+    chosen = set(types) if types is not None else {*catalog.nodes, *catalog.edges}
+    edges = [TypeExport(snapshot, TypeKind.EDGE, edge, budget) for edge in catalog.edges.values()]
+    nodes = [TypeExport(snapshot, TypeKind.NODE, node, budget) for node in catalog.nodes.values()]
+    return [part for part in (*edges, *nodes) if part.name in chosen]
+
+
+class TypeExport:
+    """One type of an export.
+
+    Attributes:
+        key: the type key, `node:<Type>` or `edge:<Type>`.
+        count: how many entities there are.
+        schema: its columns in Parquet and Arrow: `id`, for edges `from` and `to`, and the properties by name.
+    """
+
+    def __init__(self, snapshot: Snapshot, kind: TypeKind, declared: NodeType | EdgeType, budget: int) -> None:
+        self.kind = kind
+        self.name = declared.name
+        self.key = f"{kind.value}:{declared.name}"
+        self.count = snapshot.pin(self.key).row_count
+        self._snapshot = snapshot
+        self._budget = budget
+        self._ends = _ENDS if kind is TypeKind.EDGE else ()
+        self._types = {name: prop.type for name, prop in declared.properties.items()}
+        self._blobs = [name for name, type_ in self._types.items() if type_.scalar is Scalar.BLOB]
+        self.schema = pa.schema(
+            [
+                *(pa.field(name, pa.utf8(), nullable=False) for name in ("id", *(name for name, _ in self._ends))),
+                *(pa.field(name, _file_type(type_), nullable=type_.nullable) for name, type_ in self._types.items()),
+            ]
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All entities by id, as columns."""
+        sources = dict(self._ends)
+        for rows in self._rows():
+            columns = [readable(_whole(rows, sources.get(field.name, field.name))) for field in self.schema]
+            yield pa.record_batch(columns, schema=self.schema)
+
+    def lines(self) -> Iterator[bytes]:
+        """All entities by id, as NDJSON, in pieces that end anywhere."""
+        for rows in self._rows(largest=MATERIALIZED):
+            text = self._text(rows)
+            aside = self._set_aside(rows)
+            if not aside:
+                yield text
+                continue
+            # What stands between the places of large blobs, and the blobs, by turns.
+            first, *rest = text.split(ASIDE.encode())
+            yield first
+            for (column, entity_id), between in zip(aside, rest, strict=True):
+                yield from self._encoded(column, entity_id)
+                yield between
+
+    def _rows(self, largest: int | None = None) -> Iterator[pa.Table]:
+        """All entities by id, with the content of their blobs up to a size."""
+        columns = ("id", *(end for _, end in self._ends), *self._types)
+        if not self._blobs:
+            yield from in_order(_Stored(self._snapshot, self.key, columns), self._budget)
+            return
+        for rows in in_order(_Stored(self._snapshot, self.key, (*columns, _ROW_ID)), self._budget):
+            yield from self._snapshot.content(self.key, rows, largest=largest)
+
+    def _text(self, rows: pa.Table) -> bytes:
+        parts: list[pa.Array | str] = [f'{{"{"edge" if self._ends else "type"}":{literal(self.name)}']
+        for name, end in self._ends:
+            parts += [f',"{name}":', quoted(_whole(rows, end))]
+        parts += [',"data":{"id":', quoted(_whole(rows, "id"))]
+        for name, type_ in self._types.items():
+            parts += [f",{literal(name)}:", json_text(_whole(rows, name), type_)]
+        return bytes(joined(*parts, "}}\n").buffers()[2])
+
+    def _set_aside(self, rows: pa.Table) -> list[tuple[str, str]]:
+        """The property and the entity of each blob that was left out, in the order of the text."""
+        left_out = []
+        for place, name in enumerate(self._blobs):
+            found = is_kept(_whole(rows, name))
+            ids = _whole(rows, "id").filter(found).to_pylist()
+            left_out += [(entity_id, place, name) for entity_id in ids]
+        return [(name, entity_id) for entity_id, _, name in sorted(left_out)]
+
+    def _encoded(self, column: str, entity_id: str) -> Iterator[bytes]:
+        """The content of one blob in base64, a piece at a time."""
+        stored = self._snapshot.blob(self.key, column, entity_id)
+        assert stored is not None
+        assert stored.info is not None
+        size = stored.info.size or 0
+        for start in range(0, size, _PIECE):
+            data = self._snapshot.read_blob(self.key, column, stored.row_id, start, min(start + _PIECE, size))
+            yield binascii.b2a_base64(data, newline=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The rows of one type, which can be read more than once."""
+
+    snapshot: Snapshot
+    key: str
+    columns: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        return self.snapshot.pin(self.key).row_count
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        yield from self.snapshot.batches(self.key, columns=list(columns or self.columns))
+
+
+def _whole(rows: pa.Table, name: str) -> pa.Array:
+    return rows[name].combine_chunks()
+
+
+def _file_type(type_: ValueType) -> pa.DataType:
+    """The type of a column in a file."""
+    return CELL if type_.scalar is Scalar.BLOB else readable(pa.nulls(0, arrow_type(type_))).type

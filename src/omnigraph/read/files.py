@@ -1,0 +1,135 @@
+"""Exports in files: under another name until they are whole, so that a failure leaves none behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import InputError
+from omnigraph.lang.schema import TypeKind
+from omnigraph.read.export import TypeExport
+
+Target = str | os.PathLike[str] | BinaryIO
+
+
+class ExportFormat(StrEnum):
+    """What an export is written as."""
+
+    NDJSON = "ndjson"
+    """One file: a JSON object for each entity, one a line."""
+    PARQUET = "parquet"
+    """A directory with one Parquet file for each type."""
+    ARROW = "arrow"
+    """A directory with one Arrow IPC file for each type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReceipt:
+    """What was exported.
+
+    Attributes:
+        commit_id: the newest commit in it.
+        nodes: entities by node type, in name order.
+        edges: the same by edge type.
+    """
+
+    branch: str
+    commit_id: str
+    format: ExportFormat
+    nodes: tuple[tuple[str, int], ...]
+    edges: tuple[tuple[str, int], ...]
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in (*self.nodes, *self.edges))
+
+
+def write_export(
+    snapshot: Snapshot, parts: Sequence[TypeExport], target: Target, format: ExportFormat
+) -> ExportReceipt:
+    """Write an export to a file, a directory or an open file.
+
+    Raises:
+        InputError: the target cannot be written to.
+    """
+    if isinstance(target, str | os.PathLike):
+        path = Path(target)
+        try:
+            if format is ExportFormat.NDJSON:
+                with _replacing(path) as file:
+                    _write_lines(parts, file)
+            else:
+                _write_directory(parts, path, format)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    elif format is ExportFormat.NDJSON:
+        _write_lines(parts, target)
+    else:
+        raise InputError(f"{format} has a file for each type", hint="name a directory as the target")
+
+    def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
+        return tuple((part.name, part.count) for part in parts if part.kind is kind)
+
+    return ExportReceipt(snapshot.branch, snapshot.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
+
+
+def _write_lines(parts: Sequence[TypeExport], file: BinaryIO) -> None:
+    for part in parts:
+        for text in part.lines():
+            file.write(text)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its place when the block ends well."""
+    beside = path.with_name(f".{path.name}.{token_hex(4)}.partial")
+    try:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportFormat) -> None:
+    """One file for each type, `node.Person.parquet`: the kind is said, because a node and an edge may share a name."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"{path} exists and is not an empty directory",
+            hint="name a new one: what is in a directory is loaded together",
+        )
+    beside = path.with_name(f".{path.name}.{token_hex(4)}.partial")
+    beside.mkdir()
+    try:
+        for part in parts:
+            _write_table(part, beside / f"{part.kind.value}.{part.name}.{format}", format)
+        os.rename(beside, path)  # an empty directory may be in its place
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def _write_table(part: TypeExport, path: Path, format: ExportFormat) -> None:
+    if format is ExportFormat.PARQUET:
+        with pa.parquet.ParquetWriter(path, part.schema) as writer:
+            for batch in part.batches():
+                writer.write_batch(batch)
+    else:
+        with pa.ipc.new_file(path, part.schema) as writer:
+            for batch in part.batches():
+                writer.write_batch(batch)

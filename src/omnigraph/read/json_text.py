@@ -1,0 +1,121 @@
+"""Columns as JSON text, a whole column at a time: what every row says about a property, ready to be joined."""
+
+from __future__ import annotations
+
+import binascii
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.storage.blobs import is_kept
+
+NULL = "null"
+TEXT = pa.large_string()
+
+ASIDE = "\0"
+"""Stands for content that is not in memory. No other text of JSON has this character as it is."""
+_ESCAPED = r'["\\\x00-\x1f]'
+_CONTROLS = (*range(0x20), ord('"'))
+"""What has to be escaped in a JSON text, beside the backslash itself."""
+
+
+def joined(*parts: pa.Array | str) -> pa.Array:
+    """Texts put together row by row. Null is written as such."""
+    return pc.binary_join_element_wise(
+        *(pa.scalar(part, TEXT) if isinstance(part, str) else part for part in parts),
+        pa.scalar("", TEXT),
+        null_handling="replace",
+        null_replacement=NULL,
+    )
+
+
+def literal(text: str) -> str:
+    """One text as JSON."""
+    return orjson.dumps(text).decode()
+
+
+def json_text(column: pa.Array, type_: ValueType) -> pa.Array:
+    """The values of a column as JSON. Null stays null.
+
+    Dates are days, times are milliseconds, both since 1970; integers are exact; a float is the shortest text that is
+    read back as the same number of its width.
+    """
+    if type_.is_vector or type_.list:
+        item = ValueType(Scalar.F32) if type_.is_vector else type_.item
+        return _lists(column, item)
+    match type_.scalar:
+        case Scalar.STRING:
+            return quoted(column)
+        case Scalar.BOOL:
+            return pc.if_else(column, "true", "false").cast(TEXT)
+        case Scalar.F32 | Scalar.F64:
+            return _floats(column)
+        case Scalar.DATE:
+            return column.cast(pa.int32()).cast(TEXT)
+        case Scalar.DATETIME:
+            return column.view(pa.int64()).cast(TEXT)
+        case Scalar.BLOB:
+            return _blobs(column)
+        case _:
+            return column.cast(TEXT)
+
+
+def quoted(column: pa.Array) -> pa.Array:
+    """Texts in quotes, with escapes where JSON needs them."""
+    column = column.cast(TEXT)
+    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        column = _escaped(column)
+    return _around('"', column, '"')
+
+
+def _around(before: str, column: pa.Array, after: str) -> pa.Array:
+    """Something before and after every value; null stays null."""
+    return pc.binary_join_element_wise(pa.scalar(before, TEXT), column, pa.scalar(after, TEXT), pa.scalar("", TEXT))
+
+
+def _escaped(column: pa.Array) -> pa.Array:
+    """Backslashes first, then each other character that is there."""
+    column = pc.replace_substring(column, "\\", "\\\\")
+    occurs = np.bincount(np.frombuffer(column.buffers()[2], np.uint8), minlength=256)
+    for code in _CONTROLS:
+        if occurs[code]:
+            column = pc.replace_substring(column, chr(code), literal(chr(code))[1:-1])
+    return column
+
+
+def _floats(column: pa.Array) -> pa.Array:
+    """Arrow writes the shortest text, without a point where the number is whole: `-0` would lose its sign."""
+    text = column.cast(TEXT)
+    whole = pc.equal(pc.trunc(column), column)
+    if pc.any(whole).as_py():
+        bare = pc.and_(whole, pc.invert(pc.match_substring_regex(text, "[.e]")))
+        text = pc.if_else(bare, _around("", text, ".0"), text)
+    if pa.types.is_float32(column.type):
+        # A reader takes the text for a double and rounds that: once in a billion, to a neighbour.
+        twice = pc.not_equal(text.cast(pa.float64()).cast(pa.float32(), safe=False), column)
+        if pc.any(twice).as_py():
+            text = pc.if_else(twice, column.cast(pa.float64()).cast(TEXT), text)
+    return text
+
+
+def _lists(column: pa.Array, item: ValueType) -> pa.Array:
+    items = json_text(pc.list_flatten(column), item).fill_null(NULL)
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    lists = pa.LargeListArray.from_arrays(ends, items)
+    text = _around("[", pc.binary_join(lists, pa.scalar(",", TEXT)), "]")
+    return pc.if_else(column.is_valid(), text, pa.scalar(None, TEXT))
+
+
+def _blobs(cells: pa.Array) -> pa.Array:
+    """Content as `base64:…`, references as they are. What it costs is the size of the content."""
+    encoded = [
+        binascii.b2a_base64(value.as_buffer(), newline=False) if value.is_valid else None
+        for value in pc.struct_field(cells, "data")
+    ]
+    content = pa.array(encoded, pa.large_binary()).cast(TEXT)
+    content = _around('"base64:', pc.if_else(is_kept(cells), ASIDE, content), '"')
+    return pc.coalesce(content, quoted(pc.struct_field(cells, "uri")))

@@ -1,0 +1,156 @@
+"""The rows of a table by ascending id, without holding all of them in memory.
+
+A table that fits the budget is sorted as a whole. A larger one is divided by ranges of ids into temporary files, each
+of which is then sorted by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+
+from omnigraph.errors import StorageError, StorageErrorKind
+
+ROWS = 8192
+"""How many rows are given at a time: always so many, and fewer only at the end."""
+BUDGET = 256 * 1024 * 1024
+"""How many bytes of rows are held at once, about."""
+
+_ID = "id"
+_FILES = 64
+_SAMPLED = 65_536
+
+
+class Rows(Protocol):
+    """Rows that can be read more than once."""
+
+    @property
+    def count(self) -> int: ...
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]: ...
+
+
+def in_order(rows: Rows, budget: int = BUDGET) -> Iterator[pa.Table]:
+    """Rows by ascending id, `ROWS` at a time. Ids are distinct; they compare by code points.
+
+    Raises:
+        StorageError: the temporary directory is full, or cannot be written to.
+    """
+    rest: pa.Table | None = None
+    for table in _sorted(rows, budget):
+        rest = table if rest is None else pa.concat_tables([rest, table])
+        while rest.num_rows >= ROWS:
+            yield rest.slice(0, ROWS)
+            rest = rest.slice(ROWS)
+    if rest is not None and rest.num_rows:
+        yield rest
+
+
+def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
+    """Rows by ascending id, in pieces of any size."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    batches = rows.batches()
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > budget and rows.count > 1:
+            break
+    else:
+        if held:
+            yield from _sorted_table(pa.Table.from_batches(held))
+        return
+    share = sum(batch.num_rows for batch in held) / rows.count
+    files = min(_FILES, max(2, int(2 / share)))
+    with tempfile.TemporaryDirectory(prefix="omnigraph-order-") as directory:
+        limits = _limits(rows, files)
+        parts = _divided(chain(held, batches), limits, directory, budget // 8)
+        held.clear()
+        for part in parts:
+            yield from _sorted(part, budget)
+            os.unlink(part.path)
+
+
+def _sorted_table(table: pa.Table) -> Iterator[pa.Table]:
+    table = table.combine_chunks()
+    order = pc.sort_indices(table[_ID])
+    for start in range(0, table.num_rows, ROWS):
+        yield table.take(order.slice(start, ROWS))
+
+
+def _limits(rows: Rows, files: int) -> pa.Array:
+    """Ids that divide the rows into about equal parts: the first of each part but the first."""
+    step = max(1, rows.count // _SAMPLED)
+    seen = 0
+    samples = []
+    for batch in rows.batches([_ID]):
+        samples.append(batch.column(_ID).take(pa.array(np.arange(-seen % step, batch.num_rows, step))))
+        seen += batch.num_rows
+    sample = pa.concat_arrays(samples).unique().sort()
+    places = np.unique(np.linspace(0, len(sample), files, endpoint=False, dtype=np.int64)[1:])
+    return sample.take(pa.array(places[places > 0]))
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Rows in a temporary file."""
+
+    path: str
+    count: int
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(self.path) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                yield batch if columns is None else batch.select(list(columns))
+
+
+def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str, together: int) -> list[_File]:
+    """Write each row to the file of its range of ids."""
+    counts = [0] * (len(limits) + 1)
+    paths = [os.path.join(directory, str(number)) for number in range(len(counts))]
+    writers: list[pa.ipc.RecordBatchStreamWriter] = []
+    try:
+        for table in _gathered(batches, together):
+            if not writers:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                writers = [pa.ipc.new_stream(pa.OSFile(p, "wb"), table.schema, options=options) for p in paths]
+            range_of = np.zeros(table.num_rows, np.int64)
+            for limit in limits:
+                range_of += pc.greater_equal(table[_ID], limit).to_numpy().astype(np.int64)
+            for number in np.unique(range_of).tolist():
+                chosen = table.filter(pa.array(range_of == number))
+                writers[number].write_table(chosen)
+                counts[number] += chosen.num_rows
+        for writer in writers:
+            writer.close()
+    except OSError as error:
+        raise StorageError(
+            f"rows cannot be put aside to be sorted: {error.strerror or error}",
+            kind=StorageErrorKind.PERMANENT,
+            uri=tempfile.gettempdir(),
+            hint="make room there, or name another directory in TMPDIR",
+        ) from error
+    return [_File(path, count) for path, count in zip(paths, counts, strict=True) if count]
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Batches put together to about a size, so that dividing them does not make crumbs."""
+    held: list[pa.RecordBatch] = []
+    total = 0
+    for batch in batches:
+        held.append(batch)
+        total += batch.nbytes
+        if total >= size:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, total = [], 0
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()

@@ -1,0 +1,234 @@
+"""The constraints as relations: each takes rows and gives back those that break it.
+
+A value check looks at one row. A set-wide check looks at rows that share a value: two entities with the same tuple, the
+edges of a node, an edge and the node at its end. So each of these may run on parts of the data, as long as equal values
+are in the same part; that is what keeps them within a memory limit here, and what lets them run on many machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import ResourceLimitError
+from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range
+from omnigraph.write.digests import Digests, digests
+
+DEFAULT_ROOM = 1 << 30
+_SMALL = 50_000
+"""Up to so many values, a comparison is not worth being spread over the cores."""
+
+_JOINED = 200
+"""About how many bytes a row takes that others are compared with, beside its value."""
+
+_COUNTED = 2 * 8
+"""How many bytes of digests a row takes while duplicates are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much memory one check may take."""
+
+    limit: int = DEFAULT_ROOM
+
+    def parts(self, needed: int) -> int:
+        """Into how many parts work has to be cut that would need so much memory at once."""
+        return max(1, -(-needed // self.limit))
+
+    def hold(self, what: str, needed: int) -> None:
+        """Make sure that what cannot be cut into parts fits.
+
+        Raises:
+            ResourceLimitError: it does not.
+        """
+        if needed > self.limit:
+            raise ResourceLimitError(
+                f"bytes of memory to check {what}",
+                self.limit,
+                needed,
+                hint="give the load more memory, or load through the pipeline, which spreads the check",
+            )
+
+
+# One row
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRule:
+    """What one property of one row has to keep.
+
+    Attributes:
+        broken: which of some values break it; null is exempt.
+        reason: what is then said about the value.
+    """
+
+    property: str
+    broken: Callable[[pa.Array], pa.Array]
+    reason: str
+
+
+def value_rules(declared: NodeType | EdgeType) -> Iterator[ValueRule]:
+    """Enum, range and pattern rules of a type, in the order of its properties and constraints."""
+    for prop in declared.properties.values():
+        values = prop.type.enum_values
+        if values is not None:
+            yield ValueRule(prop.name, _outside_enum(values), f"is not one of {', '.join(values)}")
+    for constraint in declared.constraints:
+        if isinstance(constraint, Range):
+            low, high = ("" if bound is None else bound for bound in (constraint.min, constraint.max))
+            yield ValueRule(constraint.property, _outside_range(constraint), f"is outside {low}..{high}")
+        elif isinstance(constraint, Check):
+            yield ValueRule(constraint.property, _not_found(constraint.pattern), f"does not match {constraint.pattern}")
+
+
+def _outside_enum(values: tuple[str, ...]) -> Callable[[pa.Array], pa.Array]:
+    allowed = pa.array(values, pa.utf8())
+
+    def broken(cells: pa.Array) -> pa.Array:
+        if not pa.types.is_list(cells.type):
+            return pc.and_(cells.is_valid(), pc.invert(pc.is_in(cells, value_set=allowed)))
+        items = pc.list_flatten(cells)
+        wrong = pc.and_(items.is_valid(), pc.invert(pc.is_in(items, value_set=allowed)))
+        mask = np.zeros(len(cells), bool)
+        mask[pc.list_parent_indices(cells).filter(wrong).to_numpy(zero_copy_only=False)] = True
+        return pa.array(mask)
+
+    return broken
+
+
+def _outside_range(bounds: Range) -> Callable[[pa.Array], pa.Array]:
+    def broken(cells: pa.Array) -> pa.Array:
+        numbers = cells.cast(pa.float64(), safe=False)
+        wrong = pc.is_nan(numbers)
+        if bounds.min is not None:
+            wrong = pc.or_(wrong, pc.less(numbers, float(bounds.min)))
+        if bounds.max is not None:
+            wrong = pc.or_(wrong, pc.greater(numbers, float(bounds.max)))
+        return wrong.fill_null(False)
+
+    return broken
+
+
+def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
+    return lambda cells: pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
+
+
+def wrong_values(rule: ValueRule, rows: pa.Table) -> pa.Table:
+    """The rows that break a rule: their `id` and the property."""
+    chosen = rows.select(["id", rule.property])
+    wrong = [
+        batch.filter(mask)
+        for batch in chosen.to_batches()
+        if pc.any(mask := rule.broken(batch.column(rule.property))).as_py()
+    ]
+    return pa.Table.from_batches(wrong, chosen.schema)
+
+
+# Rows that share a value
+
+
+def repeated(columns: Sequence[pa.ChunkedArray], what: str, room: Room) -> pa.ChunkedArray | None:
+    """Which rows may share all their values with another row; None when all of them certainly differ.
+
+    Args:
+        columns: the values, none of them null.
+        what: what is checked, for an error.
+        room: how much memory this may take.
+    """
+    if len(columns[0]) < 2:
+        return None
+    room.hold(what, len(columns[0]) * _COUNTED)
+    numbers = digests(columns)
+    again = twice(numbers, what, room)
+    return None if len(again) == 0 else pa.chunked_array([pa.array(np.isin(numbers, again))])
+
+
+def twice(numbers: Digests, what: str, room: Room) -> Digests:
+    """The digests that are there more than once, sorted.
+
+    Raises:
+        ResourceLimitError: there are too many for the memory.
+    """
+    room.hold(what, len(numbers) * _COUNTED)
+    in_order = np.sort(numbers)
+    return np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+
+
+def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.Table:
+    """Entities that share a tuple: `id` is the greatest and `other` the least of those that hold it.
+
+    Args:
+        fields: the tuple.
+        rows: `id` and the fields, none of them null, with one row per entity.
+        what: what is checked, for an error.
+        room: how much memory this may take.
+    """
+    nobody = pa.schema([("id", pa.utf8()), ("other", pa.utf8())]).empty_table()
+    maybe = repeated([rows[name] for name in fields], what, room)
+    if maybe is None:
+        return nobody
+    candidates = rows.filter(maybe)
+    found = [nobody]
+    parts = room.parts(candidates.nbytes + candidates.num_rows * _JOINED)
+    for part in _parts(candidates, fields, parts):
+        groups = part.group_by(list(fields), use_threads=False).aggregate([("id", "min"), ("id", "max")])
+        shared = groups.filter(pc.not_equal(groups["id_min"], groups["id_max"]))
+        found.append(shared.select(["id_max", "id_min"]).rename_columns(["id", "other"]))
+    return pa.concat_tables(found).sort_by("other")
+
+
+def unmatched(values: pa.ChunkedArray, present: pa.ChunkedArray, room: Room) -> pa.Array:
+    """The distinct values that are not among some others."""
+    if len(values) + len(present) <= _SMALL:
+        distinct = values.unique()
+        return distinct.filter(pc.invert(pc.is_in(distinct, value_set=present)))
+    left, right = pa.table({"value": values}), pa.table({"value": present})
+    parts = room.parts(right.nbytes + right.num_rows * _JOINED)
+    missing = [pa.chunked_array([], values.type)]
+    for ours, theirs in zip(_parts(left, ["value"], parts), _parts(right, ["value"], parts), strict=True):
+        missing.append(ours.join(theirs, "value", join_type="left anti")["value"].unique())
+    return pa.chunked_array([chunk for found in missing for chunk in _chunks(found)], values.type).unique()
+
+
+def _chunks(values: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+
+
+def outside(card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, room: Room) -> pa.Table:
+    """Nodes that have more or fewer edges than they may: `node` and `edges`, in the order of the nodes.
+
+    Args:
+        card: how many are allowed.
+        nodes: the nodes to look at.
+        ends: one entry per edge.
+        room: how much memory this may take.
+    """
+    asked, given = pa.table({"node": nodes}), pa.table({"node": ends})
+    parts = room.parts(asked.nbytes + given.nbytes + (len(nodes) + len(ends)) * _JOINED)
+    found = [pa.schema([("node", pa.utf8()), ("edges", pa.int64())]).empty_table()]
+    for some, edges in zip(_parts(asked, ["node"], parts), _parts(given, ["node"], parts), strict=True):
+        counted = edges.group_by("node", use_threads=False).aggregate([([], "count_all")])
+        counted = counted.rename_columns(["node", "edges"])
+        wrong = pc.less(counted["edges"], card.min)
+        if card.max is not None:
+            wrong = pc.or_(wrong, pc.greater(counted["edges"], card.max))
+        suspects = counted.filter(wrong)
+        found.append(suspects.filter(pc.is_in(suspects["node"], value_set=some["node"])))
+        if card.min > 0:
+            alone = unmatched(some["node"], counted["node"], room)
+            found.append(pa.table({"node": alone, "edges": pa.repeat(pa.scalar(0, pa.int64()), len(alone))}))
+    return pa.concat_tables(found).sort_by("node")
+
+
+def _parts(rows: pa.Table, fields: Sequence[str], parts: int) -> Iterator[pa.Table]:
+    """Rows cut so that those with equal values are in the same part, and that of the same number everywhere."""
+    if parts == 1:
+        yield rows
+        return
+    place = digests([rows[name] for name in fields]) % np.uint64(parts)
+    for part in range(parts):
+        yield rows.filter(pa.array(place == part))

@@ -1,0 +1,186 @@
+"""Ids in the lenient reader: another spelling of a key is taken for the key, and edges that use it are rewritten."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import Problem
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.types import ValueType
+from omnigraph.write.convert import convert
+from omnigraph.write.identity import derived_ids
+from omnigraph.write.problems import SHOWN, Leniency, Problems
+from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.texts import from_text
+
+_Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
+    """The rows with canonical ids. Nodes come at once, edges when all nodes are known.
+
+    Args:
+        rows: nodes and edges in any order.
+        accepted: the schema in force.
+        problems: collects ids that mean two entities, and counts those that were rewritten.
+    """
+    aliases = _Aliases(accepted, problems)
+    with tempfile.TemporaryFile() as file:
+        edges = _Held(file)
+        for raw in rows:
+            if raw.kind is TypeKind.NODE:
+                yield aliases.node(raw)
+            else:
+                edges.add(raw)
+        known = aliases.known()
+        for raw in edges.all():
+            yield aliases.edge(raw, known) if known else raw
+
+
+class _Aliases:
+    """Which ids are other spellings of which."""
+
+    def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
+        self.accepted = accepted
+        self.problems = problems
+        self._pairs: dict[str, list[pa.Table]] = {}
+        self._ids: dict[str, list[pa.Array]] = {}
+        self._origins: dict[str, tuple[int, str]] = {}
+
+    def node(self, raw: RawRows) -> RawRows:
+        """A node's rows, without the ids that are other spellings of their key."""
+        order = self.accepted.key_order(TypeKind.NODE, raw.name)
+        if order is None or any(name not in raw.columns for name in order):
+            return raw
+        types = [self.accepted.catalog.nodes[raw.name].properties[name].type for name in order]
+        members = [(convert(raw.columns[name], kind, _quiet), kind) for name, kind in zip(order, types, strict=True)]
+        canonical = derived_ids(members)
+        self._ids.setdefault(raw.name, []).append(canonical)
+        given = raw.columns.get("id")
+        if given is None or not pa.types.is_string(given.type):
+            return raw
+        other = pc.not_equal(given, canonical).fill_null(False)
+        rows = np.flatnonzero(other.to_numpy(zero_copy_only=False))
+        if len(rows) == 0:
+            return raw
+        same = _denotes(given.take(pa.array(rows)), [(c.take(pa.array(rows)), k) for c, k in members])
+        rows = rows[same]
+        if len(rows) == 0:
+            return raw
+        chosen = pa.array(rows)
+        records = pa.array(raw.origin.records[rows])
+        pairs = pa.table({"old": given.take(chosen), "new": canonical.take(chosen), "at": records})
+        self._pairs.setdefault(raw.name, []).append(pairs)
+        place = raw.origin.place(int(raw.origin.records[rows[0]]))
+        self._count(Leniency.REWRITTEN_ID, f"{raw.name}.id", f"{place}: {pairs['old'][0].as_py()!r}", len(rows))
+        kept = np.ones(len(given), bool)
+        kept[rows] = False
+        ids = pc.if_else(pa.array(kept), given, pa.scalar(None, given.type))
+        return replace(raw, columns={**raw.columns, "id": ids})
+
+    def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
+        """By node type, the other spellings and what they mean. A spelling that means two entities is a problem."""
+        out = {}
+        for name, parts in self._pairs.items():
+            pairs = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False).aggregate([("at", "min")])
+            old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
+            canonical = pa.chunked_array(self._ids[name])
+            taken = pc.is_in(old, value_set=canonical)
+            counts = pc.value_counts(old)
+            twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+            wrong = pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice))).sort_by([("at_min", "ascending")])
+            for row in wrong.slice(0, SHOWN).to_pylist():
+                subject, message = f"{name}.id", f"the id {row['old']!r} means more than one entity"
+                self.problems.add(Problem(row["at_min"], f"record {row['at_min']}", subject, message))
+            out[name] = (old, new)
+        return out
+
+    def edge(self, raw: RawRows, known: Mapping[str, tuple[pa.Array, pa.Array]]) -> RawRows:
+        """An edge's rows with the ids that its nodes are stored under."""
+        edge = self.accepted.catalog.edges[raw.name]
+        columns = dict(raw.columns)
+        for end, node in (("from", edge.from_type), ("to", edge.to_type)):
+            values = columns.get(end)
+            if node not in known or values is None or not pa.types.is_string(values.type):
+                continue
+            old, new = known[node]
+            found = pc.index_in(values, value_set=old)
+            if found.null_count == len(found):
+                continue
+            at = int(np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))[0])
+            example = f"{raw.origin.place(int(raw.origin.records[at]))}: {values[at].as_py()!r}"
+            self._count(Leniency.REWRITTEN_END, f"{raw.name}.{end}", example, len(found) - found.null_count)
+            columns[end] = pc.coalesce(new.take(found), values)
+        return replace(raw, columns=columns)
+
+    def _count(self, kind: Leniency, subject: str, example: str, count: int) -> None:
+        assert self.problems.coerced is not None
+        self.problems.coerced.add(kind, subject, example, count)
+
+
+def _quiet(mask: pa.Array, message: str) -> None:
+    """The row builder will say it."""
+
+
+def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
+    """Which ids are other spellings of their key: of its one member, of any of several, or of all as a JSON array."""
+    same = np.zeros(len(ids), bool)
+    for column, kind in members:
+        same |= _equal(ids, column, kind)
+    if len(members) > 1:
+        lists = [_members(text, len(members)) for text in ids.to_pylist()]
+        whole = np.array([texts is not None for texts in lists])
+        for i, (column, kind) in enumerate(members):
+            whole &= _equal(pa.array([t[i] if t else None for t in lists], pa.utf8()), column, kind)
+        same |= whole
+    return same
+
+
+def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:
+    read = convert(from_text(texts, kind, _quiet), kind, _quiet)
+    equal: _Mask = pc.equal(read, column).fill_null(False).to_numpy(zero_copy_only=False)
+    return equal
+
+
+def _members(text: str, count: int) -> list[str] | None:
+    """The members of a JSON array of so many texts or numbers."""
+    try:
+        value = json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    texts = [str(v).lower() if isinstance(v, bool) else v for v in value]
+    return texts if all(isinstance(v, str) for v in texts) else None
+
+
+class _Held:
+    """Rows that wait, in a file without a name."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._waiting: list[tuple[RawRows, int]] = []
+
+    def add(self, raw: RawRows) -> None:
+        arrays = {f"c{name}": column for name, column in raw.columns.items()}
+        arrays |= {f"a{name}": column for name, column in raw.absent.items()}
+        batch = pa.RecordBatch.from_pydict({**arrays, "#": pa.array(raw.origin.records)})
+        self._waiting.append((replace(raw, columns={}, absent={}), self._file.tell()))
+        with pa.ipc.new_stream(self._file, batch.schema) as writer:
+            writer.write_batch(batch)
+
+    def all(self) -> Iterator[RawRows]:
+        for raw, at in self._waiting:
+            self._file.seek(at)
+            batch = pa.ipc.open_stream(self._file).read_next_batch()
+            columns = {n[1:]: c for n, c in zip(batch.schema.names, batch.columns, strict=True) if n[0] == "c"}
+            absent = {n[1:]: c for n, c in zip(batch.schema.names, batch.columns, strict=True) if n[0] == "a"}
+            yield replace(raw, columns=columns, absent=absent, origin=Origin(raw.origin.records, raw.origin.place))

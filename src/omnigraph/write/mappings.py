@@ -1,0 +1,72 @@
+"""Rows that a program holds as Python mappings: envelopes, or the rows of one type."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from itertools import islice
+
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.write.envelopes import EnvelopeReader
+from omnigraph.write.problems import Problems
+from omnigraph.write.rows import RawRows
+from omnigraph.write.values import called
+
+_BLOCK = 16_384
+
+
+def read_envelopes(
+    envelopes: Iterable[object], accepted: AcceptedSchema, problems: Problems, first: int = 1
+) -> Generator[RawRows, None, int]:
+    """The rows of mappings like the lines of an NDJSON file: `{"type": …, "data": {…}}`.
+
+    Args:
+        envelopes: the mappings. Values may be of the Python types that properties have, such as dates and bytes.
+        accepted: the schema in force.
+        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
+        first: the position of the first one in the whole input.
+
+    Returns:
+        The position behind the last.
+    """
+    reader = EnvelopeReader(accepted, problems, lambda position: f"record {position - first + 1}")
+    position = first
+    remaining = iter(envelopes)
+    while block := list(islice(remaining, _BLOCK)):
+        for envelope in block:
+            reader.take(envelope, position)
+            position += 1
+        yield from reader.rows()
+    return position
+
+
+def read_rows(
+    rows: Iterable[object], kind: TypeKind, name: str, accepted: AcceptedSchema, problems: Problems, first: int = 1
+) -> Generator[RawRows, None, int]:
+    """The rows of mappings that all are of one type; an edge has its ends in `from` and `to`.
+
+    Args:
+        rows: the mappings.
+        kind: node or edge.
+        name: the type.
+        accepted: the schema in force.
+        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
+        first: the position of the first one in the whole input.
+
+    Returns:
+        The position behind the last.
+    """
+    reader = EnvelopeReader(accepted, problems, lambda position: f"{name}, row {position - first + 1}")
+    declared: NodeType | EdgeType
+    declared = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+    position = first
+    remaining = iter(rows)
+    while block := list(islice(remaining, _BLOCK)):
+        for row in block:
+            if isinstance(row, Mapping):
+                reader.take_row(kind, declared, row, position)
+            else:
+                reader.refuse(position, f"expected a mapping of properties, found {called(row)}", name)
+            position += 1
+        yield from reader.rows()
+    return position

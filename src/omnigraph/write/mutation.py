@@ -1,0 +1,347 @@
+"""Mutations: the statements of a query, run in order over a snapshot and what they have written so far.
+
+Nothing is written here. What comes out are the changes of whole tables, checked together, for one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Commit, commit_json
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.writer import Operation, Prepared, TableWrite
+from omnigraph.embed import Embedder
+from omnigraph.errors import InputError, KeyConflictError, ResourceLimitError
+from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.storage.blobs import is_blob, kept
+from omnigraph.write.blobs import BlobPolicy, admit
+from omnigraph.write.changes import TableChange, chunked, column
+from omnigraph.write.pending import Pending, without
+from omnigraph.write.problems import Problems
+from omnigraph.write.rows import Origin, RowBuilder
+from omnigraph.write.spill import MEMORY_VARIABLE, memory_budget
+from omnigraph.write.statements import Changed, Removed, Step, Written, read_statements
+from omnigraph.write.validate import validate
+
+QUERY, NODES, EDGES = "query", "affected_nodes", "affected_edges"
+"""Labels of a mutation's commit: which query it was, and what it did. A repeated request is answered from them."""
+
+_ENDS = {"from": "src", "to": "dst"}
+
+
+@dataclass(frozen=True, slots=True)
+class MutationReceipt:
+    """What a mutation did.
+
+    Attributes:
+        affected_nodes: nodes that statements wrote or removed; an insert and an update of one node are two.
+        affected_edges: the same for edges, those included that went with their nodes.
+        commit: the commit; None when nothing matched.
+    """
+
+    branch: str
+    query_name: str
+    affected_nodes: int
+    affected_edges: int
+    actor: str | None
+    commit: Commit | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The receipt as every surface gives it."""
+        return {
+            "branch": self.branch,
+            "query_name": self.query_name,
+            "affected_nodes": self.affected_nodes,
+            "affected_edges": self.affected_edges,
+            "actor_id": self.actor,
+            "commit": None if self.commit is None else commit_json(self.commit),
+        }
+
+
+def receipt(branch: str, query_name: str, actor: str | None, commit: Commit | None) -> MutationReceipt:
+    """The receipt of a commit, whether it was made now or by the same request before.
+
+    Raises:
+        InputError: the commit was made by another request, under the same idempotency key.
+    """
+    if commit is None:
+        return MutationReceipt(branch, query_name, 0, 0, actor, None)
+    labels = dict(commit.labels)
+    if commit.writer != WriterKind.MUTATION or labels.get(QUERY) != query_name:
+        made_by = f"the query '{labels[QUERY]}'" if QUERY in labels else f"a write of kind {commit.writer}"
+        raise InputError(
+            f"the idempotency key '{commit.idempotency_key}' belongs to commit {commit.id}, made by {made_by}",
+            hint="a key stands for one request: give this one another",
+        )
+    return MutationReceipt(branch, query_name, int(labels[NODES]), int(labels[EDGES]), commit.actor, commit)
+
+
+def is_replayable(query: ir.Query) -> bool:
+    """Whether a mutation may be prepared again after another commit.
+
+    What is inserted was decided by the caller alone. What an update or a delete matches was decided by what the
+    caller had seen, which is no longer so.
+    """
+    assert isinstance(query.body, ir.Write)
+    return all(isinstance(statement, ir.InsertNode | ir.InsertEdge) for statement in query.body.statements)
+
+
+class Mutation:
+    """One request to run a query that writes. It is prepared on a snapshot, and again when another commit came first.
+
+    Args:
+        accepted: the schema in force.
+        query: the query.
+        params: the parameters as they came.
+        now: the time of the request in milliseconds.
+        embedder: asked for when a text has to be embedded.
+        blobs: where external blobs may come from.
+    """
+
+    def __init__(
+        self,
+        accepted: AcceptedSchema,
+        query: ir.Query,
+        params: Mapping[str, object],
+        now: int,
+        embedder: Callable[[], Embedder],
+        blobs: BlobPolicy,
+    ) -> None:
+        assert isinstance(query.body, ir.Write)
+        self.accepted = accepted
+        self.query = query
+        self._write = query.body
+        self._params = params
+        self._now = now
+        self._embedder = embedder
+        self._blobs = blobs
+        self._read: tuple[Request, tuple[Step, ...]] | None = None
+
+    def prepare(self, snapshot: Snapshot) -> Prepared:
+        """The writes, after every constraint holds against a state.
+
+        Raises:
+            ParameterError: a parameter is missing or does not fit.
+            BadRowsError: a value does not fit its property.
+            ConstraintError: a constraint does not hold.
+            ResourceLimitError: what an update matches does not fit the memory.
+            KeyConflictError: an entity exists that should be new.
+        """
+        if self._read is None:
+            request = Request(bind(self.query.params, self._params), self._now)
+            self._read = request, read_statements(self.accepted, self._write, request, self._embedder)
+        request, steps = self._read
+        execution = _Execution(self.accepted, request, snapshot, self._embedder)
+        for step in steps:
+            execution.run(step)
+        counts = execution.affected
+        labels = ((QUERY, self.query.name), (NODES, str(counts[TypeKind.NODE])), (EDGES, str(counts[TypeKind.EDGE])))
+        return Prepared(execution.writes(self._blobs), labels)
+
+
+class _Execution:
+    """The run of a mutation over one snapshot."""
+
+    def __init__(
+        self, accepted: AcceptedSchema, request: Request, snapshot: Snapshot, embedder: Callable[[], Embedder]
+    ) -> None:
+        self.accepted = accepted
+        self.request = request
+        self.snapshot = snapshot
+        self.embedder = embedder
+        self.affected = {TypeKind.NODE: 0, TypeKind.EDGE: 0}
+        self._problems = Problems()
+        self._builders: dict[tuple[TypeKind, str], RowBuilder] = {}
+        self._pending: dict[tuple[TypeKind, str], Pending] = {}
+        self._budget = memory_budget(None)
+
+    def builder(self, kind: TypeKind, name: str) -> RowBuilder:
+        if (kind, name) not in self._builders:
+            made = RowBuilder(self.accepted, kind, name, self.request.now, self._problems, self.embedder)
+            self._builders[kind, name] = made
+        return self._builders[kind, name]
+
+    def pending(self, kind: TypeKind, name: str) -> Pending:
+        if (kind, name) not in self._pending:
+            self._pending[kind, name] = Pending(self.builder(kind, name).schema)
+        return self._pending[kind, name]
+
+    def run(self, step: Step) -> None:
+        match step:
+            case Written() if step.rows is None:
+                self._merge(step)
+            case Written():
+                self._put(step)
+            case Changed():
+                self._update(step)
+            case Removed():
+                self._delete(step)
+
+    def _put(self, step: Written) -> None:
+        pending = self.pending(step.kind, step.name)
+        if step.mode is ir.InsertMode.CREATE and not step.fresh:
+            pending.create(step.ids)
+        pending.put(step.rows, fresh=step.fresh)
+        self.affected[step.kind] += len(step.ids)
+
+    def _merge(self, step: Written) -> None:
+        """Set what is assigned on entities that exist, and create the others."""
+        found = self._entities(step.kind, step.name, step.ids)
+        place = pc.index_in(step.ids, value_set=column(found, "id"))
+        pending = self.pending(step.kind, step.name)
+        pending.put(_with_columns(found.take(place.drop_null()), _rows_of(step.columns, place.is_valid())))
+        new = place.is_null()
+        if pc.any(new).as_py():
+            origin = Origin(step.origin.records[new.to_numpy(zero_copy_only=False)], step.origin.place)
+            pending.put(self.builder(step.kind, step.name).build(_rows_of(step.columns, new), origin))
+            self._problems.check()
+        self.affected[step.kind] += len(step.ids)
+
+    def _update(self, step: Changed) -> None:
+        stored, own = self._matches(step.kind, step.name, step.where)
+        pending = self.pending(step.kind, step.name)
+        rows = own
+        if len(stored):
+            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), own])
+            pending.known = True
+        every = pa.repeat(pa.scalar(0), rows.num_rows)
+        pending.put(_with_columns(rows, {name: values.take(every) for name, values in step.columns.items()}))
+        self._check_memory(f"{step.kind}:{step.name}")
+        self.affected[step.kind] += rows.num_rows
+
+    def _delete(self, step: Removed) -> None:
+        stored, _ = self._matches(step.kind, step.name, step.where)
+        self.affected[step.kind] += self.pending(step.kind, step.name).remove(stored)
+        for name in step.cascades if len(stored) else ():
+            edge = self.accepted.catalog.edges[name]
+            for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
+                if node == step.name:
+                    incident = self.snapshot.lookup(f"edge:{name}", end, chunked(stored), columns=["id"])
+                    removed = self.pending(TypeKind.EDGE, name).remove(column(incident, "id"))
+                    self.affected[TypeKind.EDGE] += removed
+
+    def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
+        """What a condition holds for: the ids of stored entities, and pending rows."""
+        pending = self.pending(kind, name)
+        where = _by_id(where, self.builder(kind, name).key_order)
+        needed = _columns(where)
+        stored = self.snapshot.scan(f"{kind}:{name}", columns=needed, filter=prefilter(where, self.request))
+        hits = column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
+        hits = without(hits, pa.concat_arrays([pending.ids, pending.gone]))
+        rows = pending.rows
+        return hits, rows.filter(holds(where, table_rows(rows.select(needed)), self.request))
+
+    def _check_memory(self, key: str) -> None:
+        """What is to be written is all in memory at once."""
+        held = sum(pending.rows.nbytes for pending in self._pending.values())
+        if held > self._budget:
+            hint = f"match less at a time, or allow more with {MEMORY_VARIABLE}"
+            raise ResourceLimitError(f"keyed write bytes for {key}", self._budget, held, hint=hint)
+
+    def _entities(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
+        """Whole entities as they are by now, pending or stored."""
+        pending = self.pending(kind, name)
+        own = pending.rows.filter(pc.is_in(pending.rows["id"], value_set=ids))
+        wanted = without(ids, column(own, "id"))
+        if len(wanted) == 0:
+            return own
+        stored = self._stored(kind, name, wanted)
+        pending.known = pending.known or stored.num_rows > 0
+        return pa.concat_tables([stored, own])
+
+    def _stored(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
+        """Whole stored entities. Their blobs stay where they are, and are not read."""
+        schema = self.builder(kind, name).schema
+        plain = [field.name for field in schema if not is_blob(field.type)]
+        rows = self.snapshot.lookup(f"{kind}:{name}", "id", chunked(ids.unique()), columns=plain)
+        columns = [kept(rows.num_rows) if is_blob(field.type) else rows[field.name] for field in schema]
+        return pa.table(columns, schema=schema)
+
+    def writes(self, blobs: BlobPolicy) -> Sequence[TableWrite]:
+        """One write for each table that changes.
+
+        Raises:
+            ConstraintError: a constraint does not hold.
+            ExternalBlobPolicyError: a blob may not come from where it is said to be.
+            ExternalBlobSourceError: it cannot be read there.
+            KeyConflictError: an entity exists that should be new.
+        """
+        changes = {}
+        for (kind, name), pending in sorted(self._pending.items()):
+            if pending.rows.num_rows or len(pending.gone):
+                change = TableChange(kind, name, pending.rows, pending.gone, fresh=len(pending.unsure) == 0)
+                changes[change.key] = change
+        validate(self.accepted, changes, self.snapshot)
+        changes = admit(changes, blobs, keep_references=False)
+        return [self._table_write(change) for change in changes.values()]
+
+    def _table_write(self, change: TableChange) -> TableWrite:
+        pending = self._pending[change.kind, change.name]
+        if len(pending.gone):
+            return TableWrite(change.key, Operation.DELETE, deleted=pending.gone)
+        stored = self._already_stored(change.key, pending)
+        taken = pending.conflicts(stored)
+        if len(taken):
+            raise KeyConflictError(change.key, pc.min(taken).as_py())
+        new = not pending.known and len(stored) == 0
+        return TableWrite(change.key, Operation.APPEND if new else Operation.UPSERT, change.rows)
+
+    def _already_stored(self, key: str, pending: Pending) -> pa.Array:
+        """Ids of pending rows that are stored. Where it does not matter which they are, they are not looked for."""
+        unsure = pending.unsure
+        decided = pending.known and not pending.strict
+        if decided or len(unsure) == 0 or self.snapshot.pin(key).row_count == 0:
+            return pa.array([], pa.utf8())
+        return column(self.snapshot.lookup(key, "id", chunked(unsure), columns=["id"]), "id")
+
+
+def _rows_of(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:
+    return {name: values.filter(mask) for name, values in columns.items()}
+
+
+def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Rows with other values in some columns."""
+    for name, values in columns.items():
+        place = rows.schema.get_field_index(name if name in rows.column_names else _ENDS[name])
+        rows = rows.set_column(place, rows.schema.field(place), values)
+    return rows
+
+
+def _columns(where: ir.Expr) -> list[str]:
+    """The columns that a condition looks at, and the id."""
+    names = {"id"}
+    for part in walk(where):
+        if isinstance(part, ir.Prop):
+            names.add(part.name)
+        elif isinstance(part, ir.Ident):
+            names.add(_ENDS.get(part.role.value, part.role.value))
+    return sorted(names)
+
+
+def _by_id(where: ir.Expr, key: Sequence[str] | None) -> ir.Expr:
+    """A condition in which a key that is the id by itself is called so: that is what tables are looked up by."""
+    if key is None or len(key) != 1:
+        return where
+    found: ir.Expr = _replaced(where, ir.Prop(ir.SELF, key[0], ir.STRING), ir.Ident(ir.SELF, ir.Role.ID))
+    return found
+
+
+def _replaced(node: Any, old: ir.Expr, new: ir.Expr) -> Any:
+    if node == old:
+        return new
+    if isinstance(node, tuple):
+        return tuple(_replaced(item, old, new) for item in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    members = {field.name: getattr(node, field.name) for field in fields(node)}
+    changed = {name: _replaced(value, old, new) for name, value in members.items()}
+    return replace(node, **changed)

@@ -1,0 +1,110 @@
+"""Rows on their way into tables: in memory up to a budget, beyond it in temporary files.
+
+A file has no name from the moment that it is opened, so nothing is left behind however the process ends. What was
+written is mapped into memory: for everybody else it is an Arrow table like any other, and the system brings its pages
+in and throws them out as it likes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError, StorageError, StorageErrorKind
+
+MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
+"""How much memory a load may take for its rows: bytes, or a number with KiB, MiB or GiB."""
+
+DEFAULT_BUDGET = 1 << 30
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.environ) -> int:
+    """The budget in bytes: what is given, else what the environment says, else one GiB.
+
+    >>> memory_budget("1.5 GiB", {}), memory_budget(None, {MEMORY_VARIABLE: "64MiB"})
+    (1610612736, 67108864)
+
+    Raises:
+        InputError: it is not an amount of memory.
+    """
+    text = environ.get(MEMORY_VARIABLE) if given is None else str(given)
+    if text is None:
+        return DEFAULT_BUDGET
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
+    if parts is None or parts[2].upper() not in _UNITS or float(parts[1]) <= 0:
+        raise InputError(f"'{text}' is not an amount of memory", hint="give bytes, or a number with KiB, MiB or GiB")
+    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+
+
+class Spool:
+    """Takes in tables by key, and gives each key's rows back as one table, in the order in which they came.
+
+    Args:
+        budget: how many bytes of rows stay in memory.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._in_files: dict[str, list[pa.Table]] = {}
+        self._in_memory: dict[str, list[pa.Table]] = {}
+        self._sizes: dict[str, int] = {}
+        self.spilled = 0
+        """How many bytes went to files."""
+
+    def add(self, key: str, rows: pa.Table) -> None:
+        """Take in rows.
+
+        Raises:
+            StorageError: the temporary directory is full.
+        """
+        self._in_memory.setdefault(key, []).append(rows)
+        self._sizes[key] = self._sizes.get(key, 0) + rows.nbytes
+        while sum(self._sizes.values()) > self._budget:
+            self._spill(max(self._sizes, key=lambda key: self._sizes[key]))
+
+    def _spill(self, key: str) -> None:
+        """Move what is in memory of a key to a file."""
+        self._in_files.setdefault(key, []).append(to_file(self._in_memory.pop(key)))
+        self.spilled += self._sizes.pop(key)
+
+    def take(self, key: str) -> pa.Table:
+        """The rows of a key, which are no longer in the spool then."""
+        self._sizes.pop(key, None)
+        return pa.concat_tables([*self._in_files.pop(key, []), *self._in_memory.pop(key, [])])
+
+    @property
+    def keys(self) -> list[str]:
+        """What there are rows of, sorted."""
+        return sorted({*self._in_files, *self._in_memory})
+
+
+def to_file(parts: list[pa.Table]) -> pa.Table:
+    """Rows in a file without a name, mapped into memory.
+
+    Raises:
+        StorageError: the temporary directory is full, or cannot be written to.
+    """
+    schema = parts[0].schema
+    try:
+        with tempfile.TemporaryFile(prefix="omnigraph-load-") as file:
+            with pa.ipc.new_file(file, schema) as writer:
+                for part in parts:
+                    writer.write_table(part)
+            file.flush()
+            # The mapping outlives the file object, and the file goes with the last array that looks into it.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise StorageError(
+            f"rows that exceed the memory budget cannot be put aside: {error.strerror or error}",
+            kind=StorageErrorKind.PERMANENT,
+            uri=tempfile.gettempdir(),
+            hint="make room there, name another directory in TMPDIR, or give the load more memory",
+        ) from error
+    with pa.ipc.open_file(pa.py_buffer(mapped)) as reader:
+        return reader.read_all()

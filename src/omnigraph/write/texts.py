@@ -1,0 +1,149 @@
+"""Columns of text cells, as a CSV file has them, in the types of their properties."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
+from omnigraph.write.convert import Report, convert
+from omnigraph.write.problems import SHOWN
+from omnigraph.write.values import Fault, Written, column, json_type, whole_number
+
+_WHOLE = r"^-?[0-9]+$"
+_NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_TRUTH = r"^(true|True|TRUE|false|False|FALSE)$"
+_MOST_DIGITS = 21
+
+
+def from_text(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+    """Cells as values that convert to a type without loss. An empty cell is null, except for a String.
+
+    Numbers and truth values are written as in JSON (`True` and `TRUE` are understood, too), times as ISO 8601 or as
+    numbers, lists and vectors as JSON arrays.
+
+    Args:
+        cells: texts.
+        kind: the property's type.
+        report: is told about cells that do not fit. They become null.
+    """
+    if kind.scalar is Scalar.STRING and not kind.list:
+        return cells
+    cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.utf8()), cells)
+    if kind.list or kind.is_vector:
+        return _lists(cells, kind, report)
+    if kind.scalar.is_integer:
+        return _integers(_spelled(cells, _WHOLE, "a whole number", report), kind, report)
+    if kind.scalar.is_float:
+        return _spelled(cells, _NUMBER, "a number", report).cast(arrow_type(kind))
+    if kind.scalar is Scalar.BOOL:
+        return pc.equal(pc.utf8_lower(_spelled(cells, _TRUTH, "true or false", report)), "true")
+    if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
+        return _times(cells, kind, report)
+    return cells
+
+
+def _spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
+    """Only the cells that are spelled as expected."""
+    wrong = pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
+    if not pc.any(wrong).as_py():
+        return cells
+    rest = wrong.to_numpy(zero_copy_only=False).copy()
+    for text in cells.filter(wrong).slice(0, SHOWN).unique().to_pylist():
+        same = pc.equal(cells, text).fill_null(False)
+        report(same, f"expected {expected}, found {text[:60]!r}")
+        rest &= ~same.to_numpy(zero_copy_only=False)
+    if rest.any():
+        report(pa.array(rest), f"expected {expected}")
+    return pc.if_else(wrong, pa.scalar(None, pa.utf8()), cells)
+
+
+def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+    wanted = arrow_type(kind)
+    try:
+        return cells.cast(wanted)
+    except pa.ArrowInvalid:
+        pass
+    shortest = pc.replace_substring_regex(cells, r"^(-?)0+([0-9])", r"\1\2")
+    wrong = pc.greater(pc.utf8_length(shortest), _MOST_DIGITS).fill_null(False)
+    numbers = pc.if_else(wrong, pa.scalar(None, pa.utf8()), shortest).cast(pa.decimal128(38, 0))
+    low, high = (pa.scalar(bound, pa.decimal128(38, 0)) for bound in INTEGER_RANGES[kind.scalar])
+    wrong = pc.or_(wrong, pc.or_(pc.less(numbers, low), pc.greater(numbers, high)).fill_null(False))
+    report(wrong, f"out of range for {kind.scalar.value}")
+    return pc.if_else(wrong, pa.scalar(None, numbers.type), numbers).cast(wanted)
+
+
+def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+    """Texts and whole numbers, each as it is understood in JSON."""
+    whole = pc.match_substring_regex(cells, _WHOLE).fill_null(False)
+    if not pc.any(whole).as_py():
+        return convert(cells, kind, report)
+    none = pa.scalar(None, pa.utf8())
+    number = ValueType(Scalar.I64)
+    numbers = convert(_integers(pc.if_else(whole, cells, none), number, report), kind, report)
+    return pc.coalesce(numbers, convert(pc.if_else(whole, none, cells), kind, report))
+
+
+def _lists(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+    """JSON arrays: all at once, or one by one when any of them is unusual."""
+    present = cells.drop_null()
+    if len(present) == 0:
+        return pa.nulls(len(cells))
+    lines = pc.binary_join_element_wise('{"v":', present, "}\n", "")
+    offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    text = lines.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    for times_as_text in (True, False):
+        options = pj.ParseOptions(
+            explicit_schema=pa.schema([pa.field("v", json_type(kind, times_as_text))]),
+            unexpected_field_behavior="error",
+        )
+        try:
+            table = pj.read_json(pa.BufferReader(text), pj.ReadOptions(block_size=len(text) + 1), options)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+        if table.num_rows == len(present):
+            return _spread(table["v"].combine_chunks(), cells)
+    return _one_by_one(cells, kind, report)
+
+
+def _spread(values: pa.Array, cells: pa.Array) -> pa.Array:
+    """Values back in the rows of the cells that they come from."""
+    if cells.null_count == 0:
+        return values
+    present = cells.is_valid().to_numpy(zero_copy_only=False)
+    places = np.cumsum(present) - 1
+    return values.take(pa.array(places, mask=~present))
+
+
+def _one_by_one(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+    wrong: dict[str, list[int]] = {}
+    values: list[Any] = []
+    for row, text in enumerate(cells.to_pylist()):
+        try:
+            values.append(None if text is None else _DECODER.decode(text))
+        except (ValueError, RecursionError):
+            values.append(None)
+            wrong.setdefault("expected a list as JSON, like [1, 2]", []).append(row)
+
+    def refuse(row: int, message: str, _: Fault) -> None:
+        wrong.setdefault(message, []).append(row)
+
+    made = column(values, kind, refuse)
+    for message, rows in wrong.items():
+        mask = np.zeros(len(cells), bool)
+        mask[rows] = True
+        report(pa.array(mask), message)
+    return made
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(text)
+
+
+_DECODER = json.JSONDecoder(parse_float=Written, parse_int=whole_number, parse_constant=_no_constant)

@@ -1,0 +1,217 @@
+"""Integrity on demand: every constraint of the schema, on everything that is stored.
+
+A write checks what it changes. This looks at the whole graph, and so also finds what no write can: a node that `@card`
+wants edges of and that never had one, and whatever was changed by other hands than these. Tables are read as streams,
+and only what a check has to compare stays in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Commit
+from omnigraph.errors import Violation
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.storage.lookup import in_groups
+from omnigraph.write.checks import Room, outside, sharing, twice, unmatched, value_rules, wrong_values
+from omnigraph.write.digests import digests
+from omnigraph.write.problems import Problems
+from omnigraph.write.rows import RowBuilder
+from omnigraph.write.validate import (
+    SHOWN,
+    Spell,
+    Violations,
+    bounded_ends,
+    spell_cardinality,
+    spell_endpoint,
+    spell_unique,
+    spell_value,
+    unique_groups,
+    unique_subject,
+    with_one_of,
+    without_nulls,
+)
+
+_GROUP = 1_000_000
+"""How many edges are compared with the nodes at once, at least."""
+
+
+class Stored(Protocol):
+    """A state of the graph."""
+
+    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IntegrityReport:
+    """What a check of the whole graph found.
+
+    Attributes:
+        commit: the state that was checked.
+        entities: how many there are, by type key.
+        violations: the first hundred, in the order of checking.
+        total: how many there are in all.
+    """
+
+    branch: str
+    commit: Commit
+    entities: Mapping[str, int]
+    violations: tuple[Violation, ...]
+    total: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every constraint holds."""
+        return self.total == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as every surface gives it."""
+        return {
+            "branch": self.branch,
+            "graph_commit_id": self.commit.id,
+            "ok": self.ok,
+            "entities": dict(self.entities),
+            "total": self.total,
+            "violations": [asdict(violation) for violation in self.violations],
+        }
+
+
+def verify(accepted: AcceptedSchema, stored: Stored, room: Room | None = None) -> Violations:
+    """Every violation of every constraint.
+
+    Args:
+        accepted: the schema in force.
+        stored: the state.
+        room: how much memory each check may take.
+
+    Raises:
+        ResourceLimitError: a check does not fit the memory.
+    """
+    found = Violations()
+    check = _Verification(accepted, stored, room or Room(), found)
+    catalog = accepted.catalog
+    types: list[tuple[TypeKind, NodeType | EdgeType]] = [
+        *((TypeKind.NODE, declared) for _, declared in sorted(catalog.nodes.items())),
+        *((TypeKind.EDGE, declared) for _, declared in sorted(catalog.edges.items())),
+    ]
+    for kind, declared in types:
+        check.values(kind, declared)
+    for kind, declared in types:
+        check.identities(kind, declared)
+        check.uniques(kind, declared)
+        if isinstance(declared, EdgeType):
+            check.endpoints(declared)
+            check.cardinalities(declared)
+    return found
+
+
+class _Verification:
+    def __init__(self, accepted: AcceptedSchema, stored: Stored, room: Room, found: Violations) -> None:
+        self.accepted = accepted
+        self.stored = stored
+        self.room = room
+        self.found = found
+
+    def _tables(self, key: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        for batch in self.stored.batches(key, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+    def _column(self, key: str, name: str) -> pa.ChunkedArray:
+        return self.stored.batches(key, columns=[name]).read_all()[name]
+
+    def _add(self, parts: Iterator[pa.Table], spell: Spell, by: str = "id") -> None:
+        """Take in what parts of a table show. The first by id are spelled out, wherever in the table they lie."""
+        first: pa.Table | None = None
+        total = 0
+        for part in parts:
+            if part.num_rows == 0:
+                continue
+            total += part.num_rows
+            together = part if first is None else pa.concat_tables([first, part])
+            first = together.sort_by(by).slice(0, SHOWN)
+        if first is not None:
+            self.found.add(first, spell, total)
+
+    def values(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
+        """Enum, range and pattern."""
+        key = f"{kind.value}:{declared.name}"
+        for rule in value_rules(declared):
+            tables = self._tables(key, ["id", rule.property])
+            self._add((wrong_values(rule, rows) for rows in tables), spell_value(declared.name, rule))
+
+    def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
+        """An id is that of one entity, and the one that its key gives."""
+        key, subject = f"{kind.value}:{declared.name}", f"{declared.name}.id"
+        again = self._sharing(key, ["id"], ["id"], subject)
+        counted = again.group_by("id", use_threads=False).aggregate([([], "count_all")])
+        counted = counted.filter(pc.greater(counted["count_all"], 1))
+        self._add(
+            iter([counted]),
+            lambda row: Violation("unique", subject, row["id"], f"{row['count_all']} entities have this id"),
+        )
+        members = self.accepted.key_order(kind, declared.name)
+        if members is not None:
+            builder = RowBuilder(self.accepted, kind, declared.name, 0, Problems())
+            tables = self._tables(key, ["id", *members])
+            self._add(
+                (_misnamed(rows, builder, members) for rows in tables),
+                lambda row: Violation(
+                    "value", subject, row["id"], f"differs from '{row['derived']}', which its key gives"
+                ),
+            )
+
+    def uniques(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
+        key = f"{kind.value}:{declared.name}"
+        for fields in unique_groups(declared):
+            subject = unique_subject(declared.name, fields)
+            rows = self._sharing(key, ["id", *fields], fields, subject)
+            self._add(iter([sharing(fields, rows, subject, self.room)]), spell_unique(subject), by="other")
+
+    def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
+        """The rows that may share a tuple with another: found by digests first, and only those are then read."""
+        group = tuple(fields)
+        numbers = [
+            digests([rows[name] for name in group])
+            for table in self._tables(key, group)
+            if (rows := without_nulls(table, group)).num_rows
+        ]
+        kept = [self.stored.batches(key, columns=columns).schema.empty_table()]
+        if not numbers:
+            return kept[0]
+        again = twice(np.concatenate(numbers), what, self.room)
+        if len(again):
+            for table in self._tables(key, columns):
+                rows = without_nulls(table, group)
+                kept.append(rows.filter(pa.array(np.isin(digests([rows[name] for name in group]), again))))
+        return pa.concat_tables(kept)
+
+    def endpoints(self, edge: EdgeType) -> None:
+        key = f"edge:{edge.name}"
+        for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
+            nodes = self._column(f"node:{node}", "id")
+            groups = in_groups(self.stored.batches(key, columns=["id", end]), max(_GROUP, len(nodes)))
+            self._add(
+                (with_one_of(rows, end, unmatched(rows[end], nodes, self.room)) for rows in groups),
+                spell_endpoint(edge.name, end, node),
+            )
+
+    def cardinalities(self, edge: EdgeType) -> None:
+        for end, card, node in bounded_ends(edge):
+            ends = self._column(f"edge:{edge.name}", end)
+            # A node without edges is wrong only where some are asked for.
+            nodes = self._column(f"node:{node}", "id") if card.min > 0 else pa.chunked_array([ends.unique()])
+            wrong = outside(card, nodes, ends, self.room)
+            self._add(iter([wrong]), spell_cardinality(edge.name, end, card), by="node")
+
+
+def _misnamed(rows: pa.Table, builder: RowBuilder, members: Sequence[str]) -> pa.Table:
+    ids = builder.key_ids({name: rows[name].combine_chunks() for name in members})
+    named = pa.table({"id": rows["id"], "derived": ids})
+    return named.filter(pc.not_equal(named["id"], named["derived"]))

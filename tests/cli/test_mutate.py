@@ -1,0 +1,135 @@
+"""`omnigraph mutate`: a query that writes, from a file or a text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.shell import Shell
+
+QUERIES = """\
+query add($name: String, $age: I32?) {
+    insert Person { name: $name, age: $age }
+}
+query meet($a: String, $b: String) {
+    insert Person { name: $a }
+    insert Person { name: $b }
+    insert Knows { from: $a, to: $b }
+}
+query forget($name: String) {
+    delete Person where name = $name
+}
+query look() {
+    match { $p: Person }
+    return { $p.name }
+}
+"""
+ADD = "query add($name: String) { insert Person { name: $name } }"
+
+
+@pytest.fixture
+def queries(shell: Shell) -> str:
+    return shell.write("changes.gq", QUERIES)
+
+
+def people(shell: Shell, graph: str) -> int:
+    datasets = shell.json("snapshot", graph)["datasets"]
+    return int(next(found["entity_count"] for found in datasets if found["type_name"] == "Person"))
+
+
+def test_a_query_of_a_file(shell: Shell, graph: str, queries: str) -> None:
+    params = '{"a": "ann", "b": "bob"}'
+    result = shell.run("mutate", "meet", "--query", queries, "--params", params, "--store", graph, "--as", "act-kim")
+    assert (result.exit_code, result.stderr) == (0, "")  # a mutation names no target: its text says what it writes
+    assert result.stdout == "changed main via meet: 2 nodes, 1 edges\nactor_id: act-kim\n"
+    result = shell.run("mutate", "forget", "--query", queries, "--params", '{"name": "ann"}', "--uri", graph)
+    assert result.stdout == "changed main via forget: 1 nodes, 1 edges\n"
+
+
+def test_a_text_and_a_file_of_parameters(shell: Shell, graph: str) -> None:
+    params = shell.write("params.json", '{"name": "Zoë", "extra": 1}')
+    result = shell.run("mutate", "-e", ADD, "--params-file", params, "--store", graph)
+    assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
+
+
+def test_json(shell: Shell, graph: str, queries: str) -> None:
+    given = ["--params", '{"name": "ann", "age": "31"}', "--store", graph, "--message", "hello", "--as", "act-kim"]
+    done = shell.json("mutate", "add", "--query", queries, *given)
+    commit = shell.json("commit", "list", graph)["commits"][0]
+    assert done == {
+        "branch": "main",
+        "query_name": "add",
+        "affected_nodes": 1,
+        "affected_edges": 0,
+        "actor_id": "act-kim",
+        "commit": commit,
+    }
+    assert (commit["message"], commit["actor_id"]) == ("hello", "act-kim")
+    nothing = shell.json("mutate", "forget", "--query", queries, "--params", '{"name": "x"}', "--store", graph)
+    assert (nothing["affected_nodes"], nothing["commit"], nothing["actor_id"]) == (0, None, None)
+
+
+def test_a_branch(shell: Shell, graph: str) -> None:
+    shell.run("branch", "create", "draft", "--uri", graph)
+    result = shell.run("mutate", "-e", ADD, "--params", '{"name": "a"}', "--store", graph, "--branch", "draft")
+    assert result.stdout == "changed draft via add: 1 nodes, 0 edges\n"
+    assert people(shell, graph) == 0
+
+
+def test_a_condition(shell: Shell, graph: str) -> None:
+    head = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
+    first = ["mutate", "-e", ADD, "--store", graph, "--if-commit", head, "--params"]
+    assert shell.run(*first, '{"name": "a"}').exit_code == 0
+    now = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
+    said = shell.fails(*first, '{"name": "b"}', code=4)
+    assert f"the head of 'main' is {now}, not {head}" in said
+    lost = shell.run(*first, '{"name": "b"}', "--json")
+    assert lost.exit_code == 4
+    assert json.loads(lost.stdout) == {
+        "error": f"the head of 'main' is {now}, not {head}",
+        "precondition_failure": {"expected": head, "actual": now},
+    }
+    assert people(shell, graph) == 1
+
+
+def test_a_key_makes_a_repetition_harmless(shell: Shell, graph: str) -> None:
+    call = ["mutate", "-e", ADD, "--store", graph, "--idempotency-key", "k", "--params", '{"name": "a"}']
+    first = shell.json(*call)
+    assert shell.json(*call) == first
+    assert len(shell.json("commit", "list", graph)["commits"]) == 2
+
+
+def test_the_former_name_works_and_warns(shell: Shell, graph: str) -> None:
+    result = shell.run("change", "-e", ADD, "--params", '{"name": "a"}', "--store", graph)
+    assert result.exit_code == 0
+    assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
+    assert result.stderr == "'change' is called 'mutate' now; this name will go\n"
+    assert "change" not in shell.run("--help").stdout.split("Commands:")[1].split("Capabilities:")[0].split()
+
+
+def test_what_is_wrong_with_the_call(shell: Shell, graph: str, queries: str) -> None:
+    store = ["--store", graph]
+    assert "give the query once" in shell.fails("mutate", "add", *store, code=2)
+    assert "give the query once" in shell.fails("mutate", "-e", ADD, "--query", queries, *store, code=2)
+    both = ["--params", "{}", "--params-file", shell.write("p.json", "{}")]
+    assert "give the parameters once" in shell.fails("mutate", "-e", ADD, *both, *store, code=2)
+    assert "name a graph" in shell.fails("mutate", "-e", ADD, code=2)
+    for params in ("[1]", "{", "NaN", '{"name": NaN}', "null"):
+        assert "--params: " in shell.fails("mutate", "-e", ADD, "--params", params, *store)
+    assert "is a schema" in shell.fails("mutate", "--query", shell.schema, *store)
+    latin = shell.write("latin.gq", "query é() {}".encode("latin-1"))
+    assert "is not UTF-8" in shell.fails("mutate", "--query", latin, *store)
+    assert people(shell, graph) == 0
+
+
+def test_what_is_wrong_with_the_query(shell: Shell, graph: str, queries: str) -> None:
+    def says(*args: str) -> str:
+        return shell.fails("mutate", *args, "--store", graph)
+
+    assert "the text has 4 queries; name one" in says("--query", queries)
+    assert "there is no query 'ad'" in says("ad", "--query", queries)
+    assert "'look' is a query that reads" in says("look", "--query", queries)
+    assert "$name: not given" in says("add", "--query", queries)
+    assert "Person has no property 'nmae'" in says("-e", 'query q() { insert Person { nmae: "a" } }')
+    assert "'b' not found in Person" in says("-e", 'query q() { insert Knows { from: "b", to: "b" } }')
+    assert people(shell, graph) == 0

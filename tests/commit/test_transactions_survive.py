@@ -1,0 +1,174 @@
+"""A transaction whose process is killed is there completely or not at all, and what it leaves is cleared away."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import SEED, TABLES, assert_whole, contents, create, put
+from tests.commit.matrix import TRANSACTION_POINTS, Kill, Outcome, Write, kills, outcome
+
+from omnigraph.commit import hidden
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import Operation
+from omnigraph.graph import Graph, open
+
+GONE = SEED[2]
+BEFORE = {key: sorted(SEED) for key in TABLES}
+AFTER = BEFORE | {"node:A": sorted([*SEED, "new"]), "node:B": sorted([*SEED[:2], "new"])}
+
+
+def merges(forks: bool) -> Write:
+    """What the end of the transaction does to the branch."""
+    return Write(WriterKind.BRANCH_MERGE, Operation.CHANGE, ("node:A", "node:B"), forks)
+
+
+def left(graph: Graph) -> list[str]:
+    """What hidden branches have left: records, refs, forks and leases."""
+    store = graph._store
+    refs = store.manifest.branches()
+    public = {branch.identifier for name, branch in refs.items() if not name.startswith("__")}
+    forks = {fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)}
+    return [
+        *(found.name for found in hidden.hidden_branches(store)),
+        *(name for name in refs if name.startswith("__")),
+        *(fork for fork in forks if fork.partition("-")[0] not in public),
+        *(info.path for info in store.objects.list("__lease") if "__tx" in info.path),
+    ]
+
+
+def _check(place: Path, branch: str, visible: bool) -> None:
+    """Whoever opens the graph next finds all or nothing, and can go on."""
+    with open(place) as graph:
+        expected = AFTER if visible else BEFORE
+        assert contents(graph, branch) == expected
+        if branch != "main":
+            assert contents(graph) == BEFORE
+        assert_whole(graph)
+        assert left(graph) == []
+        put(graph, ["next"], TABLES, branch=branch)
+        with graph.branch(branch).transaction() as tx:
+            tx.mutate('query add() { insert C { k: "more" } }')
+        wanted = {key: [*rows, "next", *(["more"] if key == "node:C" else [])] for key, rows in expected.items()}
+        assert contents(graph, branch) == {key: sorted(rows) for key, rows in wanted.items()}
+        assert_whole(graph)
+        assert left(graph) == []
+
+
+def _ends() -> list[object]:
+    """All places that the end of a transaction passes; those on a branch are the slower half of the same."""
+    found: list[object] = []
+    for forks in (False, True):
+        for kill in [*kills(merges(forks)), *(Kill(point) for point in TRANSACTION_POINTS[1:])]:
+            marks = [pytest.mark.slow] if forks else []
+            found.append(pytest.param(kill, forks, id=f"{kill}-{'branch' if forks else 'main'}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("kill", "forks"), _ends())
+def test_killed_at_its_end(children: Children, place: Path, kill: Kill, forks: bool) -> None:
+    branch = "dev" if forks else "main"
+    with create(place) as graph:
+        if forks:
+            graph.branches.create("dev")
+    job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
+    assert children.run("transact", at_end=kill.setting, **job).signal == signal.SIGKILL, kill
+    expected = Outcome.DONE if kill.point in TRANSACTION_POINTS else outcome(merges(forks), kill)
+    with open(place, read_only=True) as reader:
+        published = expected is Outcome.DONE or kill.point is Failpoint.PUBLISHED
+        assert contents(reader, branch) == (AFTER if published else BEFORE)
+    _check(place, branch, expected.visible)
+    with open(place) as graph:
+        kinds = [record.kind for record in graph.recovery.list()]
+        settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+        assert kinds == ([settled] if expected.audited else [])
+
+
+IN_BLOCK = [
+    "transaction_recorded#1=kill",
+    "branch_ref_created#1=kill",
+    "forked#1=kill",
+    "staged#1=kill",
+    "sidecar_written#1=kill",
+    "table_committed#1=kill",
+    "before_publish#2=kill",
+    "published#2=kill",
+    "table_committed#4=kill",
+]
+
+
+@pytest.mark.parametrize("failpoint", IN_BLOCK)
+def test_killed_in_its_block(children: Children, place: Path, failpoint: str) -> None:
+    create(place).close()
+    job = {"uri": str(place), "ids": ["new"], "gone": GONE}
+    assert children.run("transact", failpoint=failpoint, **job).signal == signal.SIGKILL
+    _check(place, "main", visible=False)
+    with open(place) as graph:
+        assert {record.kind for record in graph.recovery.list()} <= {RecoveryKind.ORPHANED_BRANCH_DISCARDED}
+
+
+def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
+    """Nobody has to open the graph again: what a dead transaction left is in nobody's way."""
+    with create(place) as graph:
+        graph.branches.create("dev")
+        for branch in ("main", "dev"):
+            job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
+            assert children.run("transact", dies=True, **job).signal == signal.SIGKILL
+        assert len(hidden.hidden_branches(graph._store)) == 1, "the second process has cleared up after the first"
+        assert [branch.name for branch in graph.branches] == ["main", "dev"]
+        assert contents(graph) == contents(graph, "dev") == BEFORE
+        put(graph, ["next"], TABLES)
+        graph.branches.delete("dev")
+        assert left(graph) == []
+        assert_whole(graph)
+
+
+def test_a_live_transaction_of_another_process_is_left_alone(children: Children, place: Path) -> None:
+    sign = place.with_name("held")
+    with create(place) as graph:
+        job = {"uri": str(place), "ids": ["new"], "gone": GONE}
+        pid = children.start("transact", at_end=f"captured#1=hold:{sign}", **job)
+        while not sign.exists():
+            pass
+        graph.refresh()
+        with open(place) as other:
+            assert len(hidden.hidden_branches(other._store)) == 1
+            assert contents(other) == BEFORE
+        sign.unlink()
+        children.wait(pid).ok()
+        assert contents(graph) == AFTER
+        assert left(graph) == []
+
+
+def test_a_killed_end_is_repeated_by_its_key(children: Children, place: Path) -> None:
+    """A caller who never heard back runs the block again: it is done once."""
+    create(place).close()
+    job = {"uri": str(place), "ids": ["new"], "gone": GONE, "idempotency_key": "k"}
+    for at_end in ("before_publish#1=kill", ""):
+        children.run("transact", at_end=at_end, **job)
+    with open(place) as graph:
+        assert contents(graph) == AFTER
+        assert len([commit for commit in graph.commits if commit.idempotency_key == "k"]) == 1
+        assert_whole(graph)
+
+
+def test_processes_at_once_and_a_reader(children: Children, place: Path) -> None:
+    """Each transaction writes two tables in two steps. Every one lands, once, and nobody ever sees a step alone."""
+    create(place).close()
+    stop, ready = place.with_name("stop"), place.with_name("ready")
+    reader = children.start("watch", uri=str(place), keys=["node:A", "node:B"], stop=str(stop), ready=str(ready))
+    writers = [children.start("transact_many", uri=str(place), name=name, commits=5) for name in ("x", "y")]
+    for pid in writers:
+        children.wait(pid).ok()
+    stop.touch()
+    assert "half a commit" not in children.wait(reader).ok()
+    with open(place) as graph:
+        names = sorted([*SEED, *(f"{name}-{number}" for name in "xy" for number in range(5))])
+        assert contents(graph) == BEFORE | {"node:A": names, "node:B": names}
+        assert len(list(graph.commits)) == 2 + 10
+        assert_whole(graph)
+        assert left(graph) == []

@@ -1,0 +1,23 @@
+"""What the tests of embeddings share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from tests.embed.provider import Provider, running_provider
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No provider, key or proxy of the machine takes part."""
+    for name in list(os.environ):
+        if name.startswith("OMNIGRAPH_EMBED") or name.endswith("_API_KEY") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with running_provider() as running:
+        yield running

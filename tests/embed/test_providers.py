@@ -1,0 +1,310 @@
+"""Providers behind HTTP: what is sent, what is retried and for how long, and what is not taken for a vector."""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import numpy as np
+import pytest
+from tests.embed.provider import Answer, Behaviour, Provider, always, answer, drip, drop, gemini, hang, openai, vector
+from tests.patience import until
+
+from omnigraph.embed import Embedder, Purpose, default_embedder, http
+from omnigraph.errors import EmbeddingError, EmbeddingUnavailableError
+
+KEY = "sk-very-secret-1234567890"
+SIZE = 5
+
+
+def configured(provider: Provider, kind: str = "openai", **settings: object) -> Embedder:
+    variables = {
+        "OMNIGRAPH_EMBED_PROVIDER": kind,
+        "OMNIGRAPH_EMBED_BASE_URL": provider.url,
+        "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS": "1",
+        "OPENROUTER_API_KEY": KEY,
+        "OPENAI_API_KEY": KEY,
+        "GEMINI_API_KEY": KEY,
+    }
+    return default_embedder(variables | {f"OMNIGRAPH_EMBED_{name}": str(value) for name, value in settings.items()})
+
+
+def embed(embedder: Embedder, *texts: str, purpose: Purpose = Purpose.DOCUMENT) -> np.ndarray:
+    return embedder.embed(texts, SIZE, purpose=purpose)
+
+
+def expected(*texts: str) -> np.ndarray:
+    raw = np.array([vector(text, SIZE) for text in texts])
+    raw /= np.linalg.norm(raw, axis=1, keepdims=True)
+    return raw
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts, which the test does not sit through."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+# ---- what is sent
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-compatible"])
+def test_the_openai_shape(provider: Provider, kind: str) -> None:
+    vectors = embed(configured(provider, kind, MODEL="m/small"), "one", "seven")
+    assert vectors.dtype == np.float32
+    assert vectors == pytest.approx(expected("one", "seven"), abs=1e-6)
+    (seen,) = provider.seen
+    assert seen.path == "/v1/embeddings"
+    assert seen.body == {"model": "m/small", "input": ["one", "seven"], "dimensions": SIZE}
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert seen.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("purpose", "task"), [(Purpose.QUERY, "RETRIEVAL_QUERY"), (Purpose.DOCUMENT, "RETRIEVAL_DOCUMENT")]
+)
+def test_the_gemini_shape(provider: Provider, purpose: Purpose, task: str) -> None:
+    provider.behaviours = [gemini]
+    vectors = embed(configured(provider, "gemini", MODEL="gem/x"), "one", "seven", purpose=purpose)
+    assert vectors == pytest.approx(expected("one", "seven"), abs=1e-6)
+    assert {seen.path for seen in provider.seen} == {"/v1/models/gem%2Fx:embedContent"}
+    assert [seen.headers["x-goog-api-key"] for seen in provider.seen] == [KEY, KEY]
+    first = next(seen.body for seen in provider.seen if "one" in str(seen.body))
+    assert first == {
+        "model": "models/gem/x",
+        "content": {"parts": [{"text": "one"}]},
+        "taskType": task,
+        "outputDimensionality": SIZE,
+    }
+
+
+def test_many_texts_go_in_batches_and_come_back_in_order(provider: Provider) -> None:
+    texts = [chr(65 + number % 26) * (number + 1) for number in range(70)]
+    assert embed(configured(provider), *texts) == pytest.approx(expected(*texts), abs=1e-6)
+    inputs = [seen.body["input"] for seen in provider.seen]
+    assert sorted(len(texts) for texts in inputs if isinstance(texts, list)) == [6, 32, 32]
+    assert sorted(str(text) for texts in inputs if isinstance(texts, list) for text in texts) == sorted(texts)
+
+
+def test_long_texts_share_no_request(provider: Provider) -> None:
+    texts = ["a" * 60_000, "b" * 60_000, "c" * 200_000, "d"]
+    embed(configured(provider), *texts)
+    sent = [
+        [str(text)[0] for text in seen.body["input"]] for seen in provider.seen if isinstance(seen.body["input"], list)
+    ]
+    assert sorted(sent) == [["a"], ["b"], ["c"], ["d"]]
+
+
+def test_a_server_of_your_own_needs_no_key(provider: Provider) -> None:
+    embed(default_embedder({"OMNIGRAPH_EMBED_BASE_URL": f"{provider.url}/"}), "one")
+    assert "authorization" not in provider.seen[0].headers
+    assert provider.seen[0].path == "/v1/embeddings"
+
+
+def test_no_text_is_no_request(provider: Provider) -> None:
+    assert embed(configured(provider)).shape == (0, SIZE)
+    assert provider.seen == []
+
+
+# ---- what is tried again
+
+
+@pytest.mark.parametrize("failure", [always(Answer(status)) for status in (429, 500, 502, 503, 529)] + [drop])
+def test_a_passing_failure_is_tried_again(provider: Provider, failure: Behaviour) -> None:
+    provider.behaviours = [failure, failure, openai]
+    assert embed(configured(provider), "one") == pytest.approx(expected("one"), abs=1e-6)
+    assert len(provider.seen) == 3
+
+
+def test_it_gives_up_after_the_attempts(provider: Provider, pauses: list[float]) -> None:
+    provider.behaviours = [always(Answer(503))]
+    with pytest.raises(EmbeddingUnavailableError, match=r"answered 503 \(4 attempts\)") as caught:
+        embed(configured(provider, RETRY_BACKOFF_MS=200), "one")
+    assert caught.value.retryable
+    assert len(provider.seen) == 4
+    assert pauses == [0.2, 0.4, 0.8]
+
+
+def test_the_pause_stops_growing(provider: Provider, pauses: list[float]) -> None:
+    provider.behaviours = [always(Answer(503))]
+    with pytest.raises(EmbeddingUnavailableError):
+        embed(configured(provider, RETRY_ATTEMPTS=14, RETRY_BACKOFF_MS=1, DEADLINE_MS=0), "one")
+    assert pauses[-3:] == [1.024, 1.024, 1.024]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["7", format_datetime(datetime.now(UTC) + timedelta(hours=9), usegmt=True)],
+    ids=["seconds", "date"],
+)
+def test_a_provider_says_how_long_to_wait(provider: Provider, pauses: list[float], asked: str) -> None:
+    provider.behaviours = [always(Answer(429, headers={"Retry-After": asked})), openai]
+    embed(configured(provider, DEADLINE_MS=0), "one")
+    (pause,) = pauses
+    assert pause == 7 or 8 * 3600 < pause <= 9 * 3600
+
+
+@pytest.mark.parametrize("asked", ["soon", "-3", "Fri, 99 Foo 2020 00:00:00 GMT"])
+def test_a_wait_that_makes_no_sense_is_not_waited(provider: Provider, pauses: list[float], asked: str) -> None:
+    provider.behaviours = [always(Answer(429, headers={"Retry-After": asked})), openai]
+    embed(configured(provider), "one")
+    assert pauses == [0.001]
+
+
+def test_no_wait_goes_past_the_deadline(provider: Provider) -> None:
+    provider.behaviours = [always(Answer(429, headers={"Retry-After": "3600"}))]
+    with pytest.raises(EmbeddingUnavailableError, match=r"no time is left to try again \(1 attempt\)"):
+        embed(configured(provider, DEADLINE_MS=600_000), "one")
+    assert len(provider.seen) == 1
+
+
+@pytest.mark.parametrize("behaviour", [hang, drip])
+def test_an_answer_that_does_not_come_in_time_is_asked_for_again(provider: Provider, behaviour: Behaviour) -> None:
+    provider.behaviours = [behaviour]
+    with pytest.raises(EmbeddingUnavailableError, match=r"in time \(2 attempts\)"):
+        embed(configured(provider, TIMEOUT_MS=50, RETRY_ATTEMPTS=2, DEADLINE_MS=0), "one")
+    until(lambda: len(provider.seen) == 2)
+
+
+def test_the_deadline_ends_an_attempt(provider: Provider) -> None:
+    provider.behaviours = [hang]
+    with pytest.raises(EmbeddingUnavailableError, match="no time is left"):
+        embed(configured(provider, TIMEOUT_MS=3_600_000, DEADLINE_MS=50), "one")
+
+
+def test_a_provider_that_is_not_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    embedder = default_embedder({"OMNIGRAPH_EMBED_BASE_URL": url, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS": "1"})
+    with pytest.raises(EmbeddingUnavailableError, match=r"\(4 attempts\)"):
+        embed(embedder, "one")
+
+
+def test_one_failing_batch_fails_the_call(provider: Provider) -> None:
+    provider.behaviours = [openai, always(Answer(400, b"too long"))]
+    with pytest.raises(EmbeddingError, match="answered 400: too long"):
+        embed(configured(provider), *(f"text {number}" for number in range(200)))
+
+
+# ---- what is not tried again
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
+def test_a_refusal_is_final(provider: Provider, status: int) -> None:
+    provider.behaviours = [always(Answer(status))]
+    with pytest.raises(EmbeddingError, match=f"answered {status}") as caught:
+        embed(configured(provider), "one")
+    assert not caught.value.retryable
+    assert len(provider.seen) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(provider: Provider, status: int) -> None:
+    """It would carry the key elsewhere."""
+    provider.behaviours = [always(Answer(status, headers={"Location": f"{provider.url}/other"})), openai]
+    with pytest.raises(EmbeddingError, match=f"answered {status}"):
+        embed(configured(provider), "one")
+    assert len(provider.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": {"message": "no model 'x'", "type": "e"}}, ": no model 'x'"),
+        ({"error": "no model"}, ": no model"),
+        ({"message": "no\n  model"}, ": no model"),
+        ({"other": 1}, ': {"other": 1}'),
+    ],
+)
+def test_what_a_refusal_says_is_shown(provider: Provider, body: object, said: str) -> None:
+    provider.behaviours = [always(answer(body, 400))]
+    with pytest.raises(EmbeddingError) as caught:
+        embed(configured(provider), "one")
+    assert str(caught.value).endswith(f"answered 400{said}")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
+def test_the_key_is_never_shown(provider: Provider, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    embedder = configured(provider, RETRY_ATTEMPTS=1)
+    provider.behaviours = [
+        always(answer({"error": {"message": f"the key {KEY} is bad, so is sk-very***7890"}}, status))
+    ]
+    with pytest.raises(EmbeddingError) as caught:
+        embed(embedder, "one")
+    for text in (str(caught.value), caught.value.render(), repr(caught.value), repr(embedder), caplog.text):
+        assert KEY not in text
+        assert status not in (401, 403) or "sk-" not in text
+
+
+# ---- what is not a vector
+
+GOOD = vector("one", SIZE)
+
+
+def listed(*rows: object) -> Answer:
+    return answer({"data": [{"index": number, "embedding": row} for number, row in enumerate(rows)]})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (listed(GOOD[:-1]), "1 × 4 numbers, where 1 × 5"),
+        (listed([*GOOD, 1.0]), "1 × 6 numbers"),
+        (listed([]), "not a vector|1 × 0 numbers"),
+        (listed([0.0] * SIZE), "zeros"),
+        (listed([1e300] * (SIZE - 1) + [None]), "not a vector"),
+        (listed(["1.0"] * SIZE), "not a vector"),
+        (listed([True] * SIZE), "not a vector"),
+        (listed([[1.0]] * SIZE), "numbers, where"),
+        (listed(GOOD, GOOD), "something else"),
+        (listed(), "something else"),
+        (answer({"data": [{"index": 1, "embedding": GOOD}]}), "something else"),
+        (answer({"data": [{"index": "0", "embedding": GOOD}]}), "something else"),
+        (answer({"data": [{"index": 0, "embedding": "AAAA"}]}), "something else"),
+        (answer({"data": [7]}), "something else"),
+        (answer([GOOD]), "something else"),
+        (answer(None), "something else"),
+        (Answer(200, b'{"data": [{"index": 0, "embedding": [NaN, 1, 1, 1, 1]}]}'), "not JSON"),
+        (Answer(200, b'{"data": [{"index": 0, "embedding": [1e999, 1, 1, 1, 1]}]}'), "not JSON|not finite"),
+        (Answer(200, b"<html>hello</html>"), "not JSON"),
+        (Answer(200, b"\xff\xfe"), "not JSON"),
+        (Answer(200, b""), "not JSON"),
+        (Answer(204), "not JSON"),
+    ],
+)
+def test_an_answer_that_is_no_vector(provider: Provider, given: Answer, said: str) -> None:
+    provider.behaviours = [always(given)]
+    with pytest.raises(EmbeddingError, match=said) as caught:
+        embed(configured(provider), "one")
+    assert not caught.value.retryable
+    assert len(provider.seen) == 1
+
+
+@pytest.mark.parametrize("body", [{"embedding": {"values": "x"}}, {"embedding": [1.0] * SIZE}, {}, [], "x"])
+def test_an_answer_that_is_no_gemini_vector(provider: Provider, body: object) -> None:
+    provider.behaviours = [always(answer(body))]
+    with pytest.raises(EmbeddingError, match="something else than a vector"):
+        embed(configured(provider, "gemini"), "one")
+
+
+def test_huge_numbers_are_a_direction_like_any_other(provider: Provider) -> None:
+    provider.behaviours = [always(listed([1e300, 1e-300, -1e300, 0.0, 0.0]))]
+    assert embed(configured(provider), "one")[0] == pytest.approx([0.5**0.5, 0, -(0.5**0.5), 0, 0])
+
+
+def test_vectors_of_different_lengths(provider: Provider) -> None:
+    provider.behaviours = [always(listed(GOOD, GOOD[:-1]))]
+    with pytest.raises(EmbeddingError, match="different lengths"):
+        embed(configured(provider), "one", "two")
+
+
+def test_an_answer_without_end_is_not_read(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_LARGEST_ANSWER", 1000)
+    provider.behaviours = [always(Answer(200, b" " * 5000))]
+    with pytest.raises(EmbeddingError, match="more than 1000 bytes"):
+        embed(configured(provider), "one")

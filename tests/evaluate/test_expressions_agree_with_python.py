@@ -1,0 +1,83 @@
+"""Every expression has the value that plain Python gives it, one row and one exact number at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from tests.evaluate import reference
+from tests.evaluate.expressions import CATALOG, PROPERTIES, ROWS, Condition, conditions, table
+
+from omnigraph.errors import ExecutionError, TypeCheckError
+from omnigraph.evaluate import Request, evaluate, holds, table_rows
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.query import compile_query, ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.lang.types import Scalar
+
+NOW = 1_773_480_600_123
+NOTHING = dict.fromkeys([*PROPERTIES, "id"])
+"""A row in which everything is null."""
+
+
+def compiled(condition: Condition) -> ir.Expr:
+    try:
+        query = compile_query(condition.query, CATALOG)
+    except TypeCheckError as error:
+        # Integers of a list that no type holds together, and an integer beyond 64 bits.
+        assume(error.diagnostic not in ("T28", "T41"))
+        raise
+    assert isinstance(query.body, ir.Write)
+    (statement,) = query.body.statements
+    assert isinstance(statement, ir.Delete)
+    return statement.where
+
+
+def plain(column: pa.Array) -> list[Any]:
+    """Values as the reference has them: dates as numbers, lists as tuples."""
+    if pa.types.is_list(column.type):
+        items = plain(column.values)
+        bounds = column.offsets.to_pylist()
+        valid = column.is_valid().to_pylist()
+        return [tuple(items[a:b]) if ok else None for a, b, ok in zip(bounds, bounds[1:], valid, strict=False)]
+    if pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    if pa.types.is_date64(column.type):
+        column = column.view(pa.int64())
+    return list(column.to_pylist())
+
+
+def expected(expr: ir.Expr, rows: list[dict[str, Any]], params: dict[str, Any]) -> list[Any] | None:
+    """One value per row, or None when a row has none."""
+    try:
+        return [reference.value(expr, row, params, NOW) for row in rows]
+    except reference.TooLargeError:
+        return None
+
+
+@settings(max_examples=400)
+@given(condition=conditions(), rows=ROWS)
+def test_every_part_of_a_condition(condition: Condition, rows: list[dict[str, Any]]) -> None:
+    where = compiled(condition)
+    rows = [{"id": str(i), **row} for i, row in enumerate(rows)]
+    params = {name: given for name, (_, given) in condition.params.items()}
+    columns, request = table_rows(table(rows)), Request(params, NOW)
+    for part in walk(where):
+        if not isinstance(part, ir.Expr):
+            continue
+        wanted = expected(part, rows, params)
+        if wanted is None:
+            with pytest.raises(ExecutionError, match="too large"):
+                evaluate(part, columns, request)
+            continue
+        if not rows and expected(part, [NOTHING], params) is None:
+            continue  # a constant without a value, which matters to no row
+        found = evaluate(part, columns, request)
+        assert found.type == arrow_type(part.type)
+        assert plain(found) == wanted, part
+        if part.type.scalar is Scalar.BOOL and not part.type.list:
+            assert holds(part, columns, request).to_pylist() == [truth is True for truth in wanted]
+        if not part.type.nullable:
+            assert found.null_count == 0

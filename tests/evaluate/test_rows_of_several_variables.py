@@ -1,0 +1,105 @@
+"""Entities, types, paths and earlier columns come from the rows; patterns that are none are errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from omnigraph.errors import ExecutionError, ParameterError
+from omnigraph.evaluate import Request, evaluate, holds, table_rows
+from omnigraph.lang.query import ir
+from omnigraph.lang.types import Scalar, ValueType
+
+REQUEST = Request({"p": "("}, 0)
+IDS = ValueType(Scalar.STRING, list=True)
+TEXT = ir.STRING.with_nullable(True)
+VECTOR = ValueType(Scalar.VECTOR, nullable=True, dim=2)
+
+
+@dataclass
+class Joined:
+    """Rows of `$a`, of one type, and `$b`, of several or nothing."""
+
+    count: int = 4
+    ids: dict[str, list[str | None]] = field(
+        default_factory=lambda: {"a": ["1", "2", "3", "3"], "b": ["1", "2", None, "4"]}
+    )
+    types: dict[str, list[str | None]] = field(
+        default_factory=lambda: {"a": ["X", "X", "X", "X"], "b": ["X", "Y", None, "X"]}
+    )
+
+    def prop(self, var: str, name: str) -> pa.Array:
+        assert (var, name) == ("a", "vec")
+        return pa.array([[1.0, 2.0], None, [3.0, 4.0], None], pa.list_(pa.float32(), 2))
+
+    def ident(self, var: str, role: ir.Role) -> pa.ChunkedArray:
+        assert role is ir.Role.ID
+        return pa.chunked_array([pa.array(self.ids[var][:1], pa.utf8()), pa.array(self.ids[var][1:], pa.utf8())])
+
+    def type_of(self, var: str) -> pa.Array:
+        return pa.array(self.types[var], pa.utf8())
+
+    def path(self, var: str, part: ir.PathPart) -> pa.Array:
+        if part is ir.PathPart.LENGTH:
+            return pa.array([1, 2, None, 0], pa.int64())
+        return pa.array([["1"], ["1", "2"], None, []], pa.list_(pa.utf8()))
+
+    def column(self, name: str) -> pa.Array:
+        return pa.array([10, 20, 30, 40])
+
+
+def test_the_same_node_has_the_same_type_and_id() -> None:
+    same = evaluate(ir.SameEntity("a", "b", False, True), Joined(), REQUEST)
+    assert same.to_pylist() == [True, False, None, False]
+    other = evaluate(ir.SameEntity("a", "b", True, True), Joined(), REQUEST)
+    assert other.to_pylist() == [False, True, None, True]
+
+
+def test_a_variable_that_found_nothing() -> None:
+    assert holds(ir.VarIsNull("b", False), Joined(), REQUEST).to_pylist() == [False, False, True, False]
+    assert holds(ir.VarIsNull("b", True), Joined(), REQUEST).to_pylist() == [True, True, False, True]
+
+
+def test_entities_types_paths_and_columns() -> None:
+    assert evaluate(ir.Entity("b", True), Joined(), REQUEST).to_pylist() == ["1", "2", None, "4"]
+    assert evaluate(ir.TypeOf("b", True), Joined(), REQUEST).to_pylist() == ["X", "Y", None, "X"]
+    assert evaluate(ir.PathValue("p", ir.PathPart.LENGTH, ir.I64), Joined(), REQUEST).to_pylist() == [1, 2, None, 0]
+    assert evaluate(ir.PathValue("p", ir.PathPart.NODES, IDS), Joined(), REQUEST).to_pylist()[1] == ["1", "2"]
+    doubled = ir.Arith(ir.ArithOp.MULTIPLY, ir.Column("n", ir.I64), ir.Const(2, ir.I64), ir.I64)
+    assert evaluate(doubled, Joined(), REQUEST).to_pylist() == [20, 40, 60, 80]
+    assert evaluate(ir.TypeOf(ir.SELF), table_rows(pa.table({"id": ["x"]}), "Thing"), REQUEST).to_pylist() == ["Thing"]
+
+
+def test_vectors_can_be_chosen() -> None:
+    chosen = ir.Apply(ir.Function.COALESCE, (ir.Prop("a", "vec", VECTOR), ir.Const((0.5, 0.5), VECTOR)), VECTOR)
+    found = evaluate(chosen, Joined(), REQUEST)
+    assert found.type == pa.list_(pa.float32(), 2)
+    assert found.to_pylist() == [[1.0, 2.0], [0.5, 0.5], [3.0, 4.0], [0.5, 0.5]]
+
+
+def test_a_blob_stays_the_text_that_was_given() -> None:
+    blob = ir.Param("blob", ValueType(Scalar.BLOB))
+    found = evaluate(blob, Joined(), Request({"blob": "base64:aGk="}, 0))
+    assert found.to_pylist() == ["base64:aGk="] * 4
+
+
+def test_a_given_pattern_that_is_none_names_the_parameter() -> None:
+    matches = ir.Compare(ir.CompareOp.MATCHES, ir.Entity("b", True), ir.Param("p", ir.STRING))
+    with pytest.raises(ParameterError, match=r"^\$p: '\(' is not a regular expression"):
+        evaluate(matches, Joined(), REQUEST)
+
+
+def test_patterns_may_stand_in_the_rows() -> None:
+    patterns = table_rows(pa.table({"id": ["ab", "ab", "ab", None], "p": ["^a", "^b", None, "^a"]}))
+    matches = ir.Compare(ir.CompareOp.MATCHES, ir.Ident(ir.SELF, ir.Role.ID), ir.Prop(ir.SELF, "p", TEXT))
+    assert evaluate(matches, patterns, REQUEST).to_pylist() == [True, False, False, False]
+    broken = table_rows(pa.table({"id": ["ab"], "p": ["("]}))
+    with pytest.raises(ExecutionError, match=r"'\(' is not a regular expression"):
+        evaluate(matches, broken, REQUEST)
+
+
+def test_what_is_ranked_or_aggregated_is_not_computed_here() -> None:
+    with pytest.raises(AssertionError, match="Aggregate is not computed row by row"):
+        evaluate(ir.Aggregate(ir.AggregateFunction.COUNT, None, False, ir.I64), Joined(), REQUEST)

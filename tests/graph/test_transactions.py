@@ -1,0 +1,634 @@
+"""A transaction is one commit or nothing, sees its own writes, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from ulid_transform import ulid_at_time
+
+import omnigraph
+from omnigraph.commit import hidden
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.lease import Owner
+from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    ConstraintError,
+    InputError,
+    KeyConflictError,
+    MergeRequiredError,
+    NotFoundError,
+    PreconditionFailedError,
+    ReadOnlyError,
+    TransactionEndedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.graph.branch import BranchHandle
+from omnigraph.graph.transaction import Transaction
+from omnigraph.storage.tables import TableStorage
+
+SCHEMA = """
+node Person { name: String @key age: I64? photo: Blob? }
+node City { name: String @key }
+edge Knows: Person -> Person { @key(src, dst) since: I64? }
+edge Lives: Person -> City @card(0..1)
+"""
+QUERIES = """
+query add($name: String) { insert Person { name: $name } }
+query aged($name: String, $age: I64) { insert Person { name: $name, age: $age } }
+query create($name: String) { create Person { name: $name } }
+query remove($name: String) { delete Person where name = $name }
+query age($name: String, $age: I64) { update Person set { age: $age } where name = $name }
+query city($name: String) { insert City { name: $name } }
+query move_in($person: String, $city: String) { insert Lives { from: $person, to: $city } }
+query move_out($person: String) { delete Lives where from = $person }
+query knows($a: String, $b: String) { insert Knows { from: $a, to: $b } }
+query forget($a: String) { delete Knows where from = $a }
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "people"
+
+
+@pytest.fixture
+def graph(place: Path) -> Iterator[Graph]:
+    with omnigraph.init(place, SCHEMA, actor="act-kim") as made:
+        for name in ("ann", "bob", "cas"):
+            made.mutate(QUERIES, {"name": name}, name="add")
+        yield made
+
+
+def run(on: Graph | BranchHandle | Transaction, query: str, **params: object) -> None:
+    on.mutate(QUERIES, params, name=query)
+
+
+def names(graph: Graph, branch: str = "main") -> list[str]:
+    return sorted(graph.snapshot(branch=branch).scan("node:Person", columns=["id"])["id"].to_pylist())
+
+
+def ages(graph: Graph, branch: str = "main") -> dict[str, int | None]:
+    rows = graph.snapshot(branch=branch).scan("node:Person", columns=["id", "age"]).to_pylist()
+    return {row["id"]: row["age"] for row in rows}
+
+
+def edges(graph: Graph, key: str) -> set[tuple[str, str]]:
+    rows = graph.snapshot().scan(key, columns=["src", "dst"]).to_pylist()
+    return {(row["src"], row["dst"]) for row in rows}
+
+
+def left(graph: Graph) -> list[object]:
+    """Everything of a hidden branch that may be left: its record, its ref, its forks, its lease, its sidecars."""
+    store = graph._store
+    forks = [fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)]
+    own = {branch.identifier for branch in store.manifest.branches().values() if not branch.name.startswith("__")}
+    return [
+        *hidden.hidden_branches(store),
+        *(name for name in store.manifest.branches() if name.startswith("__")),
+        *(fork for fork in forks if fork.partition("-")[0] not in own),
+        *(info.path for info in store.objects.list("__lease") if "__tx" in info.path),
+        *(info.path for info in store.objects.list("__recovery")),
+    ]
+
+
+# One commit
+
+
+def test_a_transaction_is_one_commit(graph: Graph) -> None:
+    before = graph.branch().head
+    with graph.branch("main").transaction(message="moving", labels={"ticket": "7"}) as tx:
+        run(tx, "city", name="Oslo")
+        run(tx, "add", name="dan")
+        run(tx, "move_in", person="dan", city="Oslo")
+        run(tx, "age", name="ann", age=40)
+        run(tx, "remove", name="bob")
+        assert tx.commit is None
+    commit = tx.commit
+    assert commit is not None
+    assert graph.branch().head == commit == graph.commits.get(commit.id)
+    assert (commit.parent, commit.message, commit.actor) == (before.id, "moving", "act-kim")
+    assert (commit.labels, commit.writer, commit.branch) == ((("ticket", "7"),), WriterKind.BRANCH_MERGE, "main")
+    assert commit.merged_parent is not None
+    assert len(list(graph.commits)) == 5
+    assert ages(graph) == {"ann": 40, "cas": None, "dan": None}
+    assert edges(graph, "edge:Lives") == {("dan", "Oslo")}
+    assert not tx.repeated
+    assert left(graph) == []
+
+
+def test_it_sees_its_own_writes_and_nobody_else_does(graph: Graph, place: Path) -> None:
+    with omnigraph.open(place, read_only=True) as reader:
+        with graph.branch("main").transaction() as tx:
+            run(tx, "aged", name="ann", age=1)
+            run(tx, "remove", name="bob")
+            assert tx.entity("Person", "bob") is None
+            assert tx.entity("Person", "ann") == {"id": "ann", "name": "ann", "age": 1, "photo": None}
+            assert tx.snapshot().pin("node:Person").row_count == 2
+            for other in (graph, reader):
+                assert names(other) == ["ann", "bob", "cas"]
+                assert other.entity("Person", "ann") == {"id": "ann", "name": "ann", "age": None, "photo": None}
+        assert ages(reader) == ages(graph) == {"ann": 1, "cas": None}
+
+
+def test_writes_and_deletes_may_be_mixed(graph: Graph) -> None:
+    """What one query may not do, several in one transaction may: replace the edges of a node."""
+    run(graph, "knows", a="ann", b="bob")
+    run(graph, "knows", a="bob", b="ann")
+    with graph.branch().transaction(message="new friends") as tx:
+        run(tx, "forget", a="ann")
+        run(tx, "knows", a="ann", b="cas")
+    assert edges(graph, "edge:Knows") == {("ann", "cas"), ("bob", "ann")}
+
+
+def test_a_replaced_edge_never_breaks_a_bound(graph: Graph) -> None:
+    run(graph, "city", name="Oslo")
+    run(graph, "city", name="Rome")
+    run(graph, "move_in", person="ann", city="Oslo")
+    with pytest.raises(ConstraintError), graph.branch().transaction() as tx:
+        run(tx, "move_in", person="ann", city="Rome")
+    assert edges(graph, "edge:Lives") == {("ann", "Oslo")}
+    with graph.branch().transaction() as tx:
+        run(tx, "move_out", person="ann")
+        run(tx, "move_in", person="ann", city="Rome")
+    assert edges(graph, "edge:Lives") == {("ann", "Rome")}
+
+
+def test_loads_of_every_mode(graph: Graph) -> None:
+    photo = b"x" * 100_000
+    with graph.branch().transaction() as tx:
+        rows = pa.table({"name": ["dan"], "photo": pa.array([photo], pa.large_binary())})
+        receipt = tx.load({"Person": rows}, mode="append")
+        assert (receipt.branch, receipt.total, receipt.commit) == ("main", 1, None)
+        tx.load({"Person": pa.table({"name": ["ann"], "age": [5]})}, mode="merge")
+        tx.load({"City": pa.table({"name": ["Oslo"]})}, mode="overwrite")
+    assert ages(graph) == {"ann": 5, "bob": None, "cas": None, "dan": None}
+    with graph.branch().transaction() as tx:
+        tx.load({"Person": pa.table({"name": ["dan", "eve"], "age": [1, 2]})}, mode="overwrite")
+        run(tx, "remove", name="dan")
+    assert ages(graph) == {"eve": 2}
+    assert graph.snapshot().pin("node:Person").row_count == 1
+
+
+def test_blobs_come_along(graph: Graph) -> None:
+    photos = {"small": b"s", "empty": b"", "none": None, "large": bytes(range(256)) * 20_000}
+    rows = pa.table({"name": list(photos), "photo": pa.array(photos.values(), pa.large_binary())})
+    with graph.branch().transaction() as tx:
+        tx.load({"Person": rows}, mode="append")
+        run(tx, "age", name="large", age=3)
+    stored = graph._store.tables._open(graph.snapshot().pin("node:Person").ref)
+    found = stored.scanner(columns=["id", "photo"], blob_handling="all_binary").to_table().to_pylist()
+    assert {row["id"]: row["photo"] for row in found} == photos | {"ann": None, "bob": None, "cas": None}
+
+
+def test_on_a_branch(graph: Graph) -> None:
+    graph.branches.create("draft")
+    for number in range(2):
+        with graph.branch("draft").transaction() as tx:
+            run(tx, "add", name=f"new{number}")
+            run(tx, "remove", name="ann")
+    assert names(graph, "draft") == ["bob", "cas", "new0", "new1"]
+    assert names(graph) == ["ann", "bob", "cas"]
+    assert left(graph) == []
+    graph.branches.delete("draft")
+
+
+def test_row_ids_are_kept(graph: Graph) -> None:
+    """What is built on stable row ids sees an update, not a removal and an insertion."""
+
+    def row_ids() -> dict[str, int]:
+        rows = graph.snapshot().scan("node:Person", columns=["id", "_rowid"]).to_pylist()
+        return {row["id"]: row["_rowid"] for row in rows}
+
+    before = row_ids()
+    with graph.branch().transaction() as tx:
+        run(tx, "age", name="ann", age=3)
+        run(tx, "age", name="ann", age=4)
+        run(tx, "add", name="dan")
+    assert {name: row_id for name, row_id in row_ids().items() if name in before} == before
+
+
+# Nothing
+
+
+def test_nothing_is_no_commit(graph: Graph) -> None:
+    head = graph.branch().head
+    with graph.branch().transaction() as tx:
+        pass
+    assert tx.commit is None
+    with graph.branch().transaction() as tx:
+        run(tx, "remove", name="nobody")
+    assert tx.commit is None
+    with graph.branch().transaction() as tx:
+        run(tx, "add", name="dan")
+        run(tx, "remove", name="dan")
+    assert tx.commit is None
+    assert graph.branch().head == head
+    assert left(graph) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_error_leaves_nothing(graph: Graph, error: type[BaseException]) -> None:
+    head = graph.branch().head
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "add", name="dan")
+            raise error
+
+    with pytest.raises(error):
+        block()
+    assert graph.branch().head == head
+    assert names(graph) == ["ann", "bob", "cas"]
+    assert left(graph) == []
+
+
+def test_an_error_that_the_block_handles_ends_nothing(graph: Graph) -> None:
+    """A statement that fails changes nothing; the block decides what that means."""
+    with graph.branch().transaction() as tx:
+        run(tx, "add", name="dan")
+        with pytest.raises(KeyConflictError):
+            run(tx, "create", name="dan")
+        run(tx, "add", name="eve")
+    assert names(graph) == ["ann", "bob", "cas", "dan", "eve"]
+
+
+POINTS = [Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.SIDECAR_WRITTEN, Failpoint.PUBLISHED]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_failing_end_tells_the_truth(graph: Graph, place: Path, point: Failpoint) -> None:
+    """The process lives on: whoever opens the graph next settles the outcome, and nothing is left."""
+
+    def block() -> None:
+        with ExitStack() as stack:
+            tx = stack.enter_context(graph.branch().transaction())
+            run(tx, "add", name="dan")
+            run(tx, "city", name="Oslo")
+            ending = stack.pop_all()
+            with armed(point, "crash"):
+                ending.close()
+
+    with pytest.raises(SimulatedCrashError):
+        block()
+    with omnigraph.open(place) as other:
+        assert (names(other) == ["ann", "bob", "cas", "dan"]) is (point is Failpoint.PUBLISHED)
+        assert left(other) == []
+        with other.branch().transaction() as again:
+            run(again, "add", name="eve")
+        assert "eve" in names(other)
+
+
+# Others at the same time
+
+
+def test_a_branch_that_moved_is_a_typed_error(graph: Graph) -> None:
+    begun = graph.branch().head
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "add", name="dan")
+            run(graph, "add", name="eve")
+
+    with pytest.raises(MergeRequiredError, match="has moved") as raised:
+        block()
+    assert (raised.value.branch, raised.value.expected, raised.value.actual) == (
+        "main",
+        begun.id,
+        graph.branch().head.id,
+    )
+    assert names(graph) == ["ann", "bob", "cas", "eve"]
+    assert left(graph) == []
+
+
+def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After all is prepared, and before the lease is taken."""
+    stage = TableStorage.stage_change
+
+    def overtaken(*arguments: Any) -> object:
+        monkeypatch.undo()
+        staged = stage(*arguments)
+        with omnigraph.open(place) as other:
+            run(other, "add", name="eve")
+        return staged
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "add", name="dan")
+            monkeypatch.setattr(TableStorage, "stage_change", overtaken)
+
+    with pytest.raises(MergeRequiredError):
+        block()
+    assert names(graph) == ["ann", "bob", "cas", "eve"]
+    assert left(graph) == []
+
+
+def test_another_branch_may_move(graph: Graph) -> None:
+    graph.branches.create("draft")
+    with graph.branch().transaction() as tx:
+        run(tx, "add", name="dan")
+        run(graph.branch("draft"), "add", name="eve")
+    assert names(graph) == ["ann", "bob", "cas", "dan"]
+
+
+def test_of_two_at_once_one_wins(graph: Graph) -> None:
+    def block() -> None:
+        with graph.branch().transaction() as first:
+            run(first, "add", name="dan")
+            with graph.branch().transaction() as second:
+                run(second, "add", name="eve")
+                assert second.entity("Person", "dan") is None
+            assert second.commit == graph.branch().head
+
+    with pytest.raises(MergeRequiredError):
+        block()
+    assert names(graph) == ["ann", "bob", "cas", "eve"]
+    assert left(graph) == []
+
+
+def test_of_many_at_once_exactly_those_win_that_say_so(graph: Graph) -> None:
+    """Threads that run their block again when another was first all get through, each once."""
+
+    def work(number: int) -> int:
+        for tries in range(100):
+            try:
+                with graph.branch().transaction() as tx:
+                    run(tx, "add", name=f"n{number}")
+                    run(tx, "city", name=f"c{number}")
+            except MergeRequiredError:
+                continue
+            assert tx.commit is not None
+            return tries
+        raise AssertionError("never got through")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    assert names(graph) == sorted(["ann", "bob", "cas", *(f"n{number}" for number in range(8))])
+    assert len(list(graph.commits)) == 4 + 8
+    assert left(graph) == []
+
+
+def test_an_expected_head(graph: Graph) -> None:
+    head = graph.branch().head.id
+    with graph.branch().transaction(expect_head=head) as tx:
+        run(tx, "add", name="dan")
+    with pytest.raises(PreconditionFailedError), graph.branch().transaction(expect_head=head):
+        raise AssertionError("the block does not run")
+
+    def block() -> None:
+        with graph.branch().transaction(expect_head=graph.branch().head.id) as tx:
+            run(tx, "add", name="eve")
+            run(graph, "add", name="fay")
+
+    with pytest.raises(PreconditionFailedError):
+        block()
+    assert names(graph) == ["ann", "bob", "cas", "dan", "fay"]
+    assert left(graph) == []
+
+
+# Once
+
+
+def test_an_idempotency_key(graph: Graph) -> None:
+    """The block of a repeat stops at its first write, without an error, and gives the first commit."""
+    ran: list[str] = []
+    commits = []
+    for _ in range(2):
+        with graph.branch().transaction(idempotency_key="import-7") as tx:
+            ran.append("before")
+            assert tx.entity("Person", "ann") is not None
+            run(tx, "create", name="dan")
+            ran.append("after")
+        commits.append(tx.commit)
+    assert ran == ["before", "after", "before"]
+    assert tx.repeated
+    assert commits[0] == commits[1]
+    assert commits[0] is not None
+    assert commits[0].idempotency_key == "import-7"
+    assert left(graph) == []
+
+
+def test_a_repeat_still_shows_errors_of_its_own(graph: Graph) -> None:
+    def block() -> None:
+        with graph.branch().transaction(idempotency_key="k") as tx:
+            if tx.repeated:
+                raise ZeroDivisionError
+            run(tx, "add", name="dan")
+
+    block()
+    with pytest.raises(ZeroDivisionError):
+        block()
+
+
+def test_two_with_the_same_key_at_once(graph: Graph) -> None:
+    with graph.branch().transaction(idempotency_key="k") as first:
+        run(first, "add", name="dan")
+        with graph.branch().transaction(idempotency_key="k") as second:
+            run(second, "add", name="dan")
+    assert first.commit == second.commit
+    assert len(list(graph.commits)) == 5
+
+
+def test_a_key_means_one_kind_of_request(graph: Graph) -> None:
+    graph.mutate(QUERIES, {"name": "dan"}, name="add", idempotency_key="k")
+    with pytest.raises(InputError, match="belongs to commit"), graph.branch().transaction(idempotency_key="k"):
+        pass
+
+
+# Using it wrongly
+
+
+def test_after_its_end(graph: Graph) -> None:
+    with graph.branch().transaction() as tx:
+        run(tx, "add", name="dan")
+    for use in (
+        lambda: run(tx, "add", name="eve"),
+        lambda: tx.load({"City": pa.table({"name": ["Oslo"]})}, mode="append"),
+        tx.snapshot,
+        lambda: tx.entity("Person", "ann"),
+        tx.__enter__,
+    ):
+        with pytest.raises(TransactionEndedError):
+            use()
+    with pytest.raises(TransactionEndedError, match="not begun"):
+        run(graph.branch().transaction(), "add", name="eve")
+    assert names(graph) == ["ann", "bob", "cas", "dan"]
+
+
+def test_a_reader_has_no_transactions(graph: Graph, place: Path) -> None:
+    with (
+        omnigraph.open(place, read_only=True) as reader,
+        pytest.raises(ReadOnlyError),
+        reader.branch().transaction(),
+    ):
+        pass
+
+
+def test_a_branch_that_is_not_there(graph: Graph) -> None:
+    with pytest.raises(BranchNotFoundError), graph.branch("nowhere").transaction():
+        pass
+    with pytest.raises(InputError):
+        graph.branch("__tx-mine")
+
+
+# Hidden branches
+
+
+def test_nobody_can_name_a_hidden_branch(graph: Graph) -> None:
+    with graph.branch().transaction() as tx:
+        run(tx, "add", name="dan")
+        (found,) = hidden.hidden_branches(graph._store)
+        name = str(found.name)
+        assert [branch.name for branch in graph.branches] == ["main"]
+        assert name not in graph.branches
+        inner = tx.snapshot().commit
+        for refused in (
+            lambda: graph.snapshot(branch=name),
+            lambda: graph.branch(name),
+            lambda: graph.branches.create("mine", source=name),
+            lambda: graph.branches.create(name),
+            lambda: graph.branches.delete(name),
+            lambda: graph.commits.list(branch=name),
+            lambda: graph.tags.create("mine", branch=name),
+            lambda: graph.mutate(QUERIES, {"name": "eve"}, name="add", branch=name),
+            lambda: graph.load({"City": pa.table({"name": ["Oslo"]})}, mode="append", branch=name),
+            lambda: omnigraph.open(graph.uri, branch=name),
+        ):
+            with pytest.raises(InputError, match="the system's"):
+                refused()
+        for unknown in (
+            lambda: graph.commits.get(inner.id),
+            lambda: graph.snapshot(commit=inner.id),
+            lambda: graph.branches.create("mine", commit=inner.id),
+            lambda: graph.tags.create("mine", commit=inner.id),
+        ):
+            with pytest.raises(NotFoundError):
+                unknown()
+    assert names(graph) == ["ann", "bob", "cas", "dan"]
+
+
+def test_a_branch_with_a_transaction_is_not_deleted(graph: Graph) -> None:
+    graph.branches.create("draft")
+    with graph.branch("draft").transaction() as tx:
+        run(tx, "add", name="dan")
+        with pytest.raises(ConflictError, match="a transaction is at work"):
+            graph.branches.delete("draft")
+    graph.branches.delete("draft")
+
+
+def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing may fail, or be interrupted: the next look removes what is left, though the process lives."""
+    graph.branches.create("draft")
+    with monkeypatch.context() as patch:
+        patch.setattr(hidden, "_remove", lambda *_, **__: None)
+        with graph.branch("draft").transaction() as tx:
+            run(tx, "add", name="dan")
+    assert left(graph)
+    assert [branch.name for branch in graph.branches] == ["main", "draft"]
+    graph.branches.delete("draft")
+    assert left(graph) == []
+
+
+def test_a_moved_graph_loses_what_was_left(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hidden branch that nobody works on is no reason to refuse a graph that was copied."""
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "add", name="dan")
+            raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hidden, "_remove", lambda *_, **__: None)
+        with pytest.raises(ZeroDivisionError):
+            block()
+    copy = place.with_name("copy")
+    shutil.copytree(place, copy)
+    with omnigraph.open(copy, read_only=True) as reader:
+        assert names(reader) == ["ann", "bob", "cas"]
+    with omnigraph.open(copy) as moved:
+        assert names(moved) == ["ann", "bob", "cas"]
+        assert left(moved) == []
+        with moved.branch().transaction() as tx:
+            run(tx, "add", name="eve")
+        assert names(moved) == ["ann", "bob", "cas", "eve"]
+    assert left(graph), "the original is as it was"
+    graph.refresh()
+    assert left(graph) == []
+    assert names(graph) == ["ann", "bob", "cas"]
+
+
+def test_a_transaction_that_was_given_up(graph: Graph) -> None:
+    """Somebody who cannot see our process has removed what seemed to be left."""
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "add", name="dan")
+            (found,) = hidden.hidden_branches(graph._store)
+            hidden._remove(graph._store, found.name, forks=None)
+            run(tx, "add", name="eve")
+
+    with pytest.raises(TransactionEndedError, match="given up"):
+        block()
+    assert names(graph) == ["ann", "bob", "cas"]
+    assert left(graph) == []
+
+
+def test_when_a_hidden_branch_counts_as_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Owner.here()
+    recent = SystemBranch(f"__tx-{ulid_at_time(time.time() - 3600).lower()}")
+    old = SystemBranch(f"__tx-{ulid_at_time(time.time() - 2 * hidden.LONGEST_SECONDS).lower()}")
+    elsewhere = Owner("another machine", 1, "1")
+    dead = Owner(here.host, here.pid, "0")
+    alive = Owner(here.host, 1, here.started)
+    monkeypatch.setattr(Owner, "is_dead", lambda owner: owner == dead)
+    assert [hidden.HiddenBranch(recent, owner).is_abandoned for owner in (elsewhere, dead, alive, None)] == [
+        *(False, True, False, False)
+    ]
+    assert [hidden.HiddenBranch(old, owner).is_abandoned for owner in (elsewhere, dead, alive, None)] == [
+        *(True, True, False, True)
+    ]
+
+
+def test_an_unreadable_record_harms_nobody(graph: Graph, place: Path) -> None:
+    graph._store.objects.put("__transactions/01kx0000000000000000000000.json", b"{")
+    graph.refresh()
+    with omnigraph.open(place) as other, other.branch().transaction() as tx:
+        run(tx, "add", name="dan")
+
+
+# The handle
+
+
+def test_a_branch_handle(graph: Graph) -> None:
+    graph.branches.create("draft")
+    draft = graph.branch("draft")
+    assert (draft.name, graph.branch().name) == ("draft", "main")
+    run(draft, "add", name="dan")
+    draft.load({"City": pa.table({"name": ["Oslo"]})}, mode="append")
+    assert draft.entity("Person", "dan") is not None
+    assert graph.branch("main").entity("Person", "dan") is None
+    assert draft.head.branch == draft.snapshot().branch == "draft"
+    assert next(iter(draft.commits)) == draft.head
+    assert draft.snapshot(version=draft.head.manifest_version - 1).entity("node:City", "Oslo") is None
+
+
+@pytest.mark.parametrize("method", ["mutate", "load"])
+def test_handles_take_what_the_graph_takes(method: str) -> None:
+    """The same arguments, but for those that the handle stands for itself."""
+    whole = inspect.signature(getattr(Graph, method)).parameters
+    branch = inspect.signature(getattr(BranchHandle, method)).parameters
+    transaction = inspect.signature(getattr(Transaction, method)).parameters
+    said_once = {"branch", "expect_head", "idempotency_key", "message"}
+    assert branch == {name: value for name, value in whole.items() if name != "branch"}
+    assert transaction == {name: value for name, value in whole.items() if name not in said_once}

@@ -1,0 +1,128 @@
+"""Changing rows by hand-made updates, and finding out what changed: what the store takes for granted about Lance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.fragment import RowIdSequence, write_fragments
+from lance.query import MatchQuery
+from tests.lance_guards.small import append, commit, create, ids, newest, rows, staged_overwrite
+
+SYSTEM = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def system(dataset: LanceDataset) -> dict[str, tuple[int, int, int, int]]:
+    found = dataset.to_table(columns=["id", *SYSTEM]).to_pylist()
+    return {row["id"]: tuple(row[name] for name in SYSTEM) for row in found}
+
+
+def staged_change(dataset: LanceDataset, written: list[str], deleted: list[str]) -> Transaction:
+    """Rows written first keep their row ids, the others are new; all in one fragment."""
+    at = system(dataset)
+    old = [name for name in written if name in at]
+    offsets: dict[int, list[int]] = {}
+    for name in [*old, *deleted]:
+        offsets.setdefault(at[name][1] >> 32, []).append(at[name][1] & 0xFFFFFFFF)
+    changed = {number: dataset.get_fragment(number).delete_rows(rows) for number, rows in offsets.items()}  # type: ignore[union-attr]
+    (new,) = write_fragments(rows(*old, *(n for n in written if n not in at), n=9), dataset, mode="append")
+    kept = RowIdSequence(pa.array([at[name][0] for name in old], pa.uint64()))
+    operation = LanceOperation.Update(
+        removed_fragment_ids=[number for number, left in changed.items() if left is None],
+        updated_fragments=[left for left in changed.values() if left is not None],
+        new_fragments=[replace(new, row_id_meta=kept.to_inline_metadata())],
+    )
+    return Transaction(dataset.version, operation)
+
+
+@pytest.mark.parametrize("branch", [None, "dev"])
+def test_a_change_keeps_the_row_ids_of_what_it_replaces(tmp_path: Path, branch: str | None) -> None:
+    base = append(append(create(tmp_path), "a", "b", "c", "d"), "e")
+    if branch is not None:
+        base = base.create_branch(branch, base.version)
+    before = system(base)
+    staged = staged_change(base, ["c", "e", "new", "newer"], ["a"])
+    assert newest(tmp_path, branch).version == base.version
+    assert ids(newest(tmp_path, branch)) == ["a", "b", "c", "d", "e"]
+    made = commit(base, staged)
+    after = system(made)
+    assert sorted(after) == ["b", "c", "d", "e", "new", "newer"]
+    assert all(after[name][0] == before[name][0] for name in "bcde")
+    assert after["new"][0] == max(values[0] for values in before.values()) + 1
+    assert [after[name][2:] for name in "bce"] == [(2, 2), (2, made.version), (3, made.version)]
+    assert after["new"][2:] == (made.version, made.version)
+    if branch is not None:
+        assert ids(newest(tmp_path)) == ["a", "b", "c", "d", "e"]
+        assert not {path.parent for path in (tmp_path / "_deletions").glob("*")}, "a fork has deletion files of its own"
+
+
+def test_what_a_fork_deleted(tmp_path: Path) -> None:
+    """Row ids, however they went: the version that a fork begins at can be asked for on the fork."""
+    base = append(create(tmp_path), "a", "b", "c", "d").create_branch("dev", 2)
+    before = system(base)
+    head = commit(base, staged_change(base, ["b", "new"], ["a"]))
+    gone = head.delta(begin_version=base.version, end_version=head.version).get_deleted_row_ids().read_all()
+    assert gone["_rowid"].to_pylist() == [before["a"][0]]
+    head = commit(head, staged_overwrite(head, "c", "other"))
+    gone = head.delta(begin_version=base.version, end_version=head.version).get_deleted_row_ids().read_all()
+    assert sorted(gone["_rowid"].to_pylist()) == sorted(values[0] for values in before.values())
+    assert not {values[0] for values in system(head).values()} & {values[0] for values in before.values()}
+    found = base._take_rows(gone["_rowid"].to_pylist(), columns=["id"])
+    assert sorted(found["id"].to_pylist()) == ["a", "b", "c", "d"]
+
+
+def test_a_fragment_that_was_there_is_the_same_fragment(tmp_path: Path) -> None:
+    """No number of a fragment is used twice, so what was written since can be told by the numbers."""
+    base = append(append(create(tmp_path), "a"), "b")
+    seen = {fragment.fragment_id: [f.path for f in fragment.metadata.files] for fragment in base.get_fragments()}
+    head = commit(base, staged_overwrite(base, "c"))
+    head = commit(head, Transaction(head.version, LanceOperation.Restore(base.version)))
+    head = append(commit(head, staged_change(head, ["a", "d"], [])), "e")
+    for fragment in head.get_fragments():
+        files = [f.path for f in fragment.metadata.files]
+        assert seen.setdefault(fragment.fragment_id, files) == files
+
+
+@pytest.mark.parametrize("other", ["append", "change", "restore"])
+def test_a_change_that_comes_second_is_noticed(tmp_path: Path, other: str) -> None:
+    """It is refused, or makes a version that is not the next one."""
+    base = append(create(tmp_path), "a", "b")
+    late = staged_change(base, ["a", "c"], ["b"])
+    if other == "append":
+        append(base, "x")
+        assert commit(base, late).version == base.version + 2
+        return
+    restore = Transaction(base.version, LanceOperation.Restore(base.version))
+    commit(base, staged_change(base, ["a"], []) if other == "change" else restore)
+    with pytest.raises(CommitConflictError):
+        commit(base, late)
+
+
+def test_a_second_part_of_a_text_index_brings_old_texts_back(tmp_path: Path) -> None:
+    """A row that was rewritten is found by its old text once its new place is indexed as well.
+
+    So a text index must be built anew, and not extended, after rows that it covers were changed.
+    """
+    schema = pa.schema([pa.field("id", pa.utf8(), nullable=False), pa.field("n", pa.utf8())])
+    dataset = LanceDataset.commit(str(tmp_path), LanceOperation.Overwrite(schema, []), enable_stable_row_ids=True)
+    first = pa.table({"id": ["a", "b"], "n": ["old", "old"]}, schema=schema)
+    dataset = commit(dataset, write_fragments(first, dataset, return_transaction=True))
+
+    def index(dataset: LanceDataset, fragment: int) -> LanceDataset:
+        built = dataset.create_index_uncommitted("n", "INVERTED", name="n", fragment_ids=[fragment], replace=True)
+        built = dataset.merge_existing_index_segments([built])
+        return commit(dataset, Transaction(dataset.version, LanceOperation.CreateIndex([built], [])))
+
+    def old(dataset: LanceDataset) -> list[str]:
+        return sorted(dataset.to_table(columns=["id"], full_text_query=MatchQuery("old", "n"))["id"].to_pylist())
+
+    dataset = index(dataset, 0)
+    changed = pa.table({"id": ["a"], "n": ["new"]}, schema=schema)
+    merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    dataset = commit(dataset, merge.execute_uncommitted(changed)[0])
+    assert old(dataset) == ["b"]
+    assert old(index(dataset, 1)) == ["a", "b"]

@@ -1,0 +1,183 @@
+"""Blobs in tables: bytes and references go in and come out, and what an update does not mention stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from omnigraph.errors import BlobIntegrityError
+from omnigraph.storage import blobs
+from omnigraph.storage.blobs import CELL, BlobInfo, check_descriptors, kept, portions, row_schema
+from omnigraph.storage.tables import Staged, TableRef, TableStorage
+
+VALUES = pa.schema(
+    [
+        pa.field("id", pa.utf8(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
+        pa.field("n", pa.int64()),
+        pa.field("photo", pa.large_binary()),
+        pa.field("film", pa.large_binary()),
+    ]
+)
+REFERENCE = "s3://assets/fleet/film.mp4"
+Cell = bytes | str | None
+
+
+def cells(values: list[Cell]) -> pa.Array:
+    made = [
+        None if value is None else {"data": value, "uri": None} if isinstance(value, bytes) else {"uri": value}
+        for value in values
+    ]
+    return pa.array(made, CELL)
+
+
+def rows(ids: list[str], n: int, photo: list[Cell] | pa.Array, film: list[Cell] | pa.Array) -> pa.Table:
+    columns = [photo, film]
+    arrays = [column if isinstance(column, pa.Array) else cells(column) for column in columns]
+    return pa.table([pa.array(ids), pa.array([n] * len(ids)), *arrays], schema=row_schema(VALUES))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableStorage:
+    return TableStorage(str(tmp_path))
+
+
+@pytest.fixture
+def base(tables: TableStorage) -> TableRef:
+    empty = tables.create("nodes/t", VALUES)
+    large = b"x" * 200_000
+    return commit(
+        tables,
+        tables.stage_append(empty, rows(list("abcd"), 0, [b"a", None, b"", large], [REFERENCE, None, b"f", None])),
+    )
+
+
+def commit(tables: TableStorage, staged: Staged | None) -> TableRef:
+    assert staged is not None
+    return tables.commit_staged(staged)
+
+
+def content(tables: TableStorage, ref: TableRef) -> dict[str, tuple[int, Cell, Cell]]:
+    """All rows by id, with what is in their blobs."""
+
+    def value(cell: dict[str, Cell] | None) -> Cell:
+        return None if cell is None else cell["data"] if cell["data"] is not None else cell["uri"]
+
+    scanned = tables.scan(ref, columns=["id", "n", "photo", "film", "_rowid"])
+    found = [row for part in tables.content(ref, scanned) for row in part.to_pylist()]
+    return {row["id"]: (row["n"], value(row["photo"]), value(row["film"])) for row in found}
+
+
+def row_ids(tables: TableStorage, ref: TableRef) -> dict[str, int]:
+    found = tables.scan(ref, columns=["id", "_rowid"])
+    return dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
+
+
+def test_what_goes_in_comes_out(tables: TableStorage, base: TableRef) -> None:
+    assert content(tables, base) == {
+        "a": (0, b"a", REFERENCE),
+        "b": (0, None, None),
+        "c": (0, b"", b"f"),
+        "d": (0, b"x" * 200_000, None),
+    }
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: TableRef, forked: bool) -> None:
+    before = row_ids(tables, base)
+    base = tables.fork(base, "fork") if forked else base
+    change = pa.concat_tables(
+        [
+            rows(list("abd"), 1, kept(3), kept(3)),
+            rows(["c"], 1, ["s3://assets/other"], kept(1)),
+            rows(["new"], 1, [b"new"], [REFERENCE]),
+        ]
+    )
+    after = commit(tables, tables.stage_upsert(base, change))
+    assert content(tables, after) == {
+        "a": (1, b"a", REFERENCE),
+        "b": (1, None, None),
+        "c": (1, "s3://assets/other", b"f"),
+        "d": (1, b"x" * 200_000, None),
+        "new": (1, b"new", REFERENCE),
+    }
+    assert {id_: number for id_, number in row_ids(tables, after).items() if id_ != "new"} == before
+
+
+def test_kept_cells_are_read_a_few_at_a_time(
+    tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "_LOOKED_UP", 2)
+    monkeypatch.setattr(blobs, "MATERIALIZED", 1)
+    before = content(tables, base)
+    after = commit(tables, tables.stage_upsert(base, rows(list("dcba"), 7, kept(4), kept(4))))
+    assert content(tables, after) == {id_: (7, *rest) for id_, (_, *rest) in before.items()}
+
+
+def test_an_upsert_of_bytes_alone_is_a_merge(tables: TableStorage, base: TableRef) -> None:
+    after = commit(tables, tables.stage_upsert(base, rows(["a", "e"], 2, [b"A", None], [None, b""])))
+    found = content(tables, after)
+    assert found["a"] == (2, b"A", None)
+    assert found["e"] == (2, None, b"")
+
+
+def test_overwriting_and_deleting(tables: TableStorage, base: TableRef) -> None:
+    fewer = commit(tables, tables.stage_delete(base, pc.field("id").isin(["a", "d"])))
+    assert sorted(content(tables, fewer)) == ["b", "c"]
+    other = commit(tables, tables.stage_overwrite(fewer, rows(["z"], 3, [REFERENCE], [b"z"])))
+    assert content(tables, other) == {"z": (3, REFERENCE, b"z")}
+
+
+def test_a_cell_cannot_be_kept_where_nothing_is_stored(tables: TableStorage, base: TableRef) -> None:
+    with pytest.raises(BlobIntegrityError, match="'new' is not stored"):
+        tables.stage_upsert(base, rows(["new"], 1, kept(1), [None]))
+
+
+def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
+    assert tables.blob(base, "photo", "nobody") is None
+    assert [getattr(tables.blob(base, "photo", id_), "info", 0) for id_ in "abcd"] == [
+        BlobInfo(1),
+        None,
+        BlobInfo(0),
+        BlobInfo(200_000),
+    ]
+    film = tables.blob(base, "film", "a")
+    assert film is not None
+    assert film.info == BlobInfo(None, REFERENCE)
+    photo = tables.blob(base, "photo", "d")
+    assert photo is not None
+    assert tables.read_blob(base, "photo", photo.row_id, 199_990, 200_000) == b"x" * 10
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"kind": 4}, "does not know"),
+        ({"kind": 3}, "leads nowhere"),
+        ({"kind": 0, "blob_uri": "s3://a/b"}, "has an address as well"),
+        ({"kind": 3, "blob_uri": "s3://a/b", "size": 3}, "a part of something"),
+        ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of something"),
+    ],
+)
+def test_what_contradicts_itself_is_an_error(said: dict[str, object], reason: str) -> None:
+    kind = pa.struct(
+        {
+            "kind": pa.uint8(),
+            "position": pa.uint64(),
+            "size": pa.uint64(),
+            "blob_id": pa.uint32(),
+            "blob_uri": pa.utf8(),
+        }
+    )
+    plain = {"kind": 0, "position": 0, "size": 0, "blob_id": 0, "blob_uri": ""}
+    check_descriptors(pa.array([plain, None], kind), "T.photo")
+    with pytest.raises(BlobIntegrityError, match=reason):
+        check_descriptors(pa.array([None, plain, plain | said], kind), "T.photo")
+
+
+def test_portions_are_cut_by_size() -> None:
+    sizes = pa.array([5, 5, 20, 0, 0, 9, 2]).to_numpy()
+    assert list(portions(sizes, 10)) == [(0, 2), (2, 3), (3, 6), (6, 7)]
+    assert list(portions(sizes[:0], 10)) == []

@@ -1,0 +1,589 @@
+"""Bad input of every kind is refused, its place is named, and the graph stays as it was, to the byte."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+import omnigraph
+from omnigraph.errors import (
+    BadRowsError,
+    ConstraintError,
+    ExternalBlobPolicyError,
+    InputError,
+    KeyConflictError,
+    OmnigraphError,
+    ResourceLimitError,
+)
+from omnigraph.graph import Graph
+from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.write import ndjson
+from omnigraph.write.csv_rows import read_csv
+from omnigraph.write.problems import Problems
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32?
+    big: U64?
+    score: F32?
+    ok: Bool?
+    born: Date?
+    seen: DateTime?
+    mail: String? @unique
+    mood: enum(calm, cross)?
+    tags: [String]?
+    counts: [I64]?
+    face: Vector(2)?
+    photo: Blob?
+    pages: I32?
+    code: String?
+    @range(pages, 1..10)
+    @check(code, "^[a-z]+$")
+}
+node Note { text: String }
+edge Knows: Person -> Person @card(0..2) { since: Date?  @key(src, dst) }
+"""
+ANN = '{"type": "Person", "data": {"name": "ann", "mail": "a@x"}}'
+GOOD = '{"type": "Person", "data": {"name": "zoe"}}'
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
+    """One graph for all: nothing here changes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMNIGRAPH_FSYNC", "0")
+        with omnigraph.init(tmp_path_factory.mktemp("bad") / "graph", SCHEMA) as made:
+            made.load(ANN.encode(), mode="append")
+            yield made
+
+
+def contents(graph: Graph) -> dict[str, str]:
+    """Every file of the graph, and what is in it."""
+    root = Path(graph.uri)
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def refused(graph: Graph, source: Any, error: type[OmnigraphError], message: str, **options: Any) -> OmnigraphError:
+    """The error of a load that changes nothing."""
+    before = contents(graph)
+    with pytest.raises(error) as caught:
+        graph.load(source, mode=options.pop("mode", "append"), **options)
+    assert message in caught.value.render()
+    assert contents(graph) == before
+    return caught.value
+
+
+def person(**data: str) -> str:
+    """A record from the JSON of its members."""
+    members = {"name": '"bob"', **data}
+    written = ", ".join(f'"{name}": {value}' for name, value in members.items())
+    return f'{{"type": "Person", "data": {{{written}}}}}'
+
+
+# ---- NDJSON: the second of two lines is the wrong one
+
+ROWS: list[tuple[str, str | bytes, str]] = [
+    ("a number for a text", person(name="3"), "Person.name: expected a text, found a number"),
+    ("a text for a number", person(age='"3"'), "Person.age: expected a whole number, found a text"),
+    ("a truth value for a number", person(age="true"), "Person.age: expected a whole number, found true or false"),
+    ("3.0 for an integer", person(age="3.0"), "Person.age: expected a whole number, found a number"),
+    ("1e2 for an integer", person(age="1e2"), "Person.age: expected a whole number"),
+    ("an integer out of range", person(age="2147483648"), "Person.age: out of range for I32"),
+    ("a huge integer", person(age="9" * 5000), "Person.age: out of range for I32"),
+    ("a negative unsigned", person(big="-1"), "Person.big: out of range for U64"),
+    ("NaN", person(score="NaN"), "not"),
+    ("Infinity", person(score="-Infinity"), "not"),
+    ("1e400", person(score="1e400"), "Person.score: the number is not finite, or too large"),
+    ("too large for 32 bits", person(score="1e39"), "Person.score: the number is not finite, or too large"),
+    ("a number for a truth value", person(ok="1"), "Person.ok: expected true or false"),
+    ("a day that does not exist", person(born='"2024-02-30"'), "Person.born: '2024-02-30': there is no day"),
+    ("a text for a date", person(born='"soon"'), "Person.born: 'soon': not a date"),
+    ("a year out of range", person(born='"0000-12-31"'), "Person.born:"),
+    ("days out of range", person(born="99999999"), "Person.born: outside the years 1 to 9999"),
+    ("a time that does not exist", person(seen='"2024-01-01T25:00:00Z"'), "Person.seen: '2024-01-01T25:00:00Z'"),
+    ("a short vector", person(face="[1]"), "Person.face: a vector has 2 numbers"),
+    ("a vector with null", person(face="[1, null]"), "Person.face: every element of a vector is a finite number"),
+    ("a vector with text", person(face='[1, "x"]'), "Person.face: expected a number, found a text"),
+    ("a text for a list", person(tags='"x"'), "Person.tags: expected a list, found a text"),
+    ("a list with null", person(tags='["x", null]'), "Person.tags: an item of the list: null is not allowed"),
+    ("a list with a number", person(tags='["x", 1]'), "Person.tags: expected a text, found a number"),
+    ("an item out of range", person(counts="[9223372036854775808]"), "Person.counts: out of range for I64"),
+    ("bad base64", person(photo='"base64:a*b="'), "Person.photo: the text behind base64: is not base64"),
+    ("base64 without padding", person(photo='"base64:YQ"'), "Person.photo: the text behind base64: is not base64"),
+    ("an unknown property", person(aeg="3"), "Person.aeg: there is no such property; did you mean 'age'?"),
+    ("a reserved property", person(_rowid="3"), "Person._rowid: the name is reserved"),
+    ("a tombstone", person(_tombstone="true"), "Person._tombstone: the name is reserved"),
+    ("a member twice", '{"type": "Person", "data": {"name": "a", "name": "b"}}', "member 'name' is given twice"),
+    ("the type twice", '{"type": "Person", "type": "Note", "data": {}}', "member 'type' is given twice"),
+    ("a member twice, deeper", person(tags='[{"x": 1, "x": 2}]'), "member 'x' is given twice"),
+    ("a member of the envelope", '{"type": "Note", "data": {"text": "a"}, "x": 1}', "unknown member 'x'"),
+    ("type and edge", '{"type": "Note", "edge": "Knows", "data": {}}', "unknown member 'type'"),
+    ("an unknown node type", '{"type": "Persom", "data": {}}', "no node type 'Persom'; did you mean 'Person'?"),
+    ("an unknown edge type", '{"edge": "Likes", "from": "a", "to": "b"}', "there is no edge type 'Likes'"),
+    ("no type", '{"data": {}}', "expected a 'type' or an 'edge'"),
+    ("a type that is no text", '{"type": 3, "data": {}}', "expected a 'type' or an 'edge', as a text"),
+    ("data that is no object", '{"type": "Note", "data": [1]}', "Note: 'data' is not an object"),
+    ("data that is null", '{"type": "Note", "data": null}', "Note: 'data' is not an object"),
+    ("a required property missing", '{"type": "Note", "data": {}}', "Note.text: is required"),
+    ("a required property null", '{"type": "Note", "data": {"text": null}}', "Note.text: is required"),
+    ("no key", '{"type": "Person", "data": {"age": 3}}', "Person.name: is required"),
+    ("an id that is not the key's", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
+    ("an edge without an end", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
+    ("an end that is no text", '{"edge": "Knows", "from": "ann", "to": 3}', "Knows.to: expected a text"),
+    ("ends among the data", '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}', "Knows.src: the ends"),
+    ("an array around the records", f"[{GOOD}]", "expected an object with 'type' or 'edge', found a list"),
+    ("two records on a line", f"{GOOD} {GOOD}", "something follows the record on its line"),
+    ("something behind a record", f"{GOOD} oops", "something follows the record on its line"),
+    ("no JSON", "oops", "not JSON: Expecting value"),
+    ("single quotes", "{'type': 'Note'}", "not JSON"),
+    ("a comment", "// a note", "not JSON"),
+    ("a comma too many", '{"type": "Note", "data": {"text": "x",}}', "not JSON"),
+    ("a record without an end", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
+    ("a string without an end", '{"type": "Note", "data": {"text": "x}}', "input: "),
+    ("deep nesting", person(age="[" * 50_000 + "]" * 50_000), "nested too deeply"),
+    ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text holds half"),
+    ("a NUL byte", b'{"type": "Note", "data": {"text": "a\x00b"}}', "not JSON"),
+    ("a tab in a string", '{"type": "Note", "data": {"text": "a\tb"}}', "not JSON: Invalid control character"),
+    ("bytes that are not UTF-8", b'{"type": "Note", "data": {"text": "\xff"}}', "the text is not UTF-8"),
+    ("a byte order mark in the middle", "\ufeff" + GOOD, "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_ndjson(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -> None:
+    data = line if isinstance(line, bytes) else line.encode()
+    (tmp_path / "people.ndjson").write_bytes(GOOD.encode() + b"\n" + data + b"\n")
+    error = refused(graph, tmp_path / "people.ndjson", BadRowsError, message)
+    assert isinstance(error, BadRowsError)
+    assert error.total == 1
+    assert error.problems[0].place == "people.ndjson, line 2"
+    assert message in str(error.problems[0])
+
+
+@pytest.mark.parametrize(("line", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_ndjson_one_record_at_a_time_agrees(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str | bytes, message: str
+) -> None:
+    """Whichever way a block is read, the same records are refused."""
+    monkeypatch.setattr(ndjson._Stream, "_fast", lambda self, records, low, high: None)
+    test_ndjson(graph, tmp_path, line, message)
+
+
+# ---- constraints: the rows are fine, the graph would not be
+
+CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
+    ("a dangling edge", '{"edge": "Knows", "from": "ann", "to": "nobody"}', ConstraintError, "dst 'nobody' not found"),
+    ("a key twice", f"{person()}\n{person()}", ConstraintError, "Person.name: 'bob': two records have this key"),
+    ("a key that exists", ANN, KeyConflictError, "'ann'"),
+    (
+        "an id twice",
+        '{"type": "Note", "data": {"id": "n", "text": "x"}}\n{"type": "Note", "data": {"id": "n", "text": "y"}}',
+        KeyConflictError,
+        "'n'",
+    ),
+    ("a value that is not unique", person(mail='"a@x"'), ConstraintError, "Person.mail: 'bob': has the same value"),
+    ("a value outside of its set", person(mood='"happy"'), ConstraintError, "Person.mood: 'bob': 'happy' is not one"),
+    ("a value outside of its range", person(pages="11"), ConstraintError, "Person.pages: 'bob': 11 is outside 1..10"),
+    ("a pattern", person(code='"A1"'), ConstraintError, "Person.code: 'bob': 'A1' does not match ^[a-z]+$"),
+    ("an external blob", person(photo='"https://x.example/y.png"'), ExternalBlobPolicyError, "https://x.example"),
+    (
+        "too many edges",
+        "\n".join(
+            [*(person(name=f'"{n}"') for n in "bcd")]
+            + [f'{{"edge": "Knows", "from": "ann", "to": "{n}"}}' for n in "bcd"]
+        ),
+        ConstraintError,
+        "Knows @card: 'ann': has 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "error", "message"), [c[1:] for c in CONSTRAINTS], ids=[c[0] for c in CONSTRAINTS])
+def test_constraints(graph: Graph, text: str, error: type[OmnigraphError], message: str) -> None:
+    refused(graph, text.encode(), error, message)
+
+
+# ---- CSV
+
+CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
+    (
+        "a short row",
+        "name,age\nbob,3\ncid\n",
+        BadRowsError,
+        "Person.csv, line 3: Person: 1 cells, and the header has 2",
+    ),
+    ("a long row", "name,age\nbob,3,4\n", BadRowsError, "Person.csv, line 2: Person: 3 cells, and the header has 2"),
+    ("a header twice", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
+    ("a header without a name", "name,,age\nbob,3,c\n", InputError, "line 1: column 2 of the header has no name"),
+    (
+        "an unknown header",
+        "name,aeg\nbob,3\ncid,4\n",
+        BadRowsError,
+        "Person.csv, line 1: Person.aeg: there is no such property; did you mean 'age'?",
+    ),
+    ("a stray quote", 'name,age\nb"ob,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside of a cell"),
+    ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
+    ("a quote without an end", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
+    ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
+    ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: a NUL byte"),
+    ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
+    ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv, line 1: the header cannot be read"),
+    (
+        "a word for a number",
+        "name,age\nbob,old\n",
+        BadRowsError,
+        "line 2: Person.age: expected a whole number, found 'old'",
+    ),
+    (
+        "3.0 for an integer",
+        "name,age\nbob,3.0\n",
+        BadRowsError,
+        "line 2: Person.age: expected a whole number, found '3.0'",
+    ),
+    ("hexadecimal", "name,age\nbob,0x1F\n", BadRowsError, "line 2: Person.age: expected a whole number"),
+    ("a space before a number", "name,age\nbob, 3\n", BadRowsError, "line 2: Person.age: expected a whole number"),
+    ("out of range", "name,age\nbob,2147483648\n", BadRowsError, "line 2: Person.age: out of range for I32"),
+    ("a huge integer", f"name,age\nbob,{'9' * 50}\n", BadRowsError, "line 2: Person.age: out of range for I32"),
+    ("a negative unsigned", "name,big\nbob,-1\n", BadRowsError, "line 2: Person.big: out of range for U64"),
+    ("nan", "name,score\nbob,nan\n", BadRowsError, "line 2: Person.score: expected a number, found 'nan'"),
+    ("too large a number", "name,score\nbob,1e400\n", BadRowsError, "line 2: Person.score: the number is not finite"),
+    ("yes", "name,ok\nbob,yes\n", BadRowsError, "line 2: Person.ok: expected true or false, found 'yes'"),
+    ("a day that does not exist", "name,born\nbob,2024-02-30\n", BadRowsError, "line 2: Person.born: '2024-02-30'"),
+    ("a time that does not exist", "name,seen\nbob,noon\n", BadRowsError, "line 2: Person.seen: 'noon'"),
+    ("a list that is no JSON", "name,tags\nbob,a;b\n", BadRowsError, "line 2: Person.tags: expected a list as JSON"),
+    ("a list with null", 'name,tags\nbob,"[null]"\n', BadRowsError, "line 2: Person.tags: an item of the list: null"),
+    ("a short vector", "name,face\nbob,[1]\n", BadRowsError, "line 2: Person.face: a vector has 2 numbers"),
+    (
+        "a vector that breaks out",
+        'name,face\nbob,"[1]}{""v"":[2]"\n',
+        BadRowsError,
+        "line 2: Person.face: expected a list",
+    ),
+    ("bad base64", "name,photo\nbob,base64:a\n", BadRowsError, "line 2: Person.photo: the text behind base64:"),
+    ("no key", "name,age\n,3\n", BadRowsError, "Person.csv, line 2: Person.name: is required"),
+    ("a key twice", "name\nbob\nbob\n", ConstraintError, "Person.name: 'bob': two records have this key"),
+    ("a key that exists", "name\nann\n", KeyConflictError, "'ann'"),
+    ("an id that is not the key's", "name,id\nbob,rob\n", BadRowsError, "line 2: Person.id: differs from the id"),
+]
+
+
+@pytest.mark.parametrize(("text", "error", "message"), [c[1:] for c in CSV], ids=[c[0] for c in CSV])
+def test_csv(graph: Graph, tmp_path: Path, text: str | bytes, error: type[OmnigraphError], message: str) -> None:
+    (tmp_path / "Person.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused(graph, tmp_path / "Person.csv", error, message)
+
+
+# ---- tables
+
+
+def _twice() -> pa.Table:
+    return pa.Table.from_arrays([pa.array(["bob"]), pa.array(["cid"])], names=["name", "name"])
+
+
+TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
+    ("a wrong column type", pa.table({"name": ["bob"], "age": ["3"]}), BadRowsError, "Person.age: expected a whole"),
+    ("floats for integers", pa.table({"name": ["bob"], "age": [3.0]}), BadRowsError, "Person.age: expected a whole"),
+    ("decimals", pa.table({"name": ["bob"], "age": [Decimal("3")]}), BadRowsError, "Person.age: expected a whole"),
+    ("out of range", pa.table({"name": ["bob", "cid"], "age": [1, 2**40]}), BadRowsError, "row 2: Person.age: out of"),
+    (
+        "NaN",
+        pa.table({"name": ["bob"], "score": [float("nan")]}),
+        BadRowsError,
+        "row 1: Person.score: the number is not",
+    ),
+    (
+        "a date out of range",
+        pa.table({"name": ["bob"], "born": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}),
+        BadRowsError,
+        "row 1: Person.born: outside the years 1 to 9999",
+    ),
+    (
+        "an unknown column",
+        pa.table({"name": ["bob"], "aeg": [3]}),
+        BadRowsError,
+        "Person.aeg: there is no such property",
+    ),
+    ("a column twice", _twice(), InputError, "the column 'name' is there twice"),
+    ("a null key", pa.table({"name": ["bob", None]}), BadRowsError, "row 2: Person.name: is required"),
+    (
+        "a short vector",
+        pa.table({"name": ["bob"], "face": [[1.0]]}),
+        BadRowsError,
+        "row 1: Person.face: a vector has 2",
+    ),
+    (
+        "a list with null",
+        pa.table({"name": ["bob"], "tags": [["a", None]]}),
+        BadRowsError,
+        "row 1: Person.tags: an item",
+    ),
+    ("a struct", pa.table({"name": ["bob"], "age": [{"x": 1}]}), BadRowsError, "Person.age: expected a whole number"),
+    (
+        "bytes that are not UTF-8",
+        pa.table({"name": pa.array([b"\xff"], pa.binary()).view(pa.utf8())}),
+        InputError,
+        "UTF8",
+    ),
+    ("a key twice", pa.table({"name": ["bob", "bob"]}), ConstraintError, "Person.name: 'bob': two records"),
+]
+
+
+@pytest.mark.parametrize("form", ["memory", "parquet", "arrow"])
+@pytest.mark.parametrize(("table", "error", "message"), [c[1:] for c in TABLES], ids=[c[0] for c in TABLES])
+def test_tables(
+    graph: Graph, tmp_path: Path, form: str, table: pa.Table, error: type[OmnigraphError], message: str
+) -> None:
+    path = tmp_path / f"Person.{form}"
+    if form == "parquet":
+        if len(set(table.column_names)) < len(table.column_names):
+            pytest.skip("Parquet refuses to write it")
+        pa.parquet.write_table(table, path)
+    elif form == "arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    said = refused(graph, {"Person": table} if form == "memory" else path, error, message)
+    if error is not ConstraintError:
+        assert ("Person" if form == "memory" else path.name) in str(said)
+
+
+# ---- mappings
+
+MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
+    ("no mapping", [{"type": "Note", "data": {"text": "x"}}, 3], BadRowsError, "record 2: input: expected an object"),
+    ("a wrong type", {"Person": [{"name": "bob", "age": "3"}]}, BadRowsError, "Person, row 1: Person.age: expected"),
+    ("a row that is no mapping", {"Person": [("bob", 3)]}, BadRowsError, "Person, row 1: Person: expected a mapping"),
+    ("a Decimal", {"Person": [{"name": "bob", "score": Decimal("1.5")}]}, BadRowsError, "found Decimal"),
+    (
+        "a date for a text",
+        {"Person": [{"name": date(2020, 1, 1)}]},
+        BadRowsError,
+        "Person.name: expected a text, found date",
+    ),
+    ("bytes for a text", {"Person": [{"name": b"bob"}]}, BadRowsError, "Person.name: expected a text, found bytes"),
+    (
+        "NaN",
+        {"Person": [{"name": "bob", "score": float("nan")}]},
+        BadRowsError,
+        "row 1: Person.score: the number is not",
+    ),
+    ("a set for a list", {"Person": [{"name": "bob", "tags": {"a"}}]}, BadRowsError, "Person.tags: expected a list"),
+    (
+        "an unknown property",
+        {"Person": [{"name": "bob", "aeg": 1}]},
+        BadRowsError,
+        "row 1: Person.aeg: there is no such",
+    ),
+    ("a name that is no text", {"Person": [{"name": "bob", 3: 1}]}, BadRowsError, "row 1: Person.3: there is no such"),
+    (
+        "half a surrogate pair",
+        {"Person": [{"name": "\ud800"}]},
+        BadRowsError,
+        "row 1: Person.name: the text holds half",
+    ),
+    ("an unknown type", {"Persom": [{"name": "bob"}]}, InputError, "there is no type 'Persom'"),
+    ("rows that are a mapping", {"Person": {"name": "bob"}}, InputError, "the rows of Person are a dict"),
+    ("one envelope", {"type": "Note", "data": {"text": "x"}}, InputError, "there is no type 'type'"),
+    ("a number", 3, InputError, "a int cannot be loaded"),
+    ("a dangling edge", {"Knows": [{"from": "ann", "to": "x"}]}, ConstraintError, "dst 'x' not found in Person"),
+]
+
+
+@pytest.mark.parametrize(("source", "error", "message"), [c[1:] for c in MAPPINGS], ids=[c[0] for c in MAPPINGS])
+def test_mappings(graph: Graph, source: Any, error: type[OmnigraphError], message: str) -> None:
+    refused(graph, source, error, message)
+
+
+# ---- files
+
+
+def _truncated_parquet(path: Path) -> Path:
+    pa.parquet.write_table(pa.table({"name": [f"p{i}" for i in range(5000)]}), path / "Person.parquet")
+    whole = (path / "Person.parquet").read_bytes()
+    (path / "Person.parquet").write_bytes(whole[: len(whole) // 2])
+    return path / "Person.parquet"
+
+
+def _damaged_parquet(path: Path) -> Path:
+    pa.parquet.write_table(pa.table({"name": [f"p{i}" for i in range(5000)]}), path / "Person.parquet")
+    whole = bytearray((path / "Person.parquet").read_bytes())
+    whole[4:400] = bytes(396)
+    (path / "Person.parquet").write_bytes(whole)
+    return path / "Person.parquet"
+
+
+def _truncated_gzip(path: Path) -> Path:
+    text = "\n".join(GOOD.replace("zoe", f"p{i}") for i in range(5000)).encode()
+    (path / "people.ndjson.gz").write_bytes(gzip.compress(text)[:-20])
+    return path / "people.ndjson.gz"
+
+
+def _written(name: str, data: bytes) -> Callable[[Path], Path]:
+    def make(path: Path) -> Path:
+        (path / name).write_bytes(data)
+        return path / name
+
+    return make
+
+
+def _directory(path: Path) -> Path:
+    (path / "notes.txt").write_text("nothing to load")
+    return path
+
+
+def _unreadable(path: Path) -> Path:
+    file = _written("people.ndjson", GOOD.encode())(path)
+    file.chmod(0)
+    return file
+
+
+@dataclass(frozen=True)
+class FileCase:
+    make: Callable[[Path], Any]
+    message: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+FILES = {
+    "a missing file": FileCase(lambda path: path / "none.ndjson", "there is no "),
+    "a pattern that nothing matches": FileCase(lambda path: str(path / "*.csv"), "no file matches "),
+    "an ending that means nothing": FileCase(_written("people.xlsx", b"x"), "people.xlsx cannot be loaded"),
+    "a directory without a file": FileCase(_directory, "holds no file that can be loaded"),
+    "a truncated gzip file": FileCase(_truncated_gzip, "people.ndjson.gz cannot be read: Truncated compressed stream"),
+    "a gzip file that is none": FileCase(_written("people.ndjson.gz", b"nonsense"), "people.ndjson.gz cannot be read"),
+    "a truncated Parquet file": FileCase(_truncated_parquet, "Person.parquet cannot be read"),
+    "a damaged Parquet file": FileCase(_damaged_parquet, "Person.parquet cannot be read"),
+    "a Parquet file that is none": FileCase(_written("Person.parquet", b"nonsense"), "Person.parquet cannot be read"),
+    "an empty Parquet file": FileCase(_written("Person.parquet", b""), "Person.parquet cannot be read"),
+    "an Arrow file that is none": FileCase(_written("Person.arrow", b"nonsense"), "Person.arrow cannot be read"),
+    "a compressed Parquet file": FileCase(_written("Person.parquet.gz", b"x"), "Person.parquet.gz cannot be loaded"),
+    "a name that is no type": FileCase(_written("people.csv", b"name\nbob\n"), "there is no type 'people'"),
+    "a type that does not exist": FileCase(
+        _written("x.csv", b"name\n"), "there is no type 'Persom'", {"type_name": "Persom"}
+    ),
+    "a mode that does not exist": FileCase(
+        _written("x.ndjson", GOOD.encode()), "'replace' is not a mode", {"mode": "replace"}
+    ),
+    "a type beside a mapping": FileCase(
+        lambda path: {"Person": pa.table({"name": ["x"]})}, "says the types itself", {"type_name": "Person"}
+    ),
+    "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not say which type"),
+    "paths and other things": FileCase(lambda path: [_written("a.ndjson", b"")(path), 3], "expected another path"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(graph: Graph, tmp_path: Path, name: str) -> None:
+    case = FILES[name]
+    refused(graph, case.make(tmp_path), InputError, case.message, **case.options)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(graph: Graph, tmp_path: Path) -> None:
+    refused(graph, _unreadable(tmp_path), InputError, "people.ndjson cannot be read: Permission denied")
+
+
+@pytest.mark.parametrize("text", [b"", b"\n \n\r\n", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("name", ["people.ndjson", "Person.csv"])
+def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, name: str, text: bytes) -> None:
+    if name.endswith(".csv") and text == b"\n \n\r\n":
+        text = b"\n\n\r\n"
+    (tmp_path / name).write_bytes(text)
+    before = contents(graph)
+    receipt = graph.load(tmp_path / name, mode="append")
+    assert (receipt.total, receipt.commit) == (0, None)
+    assert contents(graph) == before
+
+
+# ---- too much
+
+
+class Endless(io.RawIOBase):
+    """A gigabyte of one line, made as it is read."""
+
+    def __init__(self, head: bytes, filler: bytes) -> None:
+        self.head = head
+        self.filler = filler
+        self.given = 0
+
+    def read(self, size: int = -1) -> bytes:
+        if self.given >= 1 << 30:
+            return b""
+        chunk = (self.head + self.filler * size)[:size] if self.given == 0 else (self.filler * size)[:size]
+        self.given += len(chunk)
+        return chunk
+
+
+@pytest.mark.parametrize(
+    ("head", "filler"),
+    [
+        (b'{"type": "Note", "data": {"text": "', b"x"),
+        (b'{"type": "Note", "data": {"text": "', b"\\"),
+        (b"", b"["),
+        (b"", b" "),
+        (b"{", b"\n"),
+        (b"", b"\x00"),
+    ],
+    ids=["a string", "backslashes", "brackets", "spaces", "a record of empty lines", "zeros"],
+)
+def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> None:
+    """It is given up after its first 32 MiB."""
+    stream = Endless(head, filler)
+    said = refused(graph, stream, ResourceLimitError, "line 1: graph_batch_line_bytes")
+    assert isinstance(said, ResourceLimitError)
+    assert said.limit == 32 << 20
+    assert stream.given <= 64 << 20
+
+
+def test_a_gigabyte_in_one_cell() -> None:
+    stream = Endless(b'name\n"', b"x")
+    problems = Problems()
+    accepted = accept(compile_schema(SCHEMA), "0" * 26)
+    chunks = iter(lambda: stream.read(4 << 20), b"")
+    assert list(read_csv(chunks, TypeKind.NODE, "Person", accepted, problems, "Person.csv")) == []
+    with pytest.raises(BadRowsError, match=r"Person.csv, line 2: Person: a quote inside of a cell"):
+        problems.check()
+    assert stream.given <= 64 << 20
+
+
+def test_too_many_structural_characters(graph: Graph) -> None:
+    numbers = ",".join(["1"] * 140_000)
+    refused(
+        graph,
+        f'{GOOD}\n{{"type": "Person", "data": {{"name": "bob", "counts": [{numbers}]}}}}'.encode(),
+        ResourceLimitError,
+        "line 2: graph_batch_json_structural_slots",
+    )
+
+
+# ---- many
+
+
+def test_the_first_hundred_are_listed_in_input_order(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text("".join(person(name=f'"a{i}"', age='"x"') + "\n" for i in range(70)))
+    (tmp_path / "b.ndjson").write_text("".join(person(name=f'"b{i}"', ok="1", age='"x"') + "\n" for i in range(70)))
+    error = refused(graph, [tmp_path / "a.ndjson", tmp_path / "b.ndjson"], BadRowsError, "a.ndjson, line 1")
+    assert isinstance(error, BadRowsError)
+    assert error.total == 210
+    assert len(error.problems) == 100
+    expected = [f"a.ndjson, line {i}: Person.age" for i in range(1, 71)]
+    expected += [f"b.ndjson, line {1 + i // 2}: Person.{('age', 'ok')[i % 2]}" for i in range(30)]
+    assert [f"{p.place}: {p.subject}" for p in error.problems] == expected
+    assert "… and 110 more" in error.render()

@@ -1,0 +1,94 @@
+"""A load or mutation that is killed is there completely or not at all, and can be sent again without a thought."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.commit import child
+from tests.commit.child import Children
+from tests.commit.graphs import assert_whole, sidecars
+from tests.commit.matrix import Kill, Outcome, kills, outcome
+from tests.write.requests import SEED, SIZES, Request, content, create, requests
+
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.graph import Graph, open
+
+KEY = "request 1"
+
+
+def _every() -> list[object]:
+    """All requests at all places. Those on five tables of a branch always run: there a write passes every place."""
+    return [
+        pytest.param(request, kill, id=f"{request}-{kill}", marks=() if _is_widest(request) else pytest.mark.slow)
+        for request in requests()
+        for kill in kills(request)
+    ]
+
+
+def _is_widest(request: Request) -> bool:
+    return request.forks and len(request.tables) == 5 and request.what in ("merge, tables", "delete")
+
+
+def _job(request: Request, graph: Graph) -> dict[str, object]:
+    return {**request.job, "uri": graph.uri, "branch": request.branch, "actor": "act-kim", "idempotency_key": KEY}
+
+
+def _check(graph: Graph, request: Request, expected: Outcome) -> None:
+    assert content(graph, request.branch) == (request.after if expected.visible else SEED)
+    assert_whole(graph)
+    settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+    assert [record.kind for record in graph.recovery.list()] == ([settled] if expected.audited else [])
+    head = graph.snapshot(branch=request.branch).commit
+    if expected.visible:
+        assert (head.actor, head.writer, head.idempotency_key) == ("act-kim", request.kind.value, KEY)
+    _check_again(graph, request, expected, head.id)
+    _check_next(graph, request)
+
+
+def _check_again(graph: Graph, request: Request, expected: Outcome, head: str) -> None:
+    """The same request with its key: it is repeated only if it had not happened."""
+    job = _job(request, graph)
+    send = child.JOBS[str(job["job"])]
+    made = send(job)
+    assert (made == head) is expected.visible
+    if not expected.visible:
+        assert send(job) == made
+    graph.refresh()
+    assert content(graph, request.branch) == request.after
+    assert graph.snapshot(branch=request.branch).commit.id == made
+
+
+def _check_next(graph: Graph, request: Request) -> None:
+    graph.load({"C": pa.table({"k": ["next"], "n": [9]})}, mode="append", branch=request.branch)
+    graph.mutate('query q() { insert B { k: "next", n: 9 } }', branch=request.branch)
+    after = request.after
+    wanted = {**after, "B": {**after["B"], ("next",): 9}, "C": {**after["C"], ("next",): 9}}
+    assert content(graph, request.branch) == wanted
+    if request.forks:
+        assert content(graph) == SEED, "main is as it was"
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize(("request_", "kill"), _every())
+def test_killed_request(children: Children, place: Path, request_: Request, kill: Kill) -> None:
+    expected = outcome(request_, kill)
+    with create(place) as graph:
+        if request_.forks:
+            graph.branches.create(request_.branch)
+        ending = children.run(failpoint=kill.setting, **_job(request_, graph))  # type: ignore[arg-type]
+        assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
+        assert bool(sidecars(graph)) is expected.audited
+    with open(place) as reopened:
+        _check(reopened, request_, expected)
+
+
+def test_what_is_killed() -> None:
+    """Each mode and each kind of mutation, with one, two and five tables, on `main` and first on a branch."""
+    found = {(request.kind, request.what.split(",")[0], len(request.tables), request.forks) for request in requests()}
+    modes = {(WriterKind.LOAD, mode) for mode in ("append", "merge", "overwrite")}
+    kinds = {(WriterKind.MUTATION, kind) for kind in ("insert", "merge", "update", "delete")}
+    assert found == {(*what, size, forks) for what in modes | kinds for size in SIZES for forks in (False, True)}

@@ -1,0 +1,251 @@
+"""What a load does around its rows: the branch, the receipt, repeated requests, progress, and ways of writing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConstraintError,
+    InputError,
+    KeyConflictError,
+    PreconditionFailedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.storage import lookup
+from omnigraph.storage.tables import TableStorage
+from omnigraph.write.load import LoadMode, LoadPhase, LoadProgress
+from tests.commit.failing import armed
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node Note { text: String }
+edge Knows: Person -> Person
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA, actor="act-kim") as made:
+        yield made
+
+
+def people(*names: str) -> dict[str, pa.Table]:
+    return {"Person": pa.table({"name": list(names)})}
+
+
+def names(graph: Graph, branch: str = "main") -> list[str]:
+    return sorted(graph.snapshot(branch=branch).scan("node:Person", columns=["id"])["id"].to_pylist())
+
+
+def branches(graph: Graph) -> list[str]:
+    return [branch.name for branch in graph.branches]
+
+
+# The branch
+
+
+def test_a_missing_branch_is_forked_from_its_base(graph: Graph) -> None:
+    graph.load(people("ann"), mode="append")
+    receipt = graph.load(people("bob"), mode="append", branch="dev", base="main")
+    assert (receipt.branch, receipt.base_branch, receipt.branch_created) == ("dev", "main", True)
+    assert (names(graph), names(graph, "dev")) == (["ann"], ["ann", "bob"])
+    again = graph.load(people("cid"), mode="append", branch="dev", base="main")
+    assert (again.base_branch, again.branch_created) == ("main", False)
+
+
+def test_without_a_base_a_branch_must_exist(graph: Graph) -> None:
+    with pytest.raises(BranchNotFoundError):
+        graph.load(people("ann"), mode="append", branch="dev")
+    with pytest.raises(BranchNotFoundError):
+        graph.load(people("ann"), mode="append", branch="dev", base="nowhere")
+    assert branches(graph) == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "error"),
+    [
+        ({"Person": pa.table({"nom": ["ann"]})}, InputError),
+        ({"Knows": pa.table({"from": ["nobody"], "to": ["nobody"]})}, ConstraintError),
+        ({"Person": pa.table({"name": ["old"]})}, KeyConflictError),
+    ],
+    ids=["rows", "constraint", "key conflict"],
+)
+def test_a_branch_that_a_failed_load_made_is_gone_again(
+    graph: Graph, tables: dict[str, pa.Table], error: type[Exception]
+) -> None:
+    graph.load(people("old"), mode="append")
+    with pytest.raises(error):
+        graph.load(tables, mode="append", branch="dev", base="main")
+    assert branches(graph) == ["main"]
+    graph.load(people("new"), mode="append", branch="dev", base="main")
+
+
+def test_a_branch_that_was_there_stays(graph: Graph) -> None:
+    graph.branches.create("dev")
+    with pytest.raises(ConstraintError):
+        graph.load({"Knows": pa.table({"from": ["x"], "to": ["x"]})}, mode="append", branch="dev", base="main")
+    assert branches(graph) == ["main", "dev"]
+
+
+def test_a_branch_with_a_write_that_may_yet_be_finished_stays(graph: Graph) -> None:
+    with armed(Failpoint.BEFORE_PUBLISH), pytest.raises(BaseException, match="BEFORE_PUBLISH|before_publish"):
+        graph.load(people("ann"), mode="append", branch="dev", base="main")
+    assert "dev" in branches(graph)
+
+
+# The receipt
+
+
+def test_the_receipt_as_json(graph: Graph) -> None:
+    edges = {"Knows": pa.table({"from": ["ann"], "to": ["bob"]})}
+    receipt = graph.load(people("ann", "bob") | edges, mode="append", branch="dev", base="main")
+    said = json.loads(json.dumps(receipt.to_json()))
+    commit = said.pop("commit")
+    assert commit["graph_commit_id"] == graph.snapshot(branch="dev").commit.id
+    assert said == {
+        "branch": "dev",
+        "base_branch": "main",
+        "branch_created": True,
+        "mode": "append",
+        "nodes": [{"name": "Person", "entities_loaded": 2}],
+        "edges": [{"name": "Knows", "entities_loaded": 1}],
+        "total_entities": 3,
+        "coerced": [],
+        "actor_id": "act-kim",
+    }
+
+
+def test_a_repeated_load_gets_the_first_answer(graph: Graph, tmp_path: Path) -> None:
+    first = graph.load(people("ann"), mode="append", idempotency_key="k", branch="dev", base="main")
+    graph.load(people("bob"), mode="append", branch="dev")
+    # The source is not even looked at.
+    again = graph.load(tmp_path / "gone.ndjson", mode="append", idempotency_key="k", branch="dev", base="main")
+    assert again == first
+    assert again.branch_created
+    assert names(graph, "dev") == ["ann", "bob"]
+
+
+def test_a_key_stands_for_one_request(graph: Graph) -> None:
+    graph.load(people("ann"), mode="append", idempotency_key="k")
+    with pytest.raises(InputError, match="made by a load with mode append"):
+        graph.load(people("ann"), mode="merge", idempotency_key="k")
+    write = TableWrite("node:Person", Operation.APPEND, graph.snapshot().scan("node:Person"))
+    graph.write_tables(WriteRequest(idempotency_key="other"), lambda _: [write])
+    with pytest.raises(InputError, match="made by a write of kind"):
+        graph.load(people("bob"), mode="append", idempotency_key="other")
+
+
+def test_a_failed_precondition_is_said_before_anything_is_read(graph: Graph, tmp_path: Path) -> None:
+    with pytest.raises(PreconditionFailedError):
+        graph.load(tmp_path / "gone.ndjson", mode="append", expect_head="0" * 26)
+
+
+def test_nothing_to_load_makes_no_commit(graph: Graph) -> None:
+    before = graph.snapshot().commit
+    receipt = graph.load({"Person": pa.table({"name": pa.array([], pa.utf8())})}, mode="merge")
+    assert (receipt.total, receipt.commit, graph.snapshot().commit) == (0, None, before)
+
+
+# Progress
+
+
+def test_progress_tells_phase_and_rows(graph: Graph) -> None:
+    told: list[LoadProgress] = []
+    rows = pa.Table.from_batches(pa.table({"name": [f"p{i}" for i in range(30)]}).to_batches(10))
+    graph.load({"Person": rows, "Note": pa.table({"text": ["x"]})}, mode="append", progress=told.append)
+    assert [p.rows for p in told if p.phase is LoadPhase.READING] == [0, 10, 20, 30, 31]
+    assert list(dict.fromkeys(p.phase for p in told)) == list(LoadPhase)
+    assert told[-1].tables == {"node:Person": 30, "node:Note": 1}
+    assert [p.bytes for p in told] == sorted(p.bytes for p in told)
+    assert told[-1].bytes > 0
+
+
+@pytest.mark.parametrize("phase", list(LoadPhase))
+def test_an_error_of_the_progress_callback_ends_the_load(graph: Graph, phase: LoadPhase) -> None:
+    before = graph.snapshot().commit
+
+    def stop(told: LoadProgress) -> None:
+        if told.phase is phase:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        graph.load(people("ann"), mode="append", progress=stop)
+    assert graph.snapshot().commit == before
+
+
+# Ways of writing
+
+
+def staged(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which ways of staging a load takes, from here on."""
+    ways: list[str] = []
+    for name in ("stage_append", "stage_change", "stage_overwrite", "lookup"):
+        original = getattr(TableStorage, name)
+
+        def noted(*args: object, _name: str = name, _original: object = original, **more: object) -> object:
+            ways.append(_name)
+            return _original(*args, **more)  # type: ignore[operator]
+
+        monkeypatch.setattr(TableStorage, name, noted)
+    return ways
+
+
+def test_generated_ids_are_not_looked_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph.load({"Note": pa.table({"text": ["x"]})}, mode="append")
+    ways = staged(graph, monkeypatch)
+    for mode in LoadMode.APPEND, LoadMode.MERGE:
+        graph.load({"Note": pa.table({"text": ["y"]})}, mode=mode)
+    assert ways == ["stage_append", "stage_append"]
+    graph.load({"Note": pa.table({"id": ["mine"], "text": ["y"]})}, mode="append")
+    assert ways[2:] == ["lookup", "stage_append"]
+
+
+def test_generated_ids_are_in_the_order_of_the_input(graph: Graph) -> None:
+    texts = [f"{i:03}" for i in range(200)]
+    rows = pa.Table.from_batches(pa.table({"text": texts}).to_batches(7))
+    graph.load({"Note": rows}, mode="append")
+    stored = graph.snapshot().scan("node:Note").sort_by("id")
+    assert stored["text"].to_pylist() == texts
+
+
+def test_a_merge_into_an_empty_table_appends(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = staged(graph, monkeypatch)
+    graph.load(people("ann"), mode="merge")
+    assert ways == ["stage_append"]
+    graph.load(people("ann", "bob"), mode="merge")
+    assert ways[1:] == ["stage_change"]
+    assert names(graph) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("share", [1, 10**9], ids=["looked up", "streamed"])
+def test_strict_inserts_find_what_is_there(graph: Graph, monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+    monkeypatch.setattr(lookup, "_FEW", 0)
+    monkeypatch.setattr(lookup, "_SHARE", share)
+    graph.load(people(*(f"p{i}" for i in range(50))), mode="append")
+    with pytest.raises(KeyConflictError, match="'p30'"):
+        graph.load(people("x", "p42", "p30", "y"), mode="append")
+    graph.load(people("x", "y"), mode="append")
+    assert len(names(graph)) == 52
+
+
+def test_many_repeated_keys_are_counted(graph: Graph) -> None:
+    keys = [f"p{i:03}" for i in range(150)]
+    with pytest.raises(ConstraintError) as caught:
+        graph.load(people(*keys, *reversed(keys)), mode="merge")
+    assert caught.value.total == 150
+    assert [v.entity_id for v in caught.value.violations] == keys[:100]
