@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -24,7 +24,6 @@ from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage import lookup
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.load import LoadMode, LoadPhase, LoadProgress
-from tests.commit.failing import armed
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -103,7 +102,7 @@ def test_a_branch_that_was_there_stays(graph: Graph) -> None:
 
 
 def test_a_branch_with_a_write_that_may_yet_be_finished_stays(graph: Graph) -> None:
-    with armed(Failpoint.BEFORE_PUBLISH), pytest.raises(BaseException, match="BEFORE_PUBLISH|before_publish"):
+    with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         graph.load(people("ann"), mode="append", branch="dev", base="main")
     assert "dev" in branches(graph)
 

@@ -199,29 +199,29 @@ _MEMBERS = st.dictionaries(st.sampled_from(list(_VALUES)), st.integers(0, 8), ma
 
 @st.composite
 def _records(draw: st.DrawFn) -> str:
-    """A file of records, most of them good, in any layout."""
+    """A file of records, most of them good: all in one layout, or in any."""
     out = []
+    layouts = draw(st.sampled_from([[0], [1], [3], [0, 4], [0, 2, 3, 6], list(range(10))]))
+    between = draw(st.sampled_from([[", "], [",", ",\n    ", " ,\r\n"]]))
+    breaks = draw(st.sampled_from([["\n"], ["\r\n"], ["\n", "\n\n", " \n"]]))
     for i in range(draw(st.integers(1, 8))):
         members = {"name": f'"p{i}"'}
         members |= {name: _VALUES[name][pick % len(_VALUES[name])] for name, pick in draw(_MEMBERS).items()}
-        inner = draw(st.sampled_from([", ", ",", ",\n    ", " ,\r\n"])).join(f'"{k}": {v}' for k, v in members.items())
-        text = draw(
-            st.sampled_from(
-                [
-                    f'{{"type": "Person", "data": {{{inner}}}}}',
-                    f'{{"type":"Person","data":{{{inner}}}}}',
-                    f'{{"data": {{{inner}}}, "type": "Person"}}',
-                    f'{{\n  "type": "Person",\n  "data": {{\n    {inner}\n  }}\n}}',
-                    f'{{"edge": "knows", "from": "p0", "to": "p{i}"}}',
-                    f'{{"edge": "Knows", "from": "p0", "to": "p{i}", "data": null}}',
-                    f'{{"edge": "Knows", "from": "p0", "to": "p{i}", "data": {{"since": 3}}}}',
-                    f'{{"type": "Person", "data": {{{inner}}}}} {{}}',
-                    f'{{"type": "Person", "data": {{{inner}',
-                    "oops",
-                ]
-            )
-        )
-        out.append(text + draw(st.sampled_from(["\n", "\r\n", "\n\n", " \n"])))
+        inner = draw(st.sampled_from(between)).join(f'"{k}": {v}' for k, v in members.items())
+        written = [
+            f'{{"type": "Person", "data": {{{inner}}}}}',
+            f'{{"type":"Person","data":{{{inner}}}}}',
+            f'{{"data": {{{inner}}}, "type": "Person"}}',
+            f'{{\n  "type": "Person",\n  "data": {{\n    {inner}\n  }}\n}}',
+            f'{{"edge": "knows", "from": "p0", "to": "p{i}"}}',
+            f'{{"edge": "Knows", "from": "p0", "to": "p{i}", "data": null}}',
+            f'{{"edge": "Knows", "from": "p0", "to": "p{i}", "data": {{"since": 3}}}}',
+            f'{{"type": "Person", "data": {{{inner}}}}} {{}}',
+            f'{{"type": "Person", "data": {{{inner}',
+            "oops",
+        ]
+        text = written[draw(st.sampled_from(layouts))]
+        out.append(text + draw(st.sampled_from(breaks)))
     return "".join(out)
 
 

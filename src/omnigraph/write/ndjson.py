@@ -69,7 +69,7 @@ def read_ndjson(
 class _Places:
     """What a person calls the lines of a block. The number of the record is added where it is another one.
 
-    Behind a record that never ends, nobody can count records.
+    Behind a record that never ends, or several on a line, it is not certain any more, and left out.
     """
 
     def __init__(self, prefix: str, first: int, starts: Numbers, before: int, lenient: bool) -> None:
@@ -176,7 +176,7 @@ class _Stream:
                 self._end(block, 0)
                 return
         self._depth = framed.depth
-        self._begin(framed.records, block.count(b"\n", 0, framed.rest))
+        self._begin(framed.records)
         yield from self._part(framed.records, 0, len(framed.records))
         if framed.rest < len(block):
             self._held = [block[framed.rest :]]
@@ -186,23 +186,23 @@ class _Stream:
     def _take_held(self) -> Iterator[RawRows]:
         """The record that is held, however it ends."""
         record, self._held, self._depth = b"".join(self._held), [], 0
-        lenient = self.problems.coerced is not None
-        starts = np.array([self._held_line])
-        self._places = _Places(self.prefix, self.first, starts, self.records, lenient)
-        self._envelopes.place = self._places
+        self._name_places(np.array([self._held_line]))
         self._recoveries = SHOWN
         self._check_structure(record, self._held_line)
         self._take(record, self._held_line)
         self.records += 1
         yield from self._envelopes.rows()
 
-    def _begin(self, records: Records, *rest_line: int) -> None:
+    def _begin(self, records: Records) -> None:
         sizes = np.diff(records.offsets)
         for record in np.flatnonzero(sizes > MAX_STRUCTURAL).tolist():
             self._check_structure(records.bytes_of(record), self.line + int(records.lines[record]))
+        self._name_places(self.line + records.lines)
+
+    def _name_places(self, starts: Numbers) -> None:
         lenient = self.problems.coerced is not None
-        starts = self.line + np.append(records.lines, np.array(rest_line, np.int64))
         self._places = _Places(self.prefix, self.first, starts, self.records, lenient)
+        self._places.uncertain = self._envelopes.several
         self._envelopes.place = self._places
 
     def _check_structure(self, record: bytes, line: int) -> None:
@@ -249,7 +249,9 @@ class _Stream:
         position = self.first + line - 1
         again = record.find(b"\n{") + 1
         try:
-            if self._envelopes.take_json(record.decode(), position):
+            read = self._envelopes.take_json(record.decode(), position)
+            self._places.uncertain |= self._envelopes.several
+            if read:
                 return
         except UnicodeDecodeError as error:
             at = position + record.count(b"\n", 0, error.start)
@@ -354,6 +356,8 @@ class _Stream:
         ):
             return None
         columns = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
+        if not all(map(_is_json, columns.values())):
+            return None
         columns = {name: c for name, c in columns.items() if name != "id" or c.null_count < len(c)}
         if word == "edge":
             columns |= {end: table[end].combine_chunks() for end in ("from", "to")}
@@ -364,6 +368,13 @@ class _Stream:
                 return None
             absent[name] = missing
         return columns, absent
+
+
+def _is_json(values: pa.Array) -> bool:
+    """Whether all numbers are JSON: Arrow also reads NaN and Infinity."""
+    if pa.types.is_list(values.type):
+        values = values.flatten()
+    return not pa.types.is_floating(values.type) or pc.all(pc.is_finite(values)).as_py() is not False
 
 
 def _absent(texts: pa.Array, name: str, values: pa.Array) -> pa.Array | None:

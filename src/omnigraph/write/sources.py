@@ -37,7 +37,7 @@ TypeRows = ArrowStream | Iterable[Mapping[str, object]] | PathLike
 """The rows of one type: a table, a list of mappings, or a file."""
 LoadSource = (
     PathLike
-    | Iterable[PathLike]
+    | Iterable[PathLike | IO[bytes] | IO[str]]
     | Mapping[str, TypeRows]
     | Iterable[Mapping[str, object]]
     | ArrowStream
@@ -98,7 +98,7 @@ def _parts(source: LoadSource, accepted: AcceptedSchema, type_name: str | None) 
         if type_name is None:
             raise InputError("a table does not say which type its rows have", hint="give type_name=")
         yield from _of_type(type_name, source, accepted)
-    elif callable(getattr(source, "read", None)):
+    elif _is_stream(source):
         _no_type(type_name, "NDJSON")
         yield _ndjson(lambda: _chunks_of(source), accepted, _name_of(source))
     elif isinstance(source, Iterable):
@@ -110,23 +110,27 @@ def _parts(source: LoadSource, accepted: AcceptedSchema, type_name: str | None) 
 _KINDS = "give a file or several, a mapping of type names to tables, or a list of records"
 
 
+def _is_stream(source: object) -> bool:
+    return callable(getattr(source, "read", None))
+
+
 def _no_type(type_name: str | None, what: str) -> None:
     if type_name is not None:
         raise InputError(f"{what} says the types itself: leave type_name out")
 
 
 def _several(source: Iterable[Any], accepted: AcceptedSchema, type_name: str | None) -> Iterator[_Part]:
-    """Paths or records: the first one says which."""
+    """Paths and streams, or records: the first one says which."""
     items = iter(source)
     first = next(items, None)
     if first is None:
         return
     items = chain([first], items)
-    if isinstance(first, str | os.PathLike):
-        for path in items:
-            if not isinstance(path, str | os.PathLike):
-                raise InputError(f"expected another path, found a {type(path).__name__}")
-            yield from (_file(file, accepted, type_name) for file in row_files(Path(path)))
+    if isinstance(first, str | os.PathLike) or _is_stream(first):
+        for item in items:
+            if not isinstance(item, str | os.PathLike) and not _is_stream(item):
+                raise InputError(f"expected another path, found a {type(item).__name__}")
+            yield from _parts(item, accepted, type_name if not _is_stream(item) else None)
     elif type_name is not None:
         yield from _of_type(type_name, items, accepted)
     else:
