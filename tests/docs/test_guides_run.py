@@ -88,7 +88,7 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         if file:
             Path(file).write_text(body, encoding="utf-8")
             continue
-        program, *arguments = shlex.split(command)
+        program, *arguments = shlex.split(command.replace("\\\n", ""))
         result = CliRunner().invoke(cli, arguments, prog_name=program)
         assert result.exit_code == 0, f"{command}: {result.output}"
         ran.add(arguments[0])

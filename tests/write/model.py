@@ -335,9 +335,14 @@ class RefusedError(Exception):
 
 @dataclass
 class BadInputError(RefusedError):
-    """Values that do not fit: the number of the record or statement, and the property."""
+    """Values that do not fit: the number of the record or statement, and the property.
+
+    Attributes:
+        first_only: whether there may be more, which come later.
+    """
 
     problems: set[tuple[int, str]]
+    first_only: bool = False
 
 
 @dataclass
@@ -445,10 +450,12 @@ class Model:
                     row[name] = self._loaded(prop, record.data)
                 except WrongError:
                     wrong.add(name)
-            if not wrong:
-                derived = derived_id(declared, row) if declared.key is not None else None
-                if derived is not None and record.id is not None and record.id != derived:
+            derived = None
+            if declared.key is not None and not wrong & {{"src": "from", "dst": "to"}.get(k, k) for k in declared.key}:
+                derived = derived_id(declared, row)
+                if record.id is not None and record.id != derived:
                     wrong.add("id")
+            if not wrong:
                 ids = (id_ for id_ in (derived, record.id, self._fresh()) if id_ is not None)
                 rows.append((record.table, next(ids), row))
             problems |= {(number, f"{declared.name}.{name}") for name in wrong}
@@ -473,7 +480,9 @@ class Model:
         """Two records with one key break its uniqueness. Wrong values are told before that, and nothing after it."""
         found = []
         for declared in self._ordered(changes):
-            mine = [(id_, row) for table, id_, row in rows if table == declared.table]
+            mine = list(changes[declared.table].rows.items())
+            if declared.table in keyed:
+                mine = [(id_, row) for table, id_, row in rows if table == declared.table]
             found += list(self._wrong_values(declared, mine))
         for declared in self._ordered(keyed):
             found.append(("unique", subject(declared, tuple(sorted(declared.key or ()))), keyed[declared.table]))
@@ -556,7 +565,7 @@ class Model:
         row |= {end: values[end] for end in ("src", "dst") if declared.is_edge}
         missing = {name for name, prop in declared.props.items() if row[name] is None and not prop.nullable}
         if missing:
-            raise BadInputError({(number, f"{declared.name}.{name}") for name in missing})
+            raise BadInputError({(number, f"{declared.name}.{name}") for name in missing}, first_only=True)
         change.rows.pop(id_, None)
         change.rows[id_] = row
         return {(table, id_)} if statement.word == "create" and id_ in now else set()

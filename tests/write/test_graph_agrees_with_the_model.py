@@ -10,7 +10,8 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 from tests.write.model import (
     EPOCH,
     NUMBERS,
+    RANGES,
     BadInputError,
     BrokenError,
     Condition,
@@ -39,6 +41,7 @@ from tests.write.model import (
     TakenError,
     Type,
     Update,
+    WrongError,
     derived_id,
     f32,
     stored,
@@ -176,9 +179,13 @@ class Draws:
 
     def promise(self, declared: Type, values: Mapping[str, Any]) -> None:
         """Remember a keyed node, so that edges can lead to it."""
-        if declared.key is not None and not declared.is_edge:
+        if declared.key is None or declared.is_edge:
+            return
+        try:
             row = {name: stored(declared.props[name], values.get(name)) for name in declared.key}
-            self.promised.append((declared.table, derived_id(declared, row)))
+        except WrongError:
+            return  # it will be refused
+        self.promised.append((declared.table, derived_id(declared, row)))
 
     # loads
 
@@ -217,8 +224,7 @@ class Draws:
         if declared.key is not None and self.chance(2):
             id_ = "not the key"
         if not declared.is_edge:
-            if all(data.get(name) is not None for name in declared.key or ()):
-                self.promise(declared, data)
+            self.promise(declared, data)
             return Record(declared.table, data, id_)
         ends = [self.node_id(model, declared.source), self.node_id(model, declared.target)]
         return Record(declared.table, data, id_, *ends)
@@ -254,8 +260,7 @@ class Draws:
         if not values:
             name, prop = next(iter(declared.props.items()))
             values[name] = self.assigned(prop)
-        if all(values.get(name) is not None for name in declared.key or ()):
-            self.promise(declared, values)
+        self.promise(declared, values)
         return Insert(word, declared.table, values)
 
     def assigned(self, prop: Prop) -> Any:
@@ -476,7 +481,9 @@ def check_refusal(error: OmnigraphError, wanted: Answer, *, numbered: bool) -> N
         case BadInputError():
             assert isinstance(error, BadRowsError), error
             found = {(p.record if numbered else 0, p.subject) for p in error.problems}
-            assert found == {(number if numbered else 0, subject) for number, subject in wanted.problems}, error
+            problems = {(number if numbered else 0, subject) for number, subject in wanted.problems}
+            # A merge that lacks something is found as it runs, alone or together with those beside it.
+            assert found == problems or (wanted.first_only and min(found) == min(problems)), error
         case BrokenError():
             assert isinstance(error, ConstraintError), error
             groups: dict[tuple[str, str], set[str]] = {}
@@ -620,10 +627,77 @@ def _without_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
 
 
+# ---- what was found once
+
+
+@contextmanager
+def holding(schema: str) -> Iterator[Graph]:
+    with TemporaryDirectory() as place, omnigraph.init(Path(place) / "g", schema) as graph:
+        yield graph
+
+
+def first_violation(request: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(ConstraintError) as caught:
+        request()
+    violation = caught.value.violations[0]
+    return violation.kind, violation.subject
+
+
+def test_both_zeros_are_one_value_of_a_unique_property() -> None:
+    with holding("node Ash { k: String @key  p: F32? @unique }") as graph:
+        graph.mutate('query q() { insert Ash { k: "a", p: 0.0 } }')
+        negative = {"Ash": pa.table({"k": ["b"], "p": pa.array([-0.0], pa.float32())})}
+        assert first_violation(lambda: graph.load(negative, mode="append")) == ("unique", "Ash.p")
+        pair = {"Ash": pa.table({"k": ["a", "b"], "p": [-0.0, 0.0]})}
+        assert first_violation(lambda: graph.load(pair, mode="overwrite")) == ("unique", "Ash.p")
+
+
+def test_nodes_that_an_overwrite_takes_need_no_edges() -> None:
+    with holding("node Ash { k: String @key }  edge Grows: Ash -> Ash @card(1..1)") as graph:
+        edges = {"from": ["a"], "to": ["a"]}
+        graph.load({"Ash": pa.table({"k": ["a", "b"]}), "Grows": pa.table(edges)}, mode="append")
+        moved = {"Ash": pa.table({"k": ["b"]}), "Grows": pa.table({"from": ["b"], "to": ["b"]})}
+        graph.load(moved, mode="overwrite")
+        assert list(content(graph, Type("Ash", {}))) == ["b"]
+
+
+def test_edges_that_lose_their_nodes_are_told_in_the_order_of_edge_types() -> None:
+    schema = "node Ash { k: String @key }  edge Ends: Ash -> Ash  edge Grows: Ash -> Ash @card(0..1)"
+    with holding(schema) as graph:
+        ends = pa.table({"from": ["a"], "to": ["a"]})
+        graph.load({"Ash": pa.table({"k": ["a", "b"]}), "Ends": ends}, mode="append")
+        twice = pa.table({"from": ["b", "b"], "to": ["b", "b"]})
+        request = {"Ash": pa.table({"k": ["b"]}), "Grows": twice}
+        assert first_violation(lambda: graph.load(request, mode="overwrite")) == ("endpoint", "Ends.src")
+
+
+def test_wrong_values_are_told_before_records_with_the_same_key_or_id() -> None:
+    with holding("node Ash { k: String @key }  node Birch { p: enum(red, blue)? }") as graph:
+        same_key = {"Ash": pa.table({"k": ["a", "a"]})}
+        wrong = {"Birch": pa.table({"p": ["green"]})}
+        assert first_violation(lambda: graph.load(same_key, mode="merge")) == ("unique", "Ash.k")
+        assert first_violation(lambda: graph.load({**same_key, **wrong}, mode="merge")) == ("value", "Birch.p")
+        same_id = {"Birch": pa.table({"id": ["x", "x"], "p": ["red", "green"]})}
+        assert first_violation(lambda: graph.load(same_id, mode="append")) == ("value", "Birch.p")
+        with pytest.raises(KeyConflictError, match="'x'"):
+            graph.load({"Birch": pa.table({"id": ["x", "x"], "p": ["red", "blue"]})}, mode="append")
+
+
+def test_items_that_lie_behind_a_null_are_not_there() -> None:
+    items = pa.array(["red", "green", "blue"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), items, mask=pa.array([True, False]))
+    with holding("node Ash { k: String @key  p: [enum(red, blue)]?  n: [I32]? }") as graph:
+        graph.load({"Ash": pa.table({"k": ["a", "b"], "p": lists})}, mode="append")
+        assert graph.mutate('query q() { delete Ash where p contains "green" }').affected_nodes == 0
+        assert graph.mutate('query q() { delete Ash where p contains "blue" }').affected_nodes == 1
+        with pytest.raises(BadRowsError, match="an item of the list"):
+            graph.load({"Ash": pa.table({"k": ["c", "d"], "n": lists})}, mode="append")
+
+
 @settings(max_examples=40, phases=PHASES, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_same_answers_and_same_content(data: st.DataObject) -> None:
-    run(Draws(lambda count: data.draw(st.integers(0, count - 1))), 5)
+@given(chance=st.randoms(use_true_random=False))
+def test_same_answers_and_same_content(chance: random.Random) -> None:
+    run(Draws(chance.randrange), 5)
 
 
 @pytest.mark.skipif(SOAK <= 0, reason="set OMNIGRAPH_SOAK to a number of seconds")

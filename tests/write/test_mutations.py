@@ -250,6 +250,8 @@ def test_merge_creates_with_defaults(graph: Graph) -> None:
 def test_merge_cannot_create_without_what_is_required(graph: Graph) -> None:
     body = 'insert Note { text: "x" } merge Parcel { depot: "A", serial: 1 }'
     fails(graph, BadRowsError, "statement 2: Parcel.weight: is required", body)
+    # The second would have found what the first created.
+    fails(graph, BadRowsError, "statement 1: Parcel.weight: is required$", f"{body[25:]} {body[25:]}")
     run(graph, 'insert Parcel { depot: "A", serial: 1, weight: 3 }')
     run(graph, 'merge Parcel { depot: "A", serial: 1 } merge Parcel { depot: "A", serial: 1, weight: 4 }')
     assert rows(graph, "node:Parcel", "weight") == {'["A","1"]': 4.0}
@@ -669,11 +671,12 @@ def test_rows_that_are_certainly_new_are_appended(graph: Graph, monkeypatch: pyt
         "node:Note": append,
         "node:Person": append,
     }
-    assert did('insert Person { name: "bob" }') == {"node:Person": append}
     assert did('create Person { name: "cid" }') == {"node:Person": append}
-    assert did('merge Person { name: "dee" }') == {"node:Person": append}
     assert did('insert Note { text: "y" }') == {"node:Note": append}
+    # Whether these exist is found out once, by the upsert.
+    assert did('insert Person { name: "bob" }') == {"node:Person": upsert}
     assert did('insert Person { name: "ann" }') == {"node:Person": upsert}
+    assert did('merge Person { name: "dee" }') == {"node:Person": upsert}
     assert did('merge Person { name: "ann", age: 1 }') == {"node:Person": upsert}
     assert did('create Person { name: "eve" } update Person set { age: 3 } where name = "ann"') == {
         "node:Person": upsert

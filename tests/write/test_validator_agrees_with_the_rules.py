@@ -100,7 +100,10 @@ def found(before: dict[str, Rows], write: dict[str, Write], room: Room | None = 
     try:
         validate(ACCEPTED, changes, Stored({key: table(key, rows) for key, rows in before.items()}), room)
     except ConstraintError as error:
-        return {(v.kind, v.subject, v.entity_id) for v in error.violations}
+        assert error.total == len(error.violations)
+        found = [(v.kind, v.subject, v.entity_id) for v in error.violations]
+        assert len(found) == len(set(found))
+        return set(found)
     return set()
 
 

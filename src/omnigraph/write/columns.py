@@ -12,7 +12,7 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.convert import Report
-from omnigraph.write.envelopes import unknown_property
+from omnigraph.write.envelopes import key_members, unknown_property
 from omnigraph.write.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows import Origin, RawRows
 from omnigraph.write.values import without_gaps, without_ids
@@ -40,6 +40,7 @@ class Columns:
         self.kind = kind
         self.name = name
         self.problems = problems
+        self.key = key_members(declared)
         self.members = {"id": _ID} | {p.name: p.type for p in declared.properties.values()}
         if kind is TypeKind.EDGE:
             self.members |= {"from": _END, "to": _END}
@@ -69,15 +70,16 @@ class Columns:
         mine = {name: values for name, values in columns.items() if name in self.members}
         if read is None:
             return RawRows(self.kind, self.name, mine, {}, origin)
-        all_refused: list[int] = []
+        without_key: list[int] = []
         for name, values in mine.items():
             kind = self.members[name]
             refused: list[int] = []
             made = read(values, kind, self._report(name, kind, origin, values, refused))
             mine[name] = without_gaps(made, kind, refused)
-            all_refused += refused
+            if name in self.key:
+                without_key += refused
         if "id" in mine:
-            mine["id"] = without_ids(mine["id"], all_refused)
+            mine["id"] = without_ids(mine["id"], without_key)
         return RawRows(self.kind, self.name, mine, {}, origin)
 
     def _report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, refused: list[int]) -> Report:

@@ -201,6 +201,7 @@ class _TypeRows:
             self.members |= {"from": _END, "to": _END}
         self.data: list[Mapping[str, Any]] = []
         self.positions: list[int] = []
+        self.key = key_members(declared)
         self.refused: list[int] = []
 
     def add(self, data: Mapping[str, Any], position: int) -> None:
@@ -248,8 +249,15 @@ class _TypeRows:
                 refused.append(row)
 
         made = column(values, kind, refuse, null_items=coerced is not None)
-        self.refused += refused
+        if name in self.key:
+            self.refused += refused
         return without_gaps(made, kind, refused)
+
+
+def key_members(declared: NodeType | EdgeType) -> set[str]:
+    """The members that a key is made of, as input names them."""
+    written = {"src": "from", "dst": "to"}
+    return {written.get(name, name) for name in declared.key or ()}
 
 
 def unknown_property(name: object, known: Mapping[str, object]) -> str:

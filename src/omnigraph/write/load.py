@@ -120,7 +120,8 @@ class Load:
         for raw in source(self.problems):
             for piece in pieces(raw):
                 self._take(piece)
-                self.tell(LoadPhase.READING)
+                if len(piece.origin.records):
+                    self.tell(LoadPhase.READING)
         self.problems.check()
 
     def _take(self, raw: RawRows) -> None:

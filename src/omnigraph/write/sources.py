@@ -19,7 +19,7 @@ from omnigraph.write.lenient import settle
 from omnigraph.write.mappings import read_envelopes, read_rows
 from omnigraph.write.ndjson import read_ndjson
 from omnigraph.write.problems import Coercions, Problems
-from omnigraph.write.rows import RawRows
+from omnigraph.write.rows import Origin, RawRows
 from omnigraph.write.tables import read_batches
 
 _CHUNK = 4 * 1024 * 1024
@@ -145,13 +145,27 @@ def _of_type(name: str, rows: TypeRows, accepted: AcceptedSchema) -> Iterator[_P
         return
     if isinstance(rows, ArrowStream):
         batches = _stream(rows, bare)
-        yield lambda problems, position: read_batches(batches, kind, bare, accepted, problems, bare, position)
+        yield _mentioning(
+            kind, bare, lambda problems, position: read_batches(batches, kind, bare, accepted, problems, bare, position)
+        )
         return
     listed: object = rows
     if isinstance(listed, Mapping | bytes | bytearray) or not isinstance(listed, Iterable):
         found = type(listed).__name__
         raise InputError(f"the rows of {bare} are a {found}", hint="give a table, a list of mappings, or a file")
-    yield lambda problems, position: read_rows(listed, kind, bare, accepted, problems, position)
+    yield _mentioning(
+        kind, bare, lambda problems, position: read_rows(listed, kind, bare, accepted, problems, position)
+    )
+
+
+def _mentioning(kind: TypeKind, name: str, part: _Part) -> _Part:
+    """A part that is about one type. It mentions the type even where it has no rows of it."""
+
+    def read(problems: Problems, position: int) -> Generator[RawRows, None, int]:
+        yield RawRows(kind, name, {}, {}, Origin.counted(0))
+        return (yield from part(problems, position))
+
+    return read
 
 
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
@@ -168,10 +182,18 @@ def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> _Pa
     kind, bare = resolve_type(accepted, type_name or file.stem)
     if file.format in (Format.CSV, Format.TSV):
         delimiter = "," if file.format is Format.CSV else "\t"
-        return lambda problems, position: read_csv(
-            file.chunks(), kind, bare, accepted, problems, name, position, delimiter
+        return _mentioning(
+            kind,
+            bare,
+            lambda problems, position: read_csv(
+                file.chunks(), kind, bare, accepted, problems, name, position, delimiter
+            ),
         )
-    return lambda problems, position: read_batches(file.batches(), kind, bare, accepted, problems, name, position)
+    return _mentioning(
+        kind,
+        bare,
+        lambda problems, position: read_batches(file.batches(), kind, bare, accepted, problems, name, position),
+    )
 
 
 def _ndjson(chunks: Callable[[], Iterator[bytes]], accepted: AcceptedSchema, name: str) -> _Part:
