@@ -100,6 +100,17 @@ def test_patterns_may_stand_in_the_rows() -> None:
         evaluate(matches, broken, REQUEST)
 
 
+def test_items_that_lie_behind_a_null_are_not_there() -> None:
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), pa.array([1, 2, 3]), mask=pa.array([True, False]))
+    rows = table_rows(pa.table({"id": ["a", "b"], "n": pa.array([2, 3]), "l": lists}))
+    contains = ir.Compare(
+        ir.CompareOp.HAS_ITEM,
+        ir.Prop(ir.SELF, "l", ValueType(Scalar.I64, nullable=True, list=True)),
+        ir.Prop(ir.SELF, "n", ir.I64),
+    )
+    assert evaluate(contains, rows, REQUEST).to_pylist() == [False, True]
+
+
 def test_what_is_ranked_or_aggregated_is_not_computed_here() -> None:
     with pytest.raises(AssertionError, match="Aggregate is not computed row by row"):
         evaluate(ir.Aggregate(ir.AggregateFunction.COUNT, None, False, ir.I64), Joined(), REQUEST)

@@ -208,7 +208,7 @@ def test_an_id_that_is_not_the_key_is_refused(graph: Graph) -> None:
 )
 def test_an_id_that_means_two_entities_is_refused(graph: Graph, other: str) -> None:
     first = '{"type": "Bed", "data": {"id": "KEW", "garden": "KEW", "serial": 1}}'
-    with pytest.raises(BadRowsError, match=r"Bed\.id: the id '(KEW|7)' means more than one entity"):
+    with pytest.raises(BadRowsError, match=r"record [12]: Bed\.id: the id '(KEW|7)' means more than one entity"):
         load(graph, first, other)
 
 

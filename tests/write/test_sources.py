@@ -91,6 +91,17 @@ def _folder(folder: Path) -> Path:
     return folder
 
 
+def _parts(folder: Path) -> list[Path]:
+    """Files in parts, as Spark writes them."""
+    people = folder / "Person.parquet"
+    people.mkdir(parents=True)
+    for i in range(2):
+        pa.parquet.write_table(PEOPLE.slice(i, 1), people / f"part-{i:05d}-c000.parquet")
+    (people / "_SUCCESS").write_bytes(b"")
+    (people / "._part-00000-c000.parquet").write_bytes(b"nothing")
+    return [people, _file("Knows.csv", b"from,to,since\nann,bob,2020-01-31\n")(folder)]
+
+
 def _stream_format(folder: Path) -> dict[str, Any]:
     folder.mkdir()
     table = PEOPLE
@@ -135,6 +146,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "bzip2": _file("people.ndjson.bz2", bz2.compress(LINES.encode())),
     "zstd": _zstd,
     "a folder of several formats": _folder,
+    "a file in parts": _parts,
     "several files": lambda folder: [_folder(folder) / "Person.csv", str(folder / "Knows.parquet")],
     "a pattern": lambda folder: str(_folder(folder) / "*.[cp][sa]*"),
     "files by type": lambda folder: {

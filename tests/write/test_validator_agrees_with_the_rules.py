@@ -97,14 +97,16 @@ def found(before: dict[str, Rows], write: dict[str, Write], room: Room | None = 
         key: TableChange(*KINDS[key], table(key, w.rows), pa.array(sorted(w.deleted), pa.utf8()), w.replaced)
         for key, w in write.items()
     }
+    stored = Stored({key: table(key, rows) for key, rows in before.items()})
     try:
-        validate(ACCEPTED, changes, Stored({key: table(key, rows) for key, rows in before.items()}), room)
+        validate(ACCEPTED, changes, stored, room)
     except ConstraintError as error:
-        assert error.total == len(error.violations)
-        found = [(v.kind, v.subject, v.entity_id) for v in error.violations]
-        assert len(found) == len(set(found))
-        return set(found)
-    return set()
+        caught = error
+    else:
+        return set()
+    named = [(v.kind, v.subject, v.entity_id) for v in caught.violations]
+    assert caught.total == len(named) == len(set(named))
+    return set(named)
 
 
 def after(before: Rows, write: Write) -> Rows:

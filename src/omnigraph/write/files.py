@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from glob import glob, has_magic
 from pathlib import Path
@@ -115,16 +115,20 @@ def row_file(path: Path) -> RowFile:
 def row_files(path: str | Path) -> list[RowFile]:
     """The file of a path, all files of a directory, or all that a pattern matches, in name order.
 
+    A directory with the ending of a file, such as other systems write, is the parts of that file: its name says the
+    type. Files whose names begin with a point or an underscore are passed over.
+
     Raises:
         InputError: there is none, or one of them cannot be loaded.
     """
     place = Path(path)
     if place.is_dir():
-        found = [_known(file) for file in sorted(place.iterdir()) if file.is_file()]
+        found = [_known(file) for file in sorted(place.iterdir()) if file.is_file() and file.name[0] not in "._"]
         files = [file for file in found if file is not None]
         if not files:
             raise InputError(f"{place} holds no file that can be loaded", hint=_HINT)
-        return files
+        one_type = place.suffix.lower() in _ENDINGS
+        return [replace(file, stem=place.stem) for file in files] if one_type else files
     if not place.exists() and has_magic(str(path)):
         matches = sorted(glob(str(path), recursive=True))
         if not matches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import IO
 
@@ -53,7 +53,7 @@ class _Aliases:
         self.problems = problems
         self._pairs: dict[str, list[pa.Table]] = {}
         self._ids: dict[str, list[pa.Array]] = {}
-        self._origins: dict[str, tuple[int, str]] = {}
+        self._places: list[Callable[[int], str]] = []
 
     def node(self, raw: RawRows) -> RawRows:
         """A node's rows, without the ids that are other spellings of their key."""
@@ -76,8 +76,16 @@ class _Aliases:
         if len(rows) == 0:
             return raw
         chosen = pa.array(rows)
-        records = pa.array(raw.origin.records[rows])
-        pairs = pa.table({"old": given.take(chosen), "new": canonical.take(chosen), "at": records})
+        part = pa.array(np.full(len(rows), len(self._places)))
+        self._places.append(raw.origin.place)
+        pairs = pa.table(
+            {
+                "old": given.take(chosen),
+                "new": canonical.take(chosen),
+                "at": pa.array(raw.origin.records[rows]),
+                "part": part,
+            }
+        )
         self._pairs.setdefault(raw.name, []).append(pairs)
         place = raw.origin.place(int(raw.origin.records[rows[0]]))
         self._count(Leniency.REWRITTEN_ID, f"{raw.name}.id", f"{place}: {pairs['old'][0].as_py()!r}", len(rows))
@@ -90,7 +98,8 @@ class _Aliases:
         """By node type, the other spellings and what they mean. A spelling that means two entities is a problem."""
         out = {}
         for name, parts in self._pairs.items():
-            pairs = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False).aggregate([("at", "min")])
+            groups = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False)
+            pairs = groups.aggregate([("at", "min"), ("part", "min")])
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
             canonical = pa.chunked_array(self._ids[name])
             taken = pc.is_in(old, value_set=canonical)
@@ -98,8 +107,9 @@ class _Aliases:
             twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
             wrong = pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice))).sort_by([("at_min", "ascending")])
             for row in wrong.slice(0, SHOWN).to_pylist():
-                subject, message = f"{name}.id", f"the id {row['old']!r} means more than one entity"
-                self.problems.add(Problem(row["at_min"], f"record {row['at_min']}", subject, message))
+                place = self._places[row["part_min"]](row["at_min"])
+                message = f"the id {row['old']!r} means more than one entity"
+                self.problems.add(Problem(row["at_min"], place, f"{name}.id", message))
             out[name] = (old, new)
         return out
 
