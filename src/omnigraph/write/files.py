@@ -16,7 +16,8 @@ import pyarrow.parquet
 from omnigraph.errors import InputError
 
 _CHUNK = 4 * 1024 * 1024
-_ROWS = 1 << 17
+_BATCH_BYTES = 64 << 20
+_BATCH_ROWS = 1 << 18
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
@@ -82,7 +83,7 @@ class RowFile:
         try:
             if self.format is Format.PARQUET:
                 with pa.parquet.ParquetFile(self.path) as file:
-                    yield from file.iter_batches(batch_size=_ROWS)
+                    yield from file.iter_batches(batch_size=_batch_rows(file.metadata))
                 return
             with pa.memory_map(str(self.path)) as stream:
                 try:
@@ -94,6 +95,13 @@ class RowFile:
                 yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self.path, error) from error
+
+
+def _batch_rows(metadata: pa.parquet.FileMetaData) -> int:
+    """How many rows to read at once: as many as are quick to write, and fewer where rows are wide."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    width = -(-sum(group.total_byte_size for group in groups) // max(1, metadata.num_rows))
+    return int(max(1024, min(_BATCH_ROWS, _BATCH_BYTES // max(1, width))))
 
 
 def row_file(path: Path) -> RowFile:
