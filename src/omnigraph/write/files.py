@@ -82,7 +82,7 @@ class RowFile:
         """
         try:
             if self.format is Format.PARQUET:
-                with pa.parquet.ParquetFile(self.path) as file:
+                with pa.parquet.ParquetFile(self.path, memory_map=True, pre_buffer=False) as file:
                     yield from file.iter_batches(batch_size=_batch_rows(file.metadata))
                 return
             with pa.memory_map(str(self.path)) as stream:
