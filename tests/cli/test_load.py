@@ -128,7 +128,8 @@ def test_lenient(shell: Shell, graph: str) -> None:
         "kind": "nulled_value",
         "subject": "Person.age",
         "count": 1,
-        "example": "odd.ndjson, record 1: '31'",
+        "example": "odd.ndjson, record 1",
+        "found": "'31'",
     }
 
 

@@ -125,6 +125,12 @@ SAID_EXACTLY = [
     'text = "a" or (flag and i32 = 3)',
     'not (text = "a" and flag)',
     'not (text = "a" or i32 = 3)',
+    'text = "a" or text = "é" or (text in ["b%"] or id = "r7")',
+    "flag = true or flag = false",
+    "f32 = 0 or f32 = 1.5 or f32 in [0.5]",
+    "f64 = 0.1 or not (f64 != 2.7)",
+    'day = date("1969-12-31") or day = date("1970-01-01") or i32 = 3',
+    "not (i64 != 3 and not (i64 = 5))",
 ]
 
 
@@ -190,3 +196,57 @@ def test_the_ends_of_an_edge_are_columns() -> None:
     assert found.startswith('((src == "a") and is_in(dst')
     edges = pa.table({"id": ["1", "2", "3"], "src": ["a", "a", "b"], "dst": ["b", "c", "b"]})
     assert holds(statement.where, table_rows(edges), REQUEST).to_pylist() == [True, False, False]
+
+
+WIDE = 3_000
+BROAD = {
+    "or of one column": " or ".join(f'text = "v{i}"' for i in range(WIDE)) + ' or text = "a"',
+    "or of many columns": " or ".join(f'text != "v{i}"' for i in range(WIDE)),
+    "and": " and ".join(f'text != "v{i}"' for i in range(WIDE)),
+    "not or": "not (" + " or ".join(f"i64 = {i + 100}" for i in range(WIDE)) + ")",
+    "not and": "not (" + " and ".join(f"i64 != {i}" for i in range(WIDE)) + ")",
+    "mixed": " or ".join(f"(i64 = {i} and i32 > {i} and (flag or i32 < {i}))" for i in range(WIDE // 3)),
+    "mixed the other way": " and ".join(f"(i64 != {i + 100} or i32 >= {i} or not flag)" for i in range(WIDE // 3)),
+    "lists": " or ".join(f"i64 in [{i}, {i + 1}] or f64 in [{i}.0] or f64 = {i}.5" for i in range(WIDE // 3)),
+}
+
+
+@pytest.mark.parametrize("shape", BROAD)
+def test_a_broad_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDataset, shape: str) -> None:
+    """A filter grows with each `and` and `or` that stands above it. One of 3,000 terms in a row could never be sent."""
+    where = compiled(Condition(BROAD[shape], {}))
+    found = prefilter(where, REQUEST)
+    wanted = matching(where, REQUEST)
+    if found is not None:
+        text = str(found)
+        assert text.count("==") + text.count("!=") + text.count(">") + text.count("<") + text.count("is_in") <= 64
+        assert wanted <= passed(stored, found)
+    assert (found is None) == (shape in ("or of many columns", "mixed"))
+
+
+@pytest.mark.parametrize("kind", ["chain", "alternating", "negated"])
+def test_a_deep_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDataset, kind: str) -> None:
+    text = 'text = "a"'
+    for i in range(30):
+        if kind == "chain":
+            text = f'({text}) or text = "v{i}"'
+        elif kind == "alternating":
+            text = f"({text}) and i64 != {i + 100}" if i % 2 else f"({text}) or i32 = {i}"
+        else:
+            text = f"not (({text}) {'or' if i % 2 else 'and'} i64 = {i + 100})"
+    where = compiled(Condition(text, {}))
+    found = prefilter(where, REQUEST)
+    if found is not None:
+        assert str(found).count("i64") <= 12, "how deep a filter may be"
+        assert matching(where, REQUEST) <= passed(stored, found)
+    if kind == "chain":
+        assert found is not None
+        assert str(found).startswith("is_in(text"), "one column is looked up once"
+
+
+def test_a_long_list_is_looked_up_whatever_stands_beside_it() -> None:
+    listed = Condition("i64 in $many", {"many": (PROPERTIES["ints"], None)})
+    beside = Condition("i64 in $many and flag", listed.params)
+    request = Request({"many": tuple(range(100_000))}, NOW)
+    for condition in (listed, beside):
+        assert "is_in(i64" in str(prefilter(compiled(condition), request))

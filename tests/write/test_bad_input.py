@@ -13,6 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
@@ -30,9 +32,12 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.write import load as load_module
 from omnigraph.write import ndjson
 from omnigraph.write.csv_rows import read_csv
+from omnigraph.write.places import Places
 from omnigraph.write.problems import Problems
+from omnigraph.write.sources import LoadSource
 
 SCHEMA = """
 node Person {
@@ -199,7 +204,7 @@ CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
         KeyConflictError,
         "'n'",
     ),
-    ("a value that is not unique", person(mail='"a@x"'), ConstraintError, "Person.mail: 'bob': has the same value"),
+    ("a value that is not unique", person(mail='"a@x"'), ConstraintError, "'bob': has 'a@x', and so has 'ann'"),
     ("a value outside of its set", person(mood='"happy"'), ConstraintError, "Person.mood: 'bob': 'happy' is not one"),
     ("a value outside of its range", person(pages="11"), ConstraintError, "Person.pages: 'bob': 11 is outside 1..10"),
     ("a pattern", person(code='"A1"'), ConstraintError, "Person.code: 'bob': 'A1' does not match ^[a-z]+$"),
@@ -505,15 +510,145 @@ def test_a_file_that_cannot_be_read(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\n \n\r\n", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("name", ["people.ndjson", "Person.csv"])
-def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, name: str, text: bytes) -> None:
-    if name.endswith(".csv") and text == b"\n \n\r\n":
-        text = b"\n\n\r\n"
-    (tmp_path / name).write_bytes(text)
+def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "people.ndjson").write_bytes(text)
     before = contents(graph)
-    receipt = graph.load(tmp_path / name, mode="append")
+    receipt = graph.load(tmp_path / "people.ndjson", mode="append")
     assert (receipt.total, receipt.commit) == (0, None)
     assert contents(graph) == before
+
+
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("text", [b"", b"\n\n\r\n", b"\xef\xbb\xbf"])
+def test_a_csv_file_without_a_header_is_refused(graph: Graph, tmp_path: Path, text: bytes, mode: str) -> None:
+    """Above all when it would replace a type by nothing: somebody's export may just have failed."""
+    (tmp_path / "Person.csv").write_bytes(text)
+    before = contents(graph)
+    with pytest.raises(InputError, match=r"Person\.csv is empty"):
+        graph.load(tmp_path / "Person.csv", mode=mode)
+    assert contents(graph) == before
+
+
+def without_columns(tmp_path: Path) -> list[LoadSource]:
+    pyarrow.parquet.write_table(pa.table({}), tmp_path / "Person.parquet")
+    frames = (pa.table({}), pandas.DataFrame(), pandas.DataFrame(index=["x"]), polars.DataFrame())
+    return [*({"Person": frame} for frame in frames), tmp_path / "Person.parquet"]
+
+
+def test_a_table_without_columns_is_refused(graph: Graph, tmp_path: Path) -> None:
+    before = contents(graph)
+    for source in without_columns(tmp_path):
+        with pytest.raises(InputError, match="there are no columns"):
+            graph.load(source, mode="overwrite")
+    assert contents(graph) == before
+
+
+def test_a_type_is_emptied_by_columns_without_rows(graph: Graph, tmp_path: Path) -> None:
+    nobody = pa.table({"name": pa.array([], pa.utf8())})
+    (tmp_path / "Person.csv").write_text("name,age\n")
+    (tmp_path / "parquet").mkdir()
+    pyarrow.parquet.write_table(nobody, tmp_path / "parquet" / "Person.parquet")
+    sources: list[LoadSource] = [tmp_path / "Person.csv", {"Person": nobody}, tmp_path / "parquet"]
+    for source in sources:
+        graph.load({"Person": [{"name": "ann"}]}, mode="merge")
+        assert graph.load(source, mode="overwrite").commit is not None
+        assert graph.snapshot().scan("node:Person").num_rows == 0
+
+
+def test_the_columns_of_a_table_without_rows_are_checked(graph: Graph) -> None:
+    with pytest.raises(BadRowsError, match=r"Person\.naem: there is no such property"):
+        graph.load({"Person": pa.table({"naem": pa.array([], pa.utf8())})}, mode="overwrite")
+
+
+# ---- what is said about it
+
+
+def test_texts_that_are_no_texts_are_named(graph: Graph) -> None:
+    names = pa.array([b"bob", b"\xff", b"cid"]).view(pa.utf8())
+    with pytest.raises(InputError, match=r"Person, row 2: Person\.name cannot be read: Invalid UTF8"):
+        graph.load({"Person": pa.table({"name": names})}, mode="append")
+
+
+HUGE = "x" * 5_000_000
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"Person": [{"name": "bob", "code": HUGE.upper()}]},
+        {"Person": [{"name": "bob", "mood": HUGE}]},
+        {"Person": [{"name": "bob", "born": HUGE}]},
+        {"Person": [{"name": "bob", "age": HUGE}]},
+        {"Person": [{"name": "bob", HUGE: 1}]},
+        {"Person": pa.table({"name": ["bob"], HUGE: [1]})},
+        {"Person": pa.table({"name": ["bob"], "born": [HUGE]})},
+        {"Person": [{"name": HUGE, "mail": "same"}, {"name": "bob", "mail": "same"}]},
+        {"Person": [{"name": HUGE}, {"name": HUGE}]},
+        {"Note": [{"id": HUGE, "text": "a"}, {"id": HUGE, "text": "b"}]},
+        {"Knows": [{"from": "ann", "to": HUGE}]},
+        {HUGE: [{}]},
+        [{"type": HUGE}],
+        [{"type": "Person", HUGE: 1}],
+        [{"type": "Person", "data": {"name": "bob", HUGE: 1}}],
+    ],
+)
+def test_what_is_said_is_never_long(graph: Graph, source: LoadSource) -> None:
+    with pytest.raises(OmnigraphError) as refused:
+        graph.load(source, mode="append")
+    assert len(str(refused.value)) < 2000
+    assert len(refused.value.render()) < 3000
+
+
+def test_what_a_constraint_says_names_the_place(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "Person.csv").write_text("name,pages,mail\nbob,3,b@x\n\ncid,77,\ndee,,a@x\n")
+    with pytest.raises(ConstraintError) as error:
+        graph.load(tmp_path / "Person.csv", mode="append")
+    assert [str(violation) for violation in error.value.violations] == [
+        "Person.csv, line 4: Person.pages: 'cid': 77 is outside 1..10",
+        "Person.csv, line 5: Person.mail: 'dee': has 'a@x', and so has 'ann'",
+    ]
+    assert error.value.render().splitlines()[:2] == [str(violation) for violation in error.value.violations]
+
+
+def test_two_records_of_one_key_name_the_second(graph: Graph) -> None:
+    lines = "\n".join(['{"type": "Person", "data": {"name": "bob"}}', '{"type": "Note", "data": {"text": "x"}}'] * 2)
+    with pytest.raises(ConstraintError, match=r"^line 3: Person\.name: 'bob': two records have this key"):
+        graph.load(lines.encode(), mode="append")
+
+
+def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
+    schema = "node Note { text: String  @range(n, 0..9)  n: I32? }"
+    with omnigraph.init(tmp_path / "notes", schema) as notes:
+        rows = [{"id": "a", "text": "x"}, {"id": "b", "text": "x"}, {"id": "a", "text": "x"}, {"text": "x", "n": 10}]
+        with pytest.raises(ConstraintError, match=r"^Note, row 4: Note\.n: "):
+            notes.load({"Note": rows}, mode="merge")
+
+
+def test_large_loads_remember_no_places(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "Places", lambda: Places(most=1))
+    people = pa.table({"name": ["bob", "cid"], "pages": [1, 77]})
+    with pytest.raises(ConstraintError, match=r"^Person\.pages: 'cid': 77 is outside"):
+        graph.load({"Person": people}, mode="append")
+
+
+def test_new_entities_are_not_called_by_the_ids_that_they_would_have_had(tmp_path: Path) -> None:
+    schema = """
+    node Person { name: String @key }
+    node Note { kind: enum(open, done)?  at: DateTime? @unique }
+    edge Met: Person -> Person { mood: enum(good, bad)? }
+    """
+    with omnigraph.init(tmp_path / "new", schema) as fresh:
+        fresh.load({"Person": [{"name": "ann"}]}, mode="append")
+        met = [{"from": "ann", "to": "ann", "mood": "odd"}, {"from": "ann", "to": "nobody"}]
+        with pytest.raises(ConstraintError) as error:
+            fresh.load({"Met": met, "Note": [{"kind": "shut"}]}, mode="append")
+        assert [str(violation) for violation in error.value.violations] == [
+            "Note, row 1: Note.kind: a new Note: 'shut' is not one of open, done",
+            "Met, row 1: Met.mood: from 'ann' to 'ann': 'odd' is not one of good, bad",
+            "Met, row 2: Met.dst: from 'ann' to 'nobody': dst 'nobody' not found in Person",
+        ]
+        with pytest.raises(ConstraintError, match="has 2020-01-01T10:30:00"):
+            fresh.load({"Note": [{"at": "2020-01-01T10:30:00Z"}] * 2}, mode="append")
 
 
 # ---- too much

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from omnigraph.lang.temporal import parse_date, parse_datetime
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 from omnigraph.write.convert import convert, row_type
+from omnigraph.write.values import Fault
 
 
 def run(column: pa.Array, target: ValueType) -> tuple[pa.Array, dict[int, str]]:
     """The converted column, and what was reported by row."""
     wrong: dict[int, str] = {}
 
-    def report(mask: pa.Array, message: str) -> None:
+    def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
         for row in np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist():
             wrong.setdefault(row, message)
 

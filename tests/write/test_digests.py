@@ -56,7 +56,11 @@ def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
     holders: dict[str, list[str]] = {}
     for id_, text in zip(ids, texts, strict=True):
         holders.setdefault(text, []).append(id_)
-    expected = [{"id": max(held), "other": min(held)} for held in holders.values() if len(held) > 1]
+    expected = [
+        {"id": max(held), "other": min(held), "shared": {"text": text}}
+        for text, held in holders.items()
+        if len(held) > 1
+    ]
     rows = pa.table({"id": pa.array(ids, pa.utf8()), "text": pa.array(texts, pa.utf8())})
     for room in (Room(), Room(1000)):
         found = sharing(["text"], rows, "texts", room).to_pylist()
@@ -66,7 +70,7 @@ def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
 def test_rows_whose_digests_collide_are_told_apart(monkeypatch: Any) -> None:
     monkeypatch.setattr("omnigraph.write.checks.digests", lambda columns: np.zeros(len(columns[0]), np.uint64))
     rows = pa.table({"id": ["a", "b", "c"], "text": ["x", "y", "x"]})
-    assert sharing(["text"], rows, "texts", Room()).to_pylist() == [{"id": "c", "other": "a"}]
+    assert sharing(["text"], rows, "texts", Room()).to_pylist() == [{"id": "c", "other": "a", "shared": {"text": "x"}}]
 
 
 def test_twice() -> None:

@@ -262,6 +262,26 @@ def test_strict_inserts_find_what_is_there(graph: Graph, monkeypatch: pytest.Mon
     assert len(names(graph)) == 52
 
 
+@pytest.mark.parametrize("share", [1, 10**9], ids=["looked up", "streamed"])
+def test_uniqueness_holds_against_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+    monkeypatch.setattr(lookup, "_FEW", 0)
+    monkeypatch.setattr(lookup, "_SHARE", share)
+    schema = "node Person { name: String @key  mail: String? @unique  city: String  house: I32  @unique(city, house) }"
+    with omnigraph.init(tmp_path / "unique", schema) as graph:
+
+        def put(*rows: tuple[str, str, str, int]) -> None:
+            columns = dict(zip(("name", "mail", "city", "house"), map(list, zip(*rows, strict=True)), strict=True))
+            graph.load({"Person": pa.table(columns)}, mode="merge")
+
+        put(("ann", "a", "bern", 1), ("bob", "b", "bern", 2))
+        with pytest.raises(ConstraintError, match=r"row 1: Person\.mail: 'cid': has '[^']+', and so has 'ann'"):
+            put(("cid", "a", "bern", 3), ("dee", "d", "bern", 4))
+        with pytest.raises(ConstraintError, match=r"house\): 'cid': has \('bern', 2\), and so has 'bob'"):
+            put(("cid", "c", "bern", 2), ("dee", "d", "bern", 4))
+        put(("cid", "c", "bern", 3), ("ann", "b", "basel", 2), ("bob", "a", "bern", 1))
+        assert graph.verify().ok
+
+
 def test_many_repeated_keys_are_counted(graph: Graph) -> None:
     keys = [f"p{i:03}" for i in range(150)]
     with pytest.raises(ConstraintError) as caught:

@@ -266,3 +266,29 @@ def test_a_table_of_any_size_comes_in_its_order(graph: Graph) -> None:
     graph.load({"Person": rows}, mode="append")
     table = graph.snapshot().scan("node:Person", columns=["id", "age"]).sort_by("id")
     assert table["age"].to_pylist() == list(range(count))
+
+
+def test_what_a_scan_gives_is_loaded(tmp_path: Path) -> None:
+    """A DateTime is stored in an Arrow type that other programs take for a day."""
+    schema = "node Log { name: String @key  at: DateTime?  more: [DateTime]? }"
+    moment = "2020-01-01T12:34:56.789Z"
+    with omnigraph.init(tmp_path / "log", schema) as graph, omnigraph.init(tmp_path / "copy", schema) as copy:
+        graph.load({"Log": [{"name": f"l{i}", "at": moment, "more": [moment] * i} for i in range(3)]}, mode="append")
+        copy.load({"Log": graph.snapshot().scan("node:Log")}, mode="append")
+        copy.load({"Log": graph.snapshot().scan("node:Log", columns=["name", "at", "more"]).slice(1)}, mode="merge")
+        assert b"".join(copy.export()) == b"".join(graph.export())
+
+
+def test_floats_of_pandas_that_are_not_exact_are_refused(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", "node N { name: String @key  n: I64?  m: I64 }") as graph:
+        for number in (2**53, 2**53 + 1, -(2**53) - 1, 1e30):
+            frame = pd.DataFrame({"name": ["a", "b"], "n": [number, None], "m": [1, 2]})
+            with pytest.raises(BadRowsError, match=r"^N, row 1: N\.n: whole numbers beyond ±\(2\^53 - 1\)") as error:
+                graph.load({"N": frame}, mode="append")
+            assert error.value.total == 1
+        frame = pd.DataFrame({"name": ["a"], "m": np.array([2**24], "float32")})
+        with pytest.raises(BadRowsError, match=r"^N, row 1: N\.m: whole numbers beyond ±\(2\^24 - 1\)") as error:
+            graph.load({"N": frame}, mode="append")
+        assert error.value.total == 1
+        graph.load({"N": pd.DataFrame({"name": ["a", "b"], "n": [2**53 - 1, None], "m": [1, 2]})}, mode="append")
+        assert graph.entity("N", "a") == {"id": "a", "m": 1, "n": 2**53 - 1, "name": "a"}

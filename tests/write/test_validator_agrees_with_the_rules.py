@@ -181,6 +181,13 @@ def test_same_violations_as_row_by_row(
         assert found(before, write, Room(256)) == expected(before, write)
 
 
+def test_what_is_wrong_already_is_not_blamed_on_the_change() -> None:
+    person = {"city": "y", "mail": None, "level": 1, "tags": None}
+    before: dict[str, Rows] = {"node:Person": {"p": person, "s": person}, "edge:Knows": {}}
+    assert found(before, {"node:Person": Write({"q": {**person, "level": 2}})}) == set()
+    assert found(before, {"node:Person": Write({"q": person})}) == {("unique", "Person.(city, level)", "s")}
+
+
 @given(PEOPLE, EDGES)
 def test_the_whole_graph_is_held_to_the_same_rules(people: Rows, edges: Rows) -> None:
     stored = {"node:Person": people, "edge:Knows": edges}

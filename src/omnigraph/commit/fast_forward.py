@@ -41,7 +41,7 @@ def fast_forward(store: Store, source: str, begun: Manifest, request: WriteReque
                     writes.append(TableWrite(key, Operation.CHANGE, source=found.rows, deleted=found.deleted))
         return writes
 
-    request = replace(request, kind=WriterKind.BRANCH_MERGE, merged_parent=view.head.id, replayable=False)
+    request = replace(request, kind=WriterKind.BRANCH_MERGE, replayable=False)
     try:
         return write(store, request, prepare)
     except ReadSetChangedError as error:

@@ -88,9 +88,8 @@ def end(store: Store, name: SystemBranch) -> None:
 
 def reclaim(store: Store) -> None:
     """Remove the hidden branches that nobody works on any more. None at all costs one listing."""
-    for info in store.objects.list(RECORDS):
-        found = _read(store, info.path)
-        if found is not None and found.is_abandoned:
+    for found in hidden_branches(store):
+        if found.is_abandoned:
             # What cannot be removed now harms nobody, and is tried again.
             with suppress(OmnigraphError):
                 _remove(store, found.name, forks=None, wait=_PATIENCE_SECONDS)

@@ -183,7 +183,7 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     add: list[pa.Table] = []
     if len(commits) > TAIL_COMMITS:
         keep, folded = _fold(manifest.ledger, keep, len(commits))
-        add.append(pa.concat_tables([*folded, _table([_commit_row(c) for c in commits])]))
+        add.append(pa.concat_tables([*folded, commit_rows(commits)]))
         commits = ()
     schema_hash = change.schema_hash or manifest.schema_hash
     add.append(state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence))
@@ -272,6 +272,15 @@ def _pin_rows(pin: TablePin) -> list[dict[str, Any]]:
             **identity,
         },
     ]
+
+
+def commit_rows(commits: Iterable[Commit]) -> pa.Table:
+    """The rows of commits.
+
+    Raises:
+        TypeError: a commit holds what the manifest cannot.
+    """
+    return _table([_commit_row(commit) for commit in commits])
 
 
 def _commit_row(commit: Commit) -> dict[str, Any]:

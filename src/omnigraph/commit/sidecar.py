@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from omnigraph.commit.lease import Owner
-from omnigraph.commit.manifest import Change, Commit, TableId, TablePin
+from omnigraph.commit.manifest import Change, Commit, TableId, TablePin, commit_rows
 from omnigraph.commit.names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
@@ -125,6 +125,8 @@ class Sidecar:
             version = members["sidecar_version"]
             if version != SIDECAR_VERSION:
                 raise ValueError(f"sidecar version {version} is unknown to this release")
+            commit = _commit(members["commit"])
+            commit_rows([commit])  # else it could never be published
             return cls(
                 members["operation_id"],
                 Owner(**members["owner"]),
@@ -133,7 +135,7 @@ class Sidecar:
                 members["branch_identifier"],
                 WriterKind(members["kind"]),
                 members["base_head"],
-                _commit(members["commit"]),
+                commit,
                 tuple(_table(table) for table in members["tables"]),
                 _schema(members["schema"]) if members["schema"] else None,
             )

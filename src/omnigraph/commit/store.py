@@ -53,6 +53,7 @@ class Store:
         tables: node and edge tables.
         manifest: the ledger that decides what is visible.
         audit: the ledger of settled writes.
+        closed: whether it is no longer to be used. What was captured before can still be read.
     """
 
     objects: ObjectStore
@@ -61,6 +62,7 @@ class Store:
     manifest: Ledger
     audit: Ledger
     timeouts: Timeouts = field(default_factory=Timeouts)
+    closed: bool = False
     _known: dict[str, Manifest] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -131,13 +133,18 @@ class Store:
         """What tells a branch from another of the same name, read from its ref: the authority for its existence.
 
         Raises:
-            InputError: no branch can be called that.
+            InputError: no branch can be called that, or the graph is closed.
         """
+        self._check_open()
         branch_name(branch)
         found = self.branch_identifier(branch)
         if found is None:
             raise self._no_branch(branch)
         return found
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise InputError("this graph is closed", hint="open it again")
 
     def _no_branch(self, branch: str) -> BranchNotFoundError:
         self.forget(branch)
@@ -145,6 +152,7 @@ class Store:
 
     def branch_names(self) -> list[str]:
         """All branches but the system's own, `main` first, then by name."""
+        self._check_open()
         return [MAIN, *sorted(name for name in self.manifest.branches() if not name.startswith(SYSTEM))]
 
     def branch_identifier(self, branch: str) -> str | None:
@@ -171,8 +179,9 @@ class Store:
         with self._lock:
             self._known.pop(branch, None)
 
-    def forget_all(self) -> None:
-        """Drop what is known about every branch."""
+    def close(self) -> None:
+        """Drop what is known about every branch, and refuse to look again."""
+        self.closed = True
         with self._lock:
             self._known.clear()
 

@@ -18,10 +18,11 @@ from ulid_transform import ulid_now
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_idempotent, find_in
-from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_rows
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import Settled, recover_branch, settle
 from omnigraph.commit.registry import create_table, table_keys
+from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
 from omnigraph.commit.store import Store, now_micros
@@ -98,6 +99,7 @@ class WriteRequest:
     """What is said about a write beside its rows.
 
     Attributes:
+        labels: of the commit; kept in name order.
         replayable: whether it may be prepared again when another commit came first.
         expect_head: write only if this commit is the branch head.
         idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
@@ -112,8 +114,22 @@ class WriteRequest:
     replayable: bool = True
     expect_head: str | None = None
     idempotency_key: str | None = None
-    merged_parent: str | None = None
     schema: SchemaChange | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what a commit cannot hold.
+
+        Raises:
+            InputError: something that is said is no text, or too long.
+        """
+        check_actor(self.actor)
+        if self.message is not None:
+            check_text(self.message, "the message", LONGEST_TEXT)
+        if self.expect_head is not None:
+            check_text(self.expect_head, "the expected head", LONGEST_NAME)
+        if self.idempotency_key is not None:
+            check_text(self.idempotency_key, "the idempotency key", LONGEST_NAME, empty=False)
+        object.__setattr__(self, "labels", checked_labels(self.labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +188,9 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         staging = _Staging(store, view)
         try:
             prepared = prepare(view)
-            if isinstance(prepared, Prepared):
-                request = replace(request, labels=tuple(sorted((*request.labels, *prepared.labels))))
-                prepared = prepared.writes
-            staging.stage(prepared)
+            if not isinstance(prepared, Prepared):
+                prepared = Prepared(prepared)
+            staging.stage(prepared.writes)
             if request.schema is not None:
                 assert held is not None
                 staging.add_schema(request.schema, held)
@@ -192,7 +207,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         except BaseException:
             staging.abandon()
             raise
-        return _commit(store, request, view, staging, held)
+        return _commit(store, request, prepared.labels, view, staging, held)
 
 
 def _exclusive(store: Store, branch: str, stack: ExitStack, view: Manifest | None = None) -> Lease:
@@ -364,10 +379,18 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     return not replaces and len(write.rows) == 0
 
 
-def _commit(store: Store, request: WriteRequest, view: Manifest, staging: _Staging, held: Lease) -> Commit:
+def _commit(
+    store: Store,
+    request: WriteRequest,
+    labels: tuple[tuple[str, str], ...],
+    view: Manifest,
+    staging: _Staging,
+    held: Lease,
+) -> Commit:
     """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
-    sidecar = _sidecar(request, view, staging)
     try:
+        sidecar = _sidecar(request, labels, view, staging)
+        commit_rows([sidecar.commit])  # what cannot be published must not be promised
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
         staging.abandon()
@@ -433,18 +456,18 @@ def _overtaken(store: Store, sidecar: Sidecar, lost: LeaseLostError) -> Commit:
     raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
 
 
-def _sidecar(request: WriteRequest, view: Manifest, staging: _Staging) -> Sidecar:
+def _sidecar(request: WriteRequest, labels: tuple[tuple[str, str], ...], view: Manifest, staging: _Staging) -> Sidecar:
     operation = ulid_now()
     commit = Commit(
         id=ulid_now(),
         branch=request.branch,
         manifest_version=view.version + 1,
         parent=view.head.id,
-        merged_parent=request.merged_parent,
+        merged_parent=None,
         actor=request.actor,
         created_at=max(now_micros(), view.head.created_at + 1),
         message=request.message,
-        labels=request.labels,
+        labels=tuple(sorted((dict(request.labels) | dict(labels)).items())),
         writer=request.kind.value,
         operation_id=operation,
         idempotency_key=request.idempotency_key,

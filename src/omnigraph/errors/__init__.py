@@ -43,7 +43,7 @@ from omnigraph.errors.graph import (
     VersionReclaimedError,
 )
 from omnigraph.errors.query import ExecutionError, ParameterError
-from omnigraph.errors.source import Location, SourceText, Span
+from omnigraph.errors.source import Location, SourceText, Span, cut, shown
 from omnigraph.errors.storage import (
     ObjectChangedError,
     ObjectExistsError,
@@ -110,5 +110,7 @@ __all__ = [
     "TypeCheckError",
     "VersionReclaimedError",
     "Violation",
+    "cut",
     "report_for",
+    "shown",
 ]

@@ -11,6 +11,7 @@ from omnigraph.errors.family import (
     OutcomeUnknownError,
     RetryableError,
 )
+from omnigraph.errors.source import cut
 
 
 class ReadSetChangedError(ConflictError):
@@ -40,7 +41,7 @@ class KeyConflictError(ConflictError):
     code = "key_conflict"
 
     def __init__(self, table_key: str, entity_id: str | None) -> None:
-        which = f"'{entity_id}'" if entity_id is not None else "one of the ids"
+        which = f"'{cut(entity_id)}'" if entity_id is not None else "one of the ids"
         super().__init__(f"{table_key}: {which} exists already", hint="use an upsert, or another id")
         self.table_key = table_key
         self.entity_id = entity_id

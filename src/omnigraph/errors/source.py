@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import NamedTuple
 
 _WINDOW = 120
 """Widest excerpt of a source line that is shown, in characters."""
+
+MOST = 200
+"""How much of a text that came from outside is shown, in characters."""
+
+_ITEMS = 20
+"""How many items of a list are shown."""
+
+_MANY_DIGITS = 10**40
 
 _CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t"), ord("\n")}, "\N{REPLACEMENT CHARACTER}")
 
@@ -14,6 +23,37 @@ _CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t"), ord("\n")
 def printable(text: str) -> str:
     """The text without characters that would steer a terminal: errors quote what others wrote."""
     return text.translate(_CONTROLS)
+
+
+def cut(text: str, most: int = MOST) -> str:
+    """A text that came from outside, as an error shows it: its beginning, when it is long, and how long it is.
+
+    >>> cut("short"), cut("x" * 300, 3)
+    ('short', 'xxx… (300 characters)')
+    """
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+def shown(value: object) -> str:
+    """A value that came from outside, as an error shows it: never long.
+
+    >>> shown("ann"), shown(True), shown(["a", None])
+    ("'ann'", 'true', "['a', null]")
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{cut(value)}'"
+    if isinstance(value, int) and abs(value) >= _MANY_DIGITS:
+        return "a number of very many digits"
+    if isinstance(value, date):  # a datetime is one, too
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        more = f", … ({len(value):,} items)" if len(value) > _ITEMS else ""
+        return cut(f"[{', '.join(map(shown, value[:_ITEMS]))}{more}]")
+    return cut(str(value))
 
 
 class Span(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph.errors.family import InputError
+from omnigraph.errors.source import cut, printable
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,10 +46,7 @@ class BadRowsError(InputError):
 
     def render(self) -> str:
         """All problems that are kept, one a line."""
-        lines = [str(problem) for problem in self.problems]
-        if self.total > len(lines):
-            lines.append(f"… and {self.total - len(lines)} more")
-        return "\n".join([*lines, f"  help: {self.hint}"])
+        return _listed(self.problems, self.total, self.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,22 @@ class Violation:
         kind: `value`, `unique`, `endpoint` or `cardinality`.
         subject: the type and property or group of properties.
         entity_id: the entity that breaks it, or the node whose edges do.
+        other_id: for `unique`, the entity that holds the same.
+        described: what a person calls the entity, if it is new and its id was only just made.
+        place: where the entity stands in the input, where that is known: `people.csv, line 3`.
     """
 
     kind: str
     subject: str
     entity_id: str
     message: str
+    other_id: str = ""
+    described: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
-        return f"{self.subject}: '{self.entity_id}': {self.message}"
+        entity = self.described or f"'{cut(self.entity_id)}'"
+        return f"{self.place}: " * bool(self.place) + f"{self.subject}: {entity}: {self.message}"
 
 
 class ConstraintError(InputError):
@@ -74,6 +80,7 @@ class ConstraintError(InputError):
 
     Attributes:
         violations: the first hundred, in the order of checking.
+        total: how many there are in all.
     """
 
     code = "constraint"
@@ -83,6 +90,17 @@ class ConstraintError(InputError):
         super().__init__(f"{violations[0]}{more}", hint="nothing was written; correct the input and send it again")
         self.violations = violations
         self.total = total
+
+    def render(self) -> str:
+        """All violations that are kept, one a line."""
+        return _listed(self.violations, self.total, self.hint)
+
+
+def _listed(items: Sequence[Problem | Violation], total: int, hint: str | None) -> str:
+    lines = [str(item) for item in items]
+    if total > len(lines):
+        lines.append(f"… and {total - len(lines):,} more")
+    return printable("\n".join([*lines, f"  help: {hint}"]))
 
 
 class ResourceLimitError(InputError):

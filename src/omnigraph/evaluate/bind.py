@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from omnigraph.errors import ParameterError
+from omnigraph.errors import ParameterError, shown
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ir
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
@@ -140,7 +140,9 @@ def _text(value: object, kind: ValueType) -> str:
     text = str(value)
     if kind.enum_values is not None and text not in kind.enum_values:
         values = ", ".join(kind.enum_values)
-        raise _WrongError(f"'{text}' is not a value of {kind.item}", did_you_mean(text, kind.enum_values) or values)
+        raise _WrongError(
+            f"{_shown(text)} is not a value of {kind.item}", did_you_mean(text, kind.enum_values) or values
+        )
     return text
 
 
@@ -154,7 +156,7 @@ def _integer(value: object, scalar: Scalar, js_safe: bool) -> int:
     elif isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = int(value)
         if js_safe and abs(number) > JS_SAFE:
-            raise _WrongError(f"{number} is beyond ±(2^53 - 1)", "send it as a text")
+            raise _WrongError(f"{_shown(number)} is beyond ±(2^53 - 1)", "send it as a text")
     elif isinstance(value, Decimal) and value.is_finite() and value.adjusted() < 20 and value == int(value):
         number = int(value)
     else:
@@ -221,17 +223,9 @@ def _moment(value: object) -> int | None:
 
 
 def _shown(value: object) -> str:
-    """A value as an error shows it: never long."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f"'{value}'" if len(value) <= 60 else f"'{value[:60]}…'"
-    if isinstance(value, int) and abs(value) >= 10**40:
-        return "a number of very many digits"
-    if isinstance(value, int | float | Decimal | np.number | date):
-        return str(value)
+    """A value as an error shows it: as little as says what is wrong with it."""
+    if value is None or isinstance(value, str | int | float | Decimal | np.number | date):
+        return shown(value)
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, Sequence | np.ndarray):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +41,32 @@ _TEXT = {
     ir.CompareOp.ENDS_WITH: pc.ends_with,
 }
 
+LARGEST = 64 * 64
+"""What a filter may cost: as much as one of 64 comparisons. A condition beyond that is left to the rows.
+
+On its way to Lance, whatever stands below an `and` or `or` is spelled out twice, so a comparison costs twice as much
+for each of them that it stands below.
+"""
+
+_TOGETHER = 256
+"""How many listed values cost as much as one more comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A condition on columns.
+
+    Attributes:
+        cost: how large it is on its way to Lance; at least 1.
+        column: for a column that must have one of some values: which.
+        values: and the values.
+    """
+
+    expr: pc.Expression
+    cost: int = 1
+    column: str | None = None
+    values: pa.Array | None = None
+
 
 def prefilter(expr: ir.Expr, request: Request, *, key: str | None = None) -> pc.Expression | None:
     """A condition on the columns of `self` that every row satisfies for which the expression is true.
@@ -55,7 +81,8 @@ def prefilter(expr: ir.Expr, request: Request, *, key: str | None = None) -> pc.
     Returns:
         A structured filter for a scan, or None when nothing can be said.
     """
-    return _Prefilter(request, key).implied(expr, True)
+    found = _Prefilter(request, key).implied(expr, True)
+    return None if found is None else found.expr
 
 
 class _Prefilter:
@@ -63,17 +90,15 @@ class _Prefilter:
         self.request = request
         self.key = key
 
-    def implied(self, expr: ir.Expr, truth: bool) -> pc.Expression | None:
+    def implied(self, expr: ir.Expr, truth: bool) -> _Part | None:
         """What holds for every row where the expression is true, or where it is false."""
         match expr:
             case ir.Not(term):
                 return self.implied(term, not truth)
-            case ir.And(terms) if truth:
-                return self._all(terms, truth)
-            case ir.Or(terms) if not truth:
-                return self._all(terms, truth)
-            case ir.And(terms) | ir.Or(terms):
-                return self._any(terms, truth)
+            case ir.And() | ir.Or():
+                is_all = isinstance(expr, ir.And) == truth
+                known = (self.implied(term, wanted) for term, wanted in _terms(expr, truth, is_all))
+                return _all(known) if is_all else _any(known)
             case ir.Compare(op, left, right):
                 return self._compare(op, left, right, truth)
             case ir.InList(value, items, negated):
@@ -82,31 +107,22 @@ class _Prefilter:
                 column = self._column(value)
                 if column is None:
                     return None
-                return column.is_null() if truth != negated else column.is_valid()
+                field = pc.field(column)
+                return _Part(field.is_null() if truth != negated else field.is_valid())
             case ir.Prop(type=kind) if kind.scalar is Scalar.BOOL:
                 column = self._column(expr)
-                return None if column is None else column == pa.scalar(truth)
+                return None if column is None else _Part(pc.field(column) == pa.scalar(truth))
         return None
 
-    def _all(self, terms: tuple[ir.Expr, ...], truth: bool) -> pc.Expression | None:
-        """Of a conjunction, whatever can be said."""
-        known = [implied for term in terms if (implied := self.implied(term, truth)) is not None]
-        return reduce(operator.and_, known) if known else None
-
-    def _any(self, terms: tuple[ir.Expr, ...], truth: bool) -> pc.Expression | None:
-        """Of a disjunction, only something about every part."""
-        known = [self.implied(term, truth) for term in terms]
-        return None if any(implied is None for implied in known) else reduce(operator.or_, known)
-
-    def _column(self, expr: ir.Expr) -> pc.Expression | None:
+    def _column(self, expr: ir.Expr) -> str | None:
         match expr:
             case ir.Ident(ir.SELF, role):
-                return pc.field(ROLE_COLUMNS[role])
+                return ROLE_COLUMNS[role]
             case ir.Prop(ir.SELF, name, kind) if kind.scalar in _SENT and not kind.list:
-                return pc.field("id") if name == self.key else pc.field(name)
+                return "id" if name == self.key else name
         return None
 
-    def _compare(self, op: ir.CompareOp, left: ir.Expr, right: ir.Expr, truth: bool) -> pc.Expression | None:
+    def _compare(self, op: ir.CompareOp, left: ir.Expr, right: ir.Expr, truth: bool) -> _Part | None:
         if op in ir.NULL_IS_FALSE:
             return self._text(op, left, right) if truth else None
         if not truth:
@@ -117,7 +133,8 @@ class _Prefilter:
             column, value = self._column(right), self._constant(left, right.type)
         if column is None or value is None:
             return None
-        return _OPS[op](column, value)
+        compared = _OPS[op](pc.field(column), value)
+        return _Part(compared, 1, column, pa.repeat(value, 1)) if op is ir.CompareOp.EQ else _Part(compared)
 
     def _constant(self, expr: ir.Expr, beside: ValueType) -> pa.Scalar | None:
         """A constant as a value of the column's own type, when it is one."""
@@ -127,18 +144,84 @@ class _Prefilter:
         fit = fitting(pa.repeat(own_precision(value, expr, beside), 1), arrow_type(beside))
         return fit[0] if len(fit) else None
 
-    def _text(self, op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> pc.Expression | None:
+    def _text(self, op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> _Part | None:
         column, pattern = self._column(left), constant_of(right, self.request)
         if op not in _TEXT or column is None or pattern is None or not pattern.is_valid:
             return None
-        return _TEXT[op](column, pattern.as_py())
+        return _Part(_TEXT[op](pc.field(column), pattern.as_py()))
 
-    def _in_list(self, value: ir.Expr, items: ir.Expr) -> pc.Expression | None:
+    def _in_list(self, value: ir.Expr, items: ir.Expr) -> _Part | None:
         column, listed = self._column(value), constant_of(items, self.request)
         if column is None or listed is None or not listed.is_valid:
             return None
         chosen, kind = own_precision(listed, items, value.type).values, arrow_type(value.type)
-        chosen = fitting(chosen, kind) if len(chosen) else pa.array([], kind)
-        if pa.types.is_floating(kind) and pc.any(pc.equal(chosen, 0.0)).as_py():
-            chosen = pa.concat_arrays([chosen, pa.array([0.0, -0.0], kind)])
-        return column.isin(chosen)
+        return _one_of(column, fitting(chosen, kind) if len(chosen) else pa.array([], kind))
+
+
+def _terms(expr: ir.And | ir.Or, truth: bool, is_all: bool) -> Iterator[tuple[ir.Expr, bool]]:
+    """What must all be so, or of what something must be: each term, and whether it must be true or false.
+
+    Terms that are themselves of the same kind count one by one.
+    """
+    for term in expr.terms:
+        wanted = truth
+        while isinstance(term, ir.Not):
+            term, wanted = term.term, not wanted
+        if isinstance(term, ir.And | ir.Or) and (isinstance(term, ir.And) == wanted) == is_all:
+            yield from _terms(term, wanted, is_all)
+        else:
+            yield term, wanted
+
+
+def _all(known: Iterator[_Part | None]) -> _Part | None:
+    """Of a conjunction, whatever can be said, and no more than a filter may cost."""
+    taken: list[_Part] = []
+    total = 0
+    for part in known:
+        if part is not None and (not taken or _cost(len(taken) + 1, total + part.cost) <= LARGEST):
+            taken.append(part)
+            total += part.cost
+    return _joined(operator.and_, taken) if taken else None
+
+
+def _any(known: Iterator[_Part | None]) -> _Part | None:
+    """Of a disjunction, only something about every part. Values of one column are looked for together."""
+    others: list[_Part] = []
+    listed: dict[str, list[_Part]] = {}
+    for part in known:
+        if part is None:
+            return None
+        if part.column is None:
+            others.append(part)
+        else:
+            listed.setdefault(part.column, []).append(part)
+    parts = [
+        same[0] if len(same) == 1 else _one_of(column, pa.concat_arrays([part.values for part in same]))
+        for column, same in listed.items()
+    ]
+    parts += others
+    if len(parts) > 1 and _cost(len(parts), sum(part.cost for part in parts)) > LARGEST:
+        return None
+    return _joined(operator.or_, parts)
+
+
+def _one_of(column: str, values: pa.Array) -> _Part:
+    if pa.types.is_floating(values.type) and pc.any(pc.equal(values, 0.0)).as_py():
+        values = pa.concat_arrays([values, pa.array([0.0, -0.0], values.type)])
+    return _Part(pc.field(column).isin(values), 1 + len(values) // _TOGETHER, column, values)
+
+
+def _cost(count: int, total: int) -> int:
+    """What parts cost together: each stands below as many `and` or `or` as a balanced tree is high."""
+    return total << (count - 1).bit_length()
+
+
+def _joined(join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: Sequence[_Part]) -> _Part:
+    """Parts as a balanced tree."""
+    if len(parts) == 1:
+        return parts[0]
+    level = [part.expr for part in parts]
+    while len(level) > 1:
+        pairs = [level[i : i + 2] for i in range(0, len(level), 2)]
+        level = [join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return _Part(level[0], _cost(len(parts), sum(part.cost for part in parts)))

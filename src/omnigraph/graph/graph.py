@@ -19,6 +19,7 @@ from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
+from omnigraph.commit.said import check_actor
 from omnigraph.commit.schema_files import past_contract, read_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
@@ -82,6 +83,7 @@ def init(
         CompileError: the schema does not compile.
         AlreadyInitializedError: there is a graph at this place.
     """
+    check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     create_graph(store, _schema_text(schema), force=force)
@@ -117,6 +119,7 @@ def open(
         BranchNotFoundError: there is no such branch.
         FormatError: the graph is in a format that this release does not read.
     """
+    check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     if store.manifest.open() is None:
@@ -529,7 +532,7 @@ class Graph:
             expect_head=expect_head,
             idempotency_key=idempotency_key,
         )
-        return mutate(self, text, params or {}, name, request)
+        return mutate(self, text, {} if params is None else params, name, request)
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check every constraint of the schema on everything that is stored.
@@ -592,8 +595,11 @@ class Graph:
         return found
 
     def close(self) -> None:
-        """Forget everything that is cached. Closing twice is harmless."""
-        self._store.forget_all()
+        """Forget everything that is cached, and refuse to read or write through this handle from now on.
+
+        Snapshots that were taken before can still be read. Closing twice is harmless.
+        """
+        self._store.close()
 
     def __enter__(self) -> Graph:
         return self

@@ -22,8 +22,10 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
 )
-from omnigraph.lang.schema import ir_hash
+from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.load import Load, LoadProgress, loaded
+from omnigraph.write.pieces import pieces
+from omnigraph.write.problems import Coercions, Problems
 from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, answered
 from omnigraph.write.sources import LoadSource, open_source
 from omnigraph.write.spill import memory_budget
@@ -65,14 +67,24 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
     """Carry out a load."""
     store = graph._store
     target = branch_name(request.branch)
+    said = WriteRequest(  # which refuses what cannot be said about a commit, before anything is read
+        branch=target,
+        kind=WriterKind.LOAD,
+        actor=graph.actor,
+        message=request.message,
+        replayable=request.mode is not LoadMode.OVERWRITE,
+        expect_head=request.expect_head,
+        idempotency_key=request.idempotency_key,
+    )
     view, missing = _target(graph, target, request.base)
     if not missing:
         earlier = find_idempotent(view, request.idempotency_key)
         if earlier is not None:
-            return answered(target, request.mode, earlier)
+            return answered(target, request.mode, lambda: _digest(graph, source, request, view), earlier)
     if request.expect_head not in (None, view.head.id):
         raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
     _, accepted = graph._schema_of(view)
+    digest = None if request.idempotency_key is None else RowsDigest(accepted, _unheard(request.lenient))
     rows = Load(
         accepted,
         request.mode,
@@ -80,38 +92,51 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
         embedder=(lambda: graph.embedder) if request.embed else None,
         policy=graph._blobs,
         progress=request.progress,
+        digest=digest,
     )
     rows.read(open_source(source, accepted, request.type_name, lenient=request.lenient))
     changes = rows.changes()
     created = missing and _fork(graph, target, view)
     coerced = rows.problems.coerced.all() if rows.problems.coerced is not None else ()
-    answer = LoadAnswer(request.mode, loaded(changes), coerced, request.base, created)
+    fingerprint = None if digest is None else digest.value(request.embed)
+    answer = LoadAnswer(request.mode, loaded(changes), coerced, request.base, created, fingerprint)
 
     def prepare(now: Manifest) -> Prepared:
-        if graph._schema_of(now)[1] is not accepted:
-            raise ReadSetChangedError("schema", ir_hash(accepted), now.schema_hash)
+        if now.schema_hash != view.schema_hash:
+            raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash)
         return Prepared(rows.prepare(Snapshot(store, now), changes), (answer.label(),))
 
     try:
-        commit = graph.write_tables(
-            WriteRequest(
-                branch=target,
-                kind=WriterKind.LOAD,
-                actor=graph.actor,
-                message=request.message,
-                replayable=request.mode is not LoadMode.OVERWRITE,
-                expect_head=request.expect_head,
-                idempotency_key=request.idempotency_key,
-            ),
-            prepare,
-        )
+        commit = graph.write_tables(said, prepare)
     except BaseException:
         if created:
             _take_back(graph, target, view)
         raise
     if commit is not None and not _is_own(commit, answer):
-        return answered(target, request.mode, commit)
+        return answered(target, request.mode, lambda: str(fingerprint), commit)
     return answer.receipt(target, graph.actor, commit)
+
+
+def _unheard(lenient: bool) -> Problems:
+    """Problems that nobody asks for: what builds the rows tells the same ones."""
+    problems = Problems()
+    problems.coerced = Coercions() if lenient else None
+    return problems
+
+
+def _digest(graph: Graph, source: LoadSource, request: LoadRequest, view: Manifest) -> str:
+    """What tells the load from others, from its input alone.
+
+    Raises:
+        BadRowsError: records cannot be read.
+    """
+    accepted, problems = graph._schema_of(view)[1], Problems()
+    digest = RowsDigest(accepted, problems)
+    for raw in open_source(source, accepted, request.type_name, lenient=request.lenient)(problems):
+        for piece in pieces(raw):
+            digest.take(piece)
+    problems.check()
+    return digest.value(request.embed)
 
 
 def _is_own(commit: Commit, answer: LoadAnswer) -> bool:

@@ -11,7 +11,9 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Prepared, WriteRequest
 from omnigraph.errors import InputError
+from omnigraph.evaluate import bind
 from omnigraph.lang.query import ir
+from omnigraph.write.fingerprint import of_query
 from omnigraph.write.mutation import Mutation, MutationReceipt, is_replayable, receipt
 
 if TYPE_CHECKING:
@@ -22,8 +24,11 @@ def mutate(
     graph: Graph, text: str, params: Mapping[str, object], name: str | None, request: WriteRequest
 ) -> MutationReceipt:
     """Carry out a mutation; `Graph.mutate` describes the arguments."""
+    _check_given(text, params)
     query = _query(graph, text, name, graph._store.capture(request.branch))
     request = replace(request, replayable=is_replayable(query))
+    keyed = request.idempotency_key is not None
+    digest = of_query(text, query.name, bind(query.params, params)) if keyed else None
     now = time.time_ns() // 1_000_000
     mutations: dict[str, Mutation] = {}
 
@@ -31,11 +36,26 @@ def mutate(
         found = mutations.get(view.schema_hash)
         if found is None:
             accepted, current = graph._schema_of(view)[1], _query(graph, text, name, view)
-            found = Mutation(accepted, current, params, now, lambda: graph.embedder, graph._blobs)
+            found = Mutation(accepted, current, params, now, lambda: graph.embedder, graph._blobs, digest)
             mutations[view.schema_hash] = found
         return found.prepare(Snapshot(graph._store, view))
 
-    return receipt(request.branch, query.name, graph.actor, graph.write_tables(request, prepare))
+    return receipt(request.branch, query.name, graph.actor, graph.write_tables(request, prepare), digest)
+
+
+def _check_given(text: object, params: object) -> None:
+    """Refuse what is no query, and parameters that have no names.
+
+    Raises:
+        InputError: it is one of these.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"a query is a text, not a {type(text).__name__}")
+    if not isinstance(params, Mapping):
+        raise InputError(f"parameters are a mapping of names to values, not a {type(params).__name__}")
+    unnamed = next((name for name in params if not isinstance(name, str)), None)
+    if unnamed is not None:
+        raise InputError(f"the name of a parameter is a text, not a {type(unnamed).__name__}")
 
 
 def _query(graph: Graph, text: str, name: str | None, view: Manifest) -> ir.Query:

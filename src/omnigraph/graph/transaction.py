@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 class _Done(BaseException):
     """Ends the block of a transaction that was committed before. No handler of errors is meant to see it."""
 
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__("the transaction was committed before")
+        self.transaction = transaction
+
+
+def _pairs(labels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    if labels is not None and not isinstance(labels, Mapping):
+        raise InputError(f"labels are a mapping of names to texts, not a {type(labels).__name__}")
+    return tuple((labels or {}).items())
+
 
 class Transaction:
     """Several writes that become one commit when the block ends, or nothing when it ends with an error.
@@ -62,7 +72,7 @@ class Transaction:
             branch=branch,
             actor=graph.actor,
             message=message,
-            labels=tuple(sorted((labels or {}).items())),
+            labels=_pairs(labels),
             expect_head=expect_head,
             idempotency_key=idempotency_key,
         )
@@ -116,7 +126,7 @@ class Transaction:
     def _writing(self) -> Iterator[str]:
         with self._open() as work:
             if self.repeated:
-                raise _Done
+                raise _Done(self)
             yield work
 
     @contextmanager
@@ -156,7 +166,7 @@ class Transaction:
     ) -> bool | None:
         self._ended = True
         if self._work is None:
-            return self.repeated and kind is _Done
+            return isinstance(error, _Done) and error.transaction is self
         try:
             if kind is None:
                 assert self._begun is not None
@@ -164,6 +174,12 @@ class Transaction:
                 reach(Failpoint.TRANSACTION_MERGED)
         finally:
             hidden.end(self._store, self._work)
+        if isinstance(error, _Done):
+            raise InputError(
+                "a write to a transaction that was committed before ended the block of another one inside of it, and "
+                "nothing of that was written",
+                hint="write to the outer transaction before or after the inner one, or give the inner one a key too",
+            ) from None
         return None
 
     def _check_kind(self, earlier: Commit) -> None:

@@ -22,8 +22,9 @@ _TOGETHER = 1_000_000
 def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
     """The rows whose column `by` has one of some values, in no order. Only those are kept in memory."""
     rows = dataset.count_rows()
+    schema = pa.schema([dataset.schema.field(name) for name in columns])
     if rows == 0 or len(values) == 0:
-        return pa.schema([dataset.schema.field(name) for name in columns]).empty_table()
+        return schema.empty_table()
     if len(values) <= max(_FEW, rows // _SHARE):
         # An id is there once, so the search may end when all are found.
         most = len(values) if by == _ID else None
@@ -33,7 +34,7 @@ def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: S
     # The values are prepared anew for every comparison, so there should be few of those.
     groups = in_groups(reader, max(_TOGETHER, len(values)))
     found = [group.join(wanted, by, join_type="left semi") for group in groups]
-    return pa.concat_tables(found).select(list(columns))
+    return pa.concat_tables(found).select(list(columns)).cast(schema)  # a join forgets which columns may be null
 
 
 def in_groups(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:

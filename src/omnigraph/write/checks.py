@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ResourceLimitError
+from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range
 from omnigraph.write.digests import Digests, digests
+from omnigraph.write.values import parents
 
 DEFAULT_ROOM = 1 << 30
 _SMALL = 50_000
@@ -93,10 +95,8 @@ def _outside_enum(values: tuple[str, ...]) -> Callable[[pa.Array], pa.Array]:
             return pc.and_(cells.is_valid(), pc.invert(pc.is_in(cells, value_set=allowed)))
         items = pc.list_flatten(cells)
         wrong = pc.and_(items.is_valid(), pc.invert(pc.is_in(items, value_set=allowed)))
-        # Arrow's own parent indices count items that lie behind a null, which flattening leaves out.
-        lengths = pc.list_value_length(cells).fill_null(0).to_numpy(zero_copy_only=False)
         mask = np.zeros(len(cells), bool)
-        mask[np.repeat(np.arange(len(cells)), lengths)[wrong.to_numpy(zero_copy_only=False)]] = True
+        mask[parents(cells)[wrong.to_numpy(zero_copy_only=False)]] = True
         return pa.array(mask)
 
     return broken
@@ -119,9 +119,9 @@ def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
     return lambda cells: pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
 
 
-def wrong_values(rule: ValueRule, rows: pa.Table) -> pa.Table:
-    """The rows that break a rule: their `id` and the property."""
-    chosen = rows.select(["id", rule.property])
+def wrong_values(rule: ValueRule, rows: pa.Table, beside: Sequence[str] = ()) -> pa.Table:
+    """The rows that break a rule: their `id`, the property and some other columns."""
+    chosen = rows.select(list(dict.fromkeys(["id", rule.property, *beside])))
     wrong = [
         batch.filter(mask)
         for batch in chosen.to_batches()
@@ -161,7 +161,7 @@ def twice(numbers: Digests, what: str, room: Room) -> Digests:
 
 
 def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.Table:
-    """Entities that share a tuple: `id` is the greatest and `other` the least of those that hold it.
+    """Entities that share a tuple: `id` is the greatest and `other` the least of those that hold it, and `shared` it.
 
     Args:
         fields: the tuple.
@@ -169,7 +169,8 @@ def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.
         what: what is checked, for an error.
         room: how much memory this may take.
     """
-    nobody = pa.schema([("id", pa.utf8()), ("other", pa.utf8())]).empty_table()
+    members = [pa.field(name, readable(pa.nulls(0, rows.schema.field(name).type)).type) for name in fields]
+    nobody = pa.schema([("id", pa.utf8()), ("other", pa.utf8()), ("shared", pa.struct(members))]).empty_table()
     maybe = repeated([rows[name] for name in fields], what, room)
     if maybe is None:
         return nobody
@@ -179,7 +180,9 @@ def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.
     for part in _parts(candidates, fields, parts):
         groups = part.group_by(list(fields), use_threads=False).aggregate([("id", "min"), ("id", "max")])
         shared = groups.filter(pc.not_equal(groups["id_min"], groups["id_max"]))
-        found.append(shared.select(["id_max", "id_min"]).rename_columns(["id", "other"]))
+        values = [readable(shared[name].combine_chunks()) for name in fields]
+        tuples = pa.StructArray.from_arrays(values, fields=members)
+        found.append(pa.table([shared["id_max"], shared["id_min"], tuples], schema=nobody.schema))
     return pa.concat_tables(found).sort_by("other")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import Problem
+from omnigraph.errors import Problem, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
@@ -15,10 +16,16 @@ from omnigraph.write.convert import Report
 from omnigraph.write.envelopes import key_members, unknown_property
 from omnigraph.write.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import without_gaps, without_ids
+from omnigraph.write.values import Fault, with_null_items, without_gaps, without_ids
 
-Read = Callable[[pa.Array, ValueType, Report], pa.Array]
-"""Makes a column of a type; tells a report about the rows that do not fit."""
+
+class Read(Protocol):
+    """Makes a column of a type; tells a report about the rows that do not fit."""
+
+    def __call__(
+        self, column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False
+    ) -> pa.Array: ...
+
 
 _ID = ValueType(Scalar.STRING, nullable=True)
 _END = ValueType(Scalar.STRING)
@@ -31,7 +38,7 @@ class Columns:
         accepted: the schema in force.
         kind: node or edge.
         name: the type.
-        problems: collects what is wrong. When it counts coercions, what does not fit becomes null where it may.
+        problems: collects what is wrong. When it counts coercions, values of another type become null where they may.
     """
 
     def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, problems: Problems) -> None:
@@ -50,7 +57,7 @@ class Columns:
         for name in names:
             if name in self.members:
                 continue
-            subject = f"{self.name}.{name}"
+            subject = f"{self.name}.{cut(name)}"
             if self.problems.coerced is not None:
                 self.problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, place)
                 continue
@@ -74,7 +81,9 @@ class Columns:
         for name, values in mine.items():
             kind = self.members[name]
             refused: list[int] = []
-            made = read(values, kind, self._report(name, kind, origin, values, refused))
+            report = self._report(name, kind, origin, values, refused)
+            made = read(values, kind, report, null_items=self.problems.coerced is not None)
+            self._count_null_items(name, made, origin, values)
             mine[name] = without_gaps(made, kind, refused)
             if name in self.key:
                 without_key += refused
@@ -82,19 +91,34 @@ class Columns:
             mine["id"] = without_ids(mine["id"], without_key)
         return RawRows(self.kind, self.name, mine, {}, origin)
 
+    def without(self, name: str, wrong: pa.Array, message: str, made: pa.Array, origin: Origin) -> pa.Array:
+        """A column of which some rows cannot be used, after these are reported."""
+        kind = self.members[name]
+        refused: list[int] = []
+        self._report(name, kind, origin, made, refused)(wrong, message)
+        return without_gaps(made, kind, refused)
+
+    def _count_null_items(self, name: str, made: pa.Array, origin: Origin, values: pa.Array) -> None:
+        """Count what is null in lists: it was, or it was of another type."""
+        if self.problems.coerced is None or len(rows := with_null_items(made)) == 0:
+            return
+        row = int(rows[0])
+        place, found = origin.place(int(origin.records[row])), repr(values[row].as_py())
+        self.problems.coerced.add(Leniency.NULL_ITEM, f"{self.name}.{name}", place, len(rows), found=found)
+
     def _report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, refused: list[int]) -> Report:
         """Tells `problems` about rows that do not fit, and notes them."""
         subject = f"{self.name}.{name}"
         coerced = self.problems.coerced if kind.nullable else None
 
-        def report(mask: pa.Array, message: str) -> None:
+        def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
             rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             if len(rows) == 0:
                 return
             places = origin.records[rows[:SHOWN]].tolist()
-            if coerced is not None:
-                what = repr(values[int(rows[0])].as_py())[:40]
-                coerced.add(Leniency.NULLED_VALUE, subject, f"{origin.place(places[0])}: {what}", len(rows))
+            if coerced is not None and fault is Fault.TYPE:
+                found = repr(values[int(rows[0])].as_py())
+                coerced.add(Leniency.NULLED_VALUE, subject, origin.place(places[0]), len(rows), found=found)
                 return
             refused.extend(rows.tolist())
             self.problems.add_all([Problem(p, origin.place(p), subject, message) for p in places], len(rows))

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.errors import cut
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import CELL
+from omnigraph.write.values import Fault, parents
 
-Report = Callable[[pa.Array, str], None]
-"""Takes a mask of rows (true is wrong) and says what is wrong with them."""
+
+class Report(Protocol):
+    """Takes a mask of rows (true is wrong), and says what is wrong with them."""
+
+    def __call__(self, wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None: ...
+
 
 _DATE = r"^\d{4}-\d\d-\d\d$"
 _TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,3})?"
@@ -41,7 +48,7 @@ def convert(column: pa.Array, target: ValueType, report: Report, *, null_items: 
         column: the values as they came.
         target: the declared type.
         report: is told about rows that do not fit.
-        null_items: whether an item of a list may be null.
+        null_items: whether items of lists may be null. Those of another type then become null, and nobody is told.
     """
     wanted = row_type(target)
     if target.scalar is not Scalar.BLOB:
@@ -70,7 +77,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _refuse(column: pa.Array, wanted: pa.DataType, report: Report, expected: str) -> pa.Array:
     """Every value is of a kind that cannot be converted."""
-    report(column.is_valid(), f"expected {expected}, found {_kind(column.type)}")
+    report(column.is_valid(), f"expected {expected}, found {_kind(column.type)}", Fault.TYPE)
     return pa.nulls(len(column), wanted)
 
 
@@ -220,7 +227,7 @@ def _by_value(column: pa.Array, parse: Callable[[str], int], kind: pa.DataType, 
             parsed.append(None)
             wrong[i] = str(error)
     for i, message in wrong.items():
-        report(pc.equal(encoded.indices, i).fill_null(False), f"{encoded.dictionary[i].as_py()!r}: {message}")
+        report(pc.equal(encoded.indices, i).fill_null(False), f"{cut(repr(encoded.dictionary[i].as_py()))}: {message}")
     return pa.array(parsed, kind).take(encoded.indices)
 
 
@@ -288,10 +295,9 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
     wrong = pc.not_equal(lengths, target.dim).fill_null(False)
     report(wrong, f"a vector has {target.dim} numbers")
     column = pc.if_else(wrong, pa.scalar(None, kind), column) if pc.any(wrong).as_py() else column
-    inner_wrong: list[pa.Array] = []
     valid = column.is_valid()
     items = pc.list_flatten(column)
-    numbers = _float(items, pa.float32(), lambda mask, _: inner_wrong.append(mask))
+    numbers = _float(items, pa.float32(), unheard)
     broken = pc.is_null(numbers)
     if pc.any(broken).as_py():
         rows = np.repeat(np.flatnonzero(valid.to_numpy(zero_copy_only=False)), target.dim or 0)
@@ -300,8 +306,12 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
         report(pa.array(mask), "every element of a vector is a finite number")
         column = pc.if_else(pa.array(mask), pa.scalar(None, kind), column)
         valid = column.is_valid()
-        numbers = _float(pc.list_flatten(column), pa.float32(), lambda mask, _: None)
+        numbers = _float(pc.list_flatten(column), pa.float32(), unheard)
     return _fixed_lists(numbers, valid, wanted)
+
+
+def unheard(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
+    """A report to nobody, for what is said elsewhere."""
 
 
 def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -322,14 +332,15 @@ def _list(column: pa.Array, target: ValueType, report: Report, null_items: bool)
         column = column.cast(pa.list_(kind.value_field))
     elif not pa.types.is_list(kind):
         return _refuse(column, wanted, report, "a list")
-    # Arrow's own parent indices count items that lie behind a null, which flattening leaves out.
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    parents = np.repeat(np.arange(len(column)), lengths)
+    owners = parents(column)
     absent = column.is_null().to_numpy(zero_copy_only=False).copy()
 
-    def report_items(mask: pa.Array, message: str) -> None:
+    def report_items(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
+        if null_items and fault is Fault.TYPE:
+            return
         rows = np.zeros(len(column), bool)
-        rows[parents[mask.to_numpy(zero_copy_only=False)]] = True
+        rows[owners[mask.to_numpy(zero_copy_only=False)]] = True
         absent[rows] = True
         report(pa.array(rows), f"an item of the list: {message}")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-from omnigraph.errors import InputError, Problem, ResourceLimitError
+from omnigraph.errors import InputError, Problem, ResourceLimitError, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.columns import Columns
 from omnigraph.write.framing import Numbers
@@ -56,7 +56,7 @@ def read_csv(
         The position behind the last line.
 
     Raises:
-        InputError: the header cannot be used.
+        InputError: there is no header, or it cannot be used.
         ResourceLimitError: a row is too long.
     """
     reader = _Reader(kind, type_name, accepted, problems, name, first, delimiter)
@@ -64,6 +64,8 @@ def read_csv(
         yield from reader.read(block)
         if reader.broken:
             break
+    if reader.header is None:
+        raise InputError(f"{name} is empty", hint="the first line of a CSV file names the properties")
     return first + reader.line - 1
 
 
@@ -165,7 +167,7 @@ class _Reader:
             raise InputError(f"{self.name}, line {line}: the header cannot be read: {error}") from error
         twice = sorted({name for name in header if header.count(name) > 1})
         if twice:
-            raise InputError(f"{self.name}, line {line}: the header has '{twice[0]}' twice")
+            raise InputError(f"{self.name}, line {line}: the header has '{cut(twice[0])}' twice")
         if "" in header:
             raise InputError(f"{self.name}, line {line}: column {header.index('') + 1} of the header has no name")
         self.header = header

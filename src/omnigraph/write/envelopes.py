@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import Problem
+from omnigraph.errors import Problem, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
@@ -112,7 +112,7 @@ class EnvelopeReader:
             self.refuse(position, error.message, error.subject)
             return
         for name in self._twice:
-            self._coerced(Leniency.DUPLICATE_MEMBER, f"{declared.name}.{name}", position)
+            self._coerced(Leniency.DUPLICATE_MEMBER, f"{declared.name}.{cut(name)}", position)
         self.take_row(kind, declared, data, position)
 
     def take_row(self, kind: TypeKind, declared: NodeType | EdgeType, row: Mapping[str, Any], position: int) -> None:
@@ -130,11 +130,12 @@ class EnvelopeReader:
             yield rows.table()
 
     def refuse(self, position: int, message: str, subject: str = "input") -> None:
+        """Say what is wrong with a record."""
         self.problems.add(Problem(position, self.place(position), subject, message))
 
     def _coerced(self, kind: Leniency, subject: str, position: int, what: str = "") -> None:
         assert self.problems.coerced is not None
-        self.problems.coerced.add(kind, subject, f"{self.place(position)}: {what}" if what else self.place(position))
+        self.problems.coerced.add(kind, subject, self.place(position), found=what)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
@@ -142,7 +143,7 @@ class EnvelopeReader:
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             if self.problems.coerced is None:
-                raise _RefusedError(f"member '{twice}' is given twice")
+                raise _RefusedError(f"member '{cut(twice)}' is given twice")
             self._twice.append(twice)
         return members
 
@@ -159,8 +160,8 @@ class EnvelopeReader:
         for name in value:
             if name not in members:
                 if not lenient:
-                    raise _RefusedError(f"unknown member '{name}' of the envelope")
-                self._coerced(Leniency.IGNORED_MEMBER, f"{declared.name} envelope.{name}", position)
+                    raise _RefusedError(f"unknown member '{cut(str(name))}' of the envelope")
+                self._coerced(Leniency.IGNORED_MEMBER, f"{declared.name} envelope.{cut(str(name))}", position)
         data = value.get("data", {})
         if lenient and data is None:
             self._coerced(Leniency.NULLED_VALUE, f"{declared.name} envelope.data", position, "null")
@@ -185,7 +186,7 @@ class EnvelopeReader:
             known = self.catalog.nodes if word == "type" else self.catalog.edges
             hint = did_you_mean(name, known)
             what = "node" if word == "type" else "edge"
-            raise _RefusedError(f"there is no {what} type '{name}'" + (f"; {hint}" if hint else ""))
+            raise _RefusedError(f"there is no {what} type '{cut(name)}'" + (f"; {hint}" if hint else ""))
         return found
 
 
@@ -213,7 +214,7 @@ class _TypeRows:
         self.positions.append(position)
 
     def _unknown(self, name: str, position: int) -> None:
-        subject = f"{self.declared.name}.{name}"
+        subject = f"{self.declared.name}.{cut(str(name))}"
         if self.reader.problems.coerced is not None:
             self.reader._coerced(Leniency.IGNORED_PROPERTY, subject, position)
             return
@@ -241,9 +242,9 @@ class _TypeRows:
         def refuse(row: int, message: str, fault: Fault) -> None:
             position = self.positions[row]
             if fault is Fault.ITEM:
-                self.reader._coerced(Leniency.NULL_ITEM, subject, position, _shown(values[row]))
+                self.reader._coerced(Leniency.NULL_ITEM, subject, position, repr(values[row]))
             elif fault is Fault.TYPE and coerced is not None and kind.nullable:
-                self.reader._coerced(Leniency.NULLED_VALUE, subject, position, _shown(values[row]))
+                self.reader._coerced(Leniency.NULLED_VALUE, subject, position, repr(values[row]))
             else:
                 self.reader.refuse(position, message, subject)
                 refused.append(row)
@@ -266,11 +267,6 @@ def unknown_property(name: object, known: Mapping[str, object]) -> str:
         return "the name is reserved"
     hint = did_you_mean(str(name), known)
     return "there is no such property" + (f"; {hint}" if hint else "")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _constant(text: str) -> Any:

@@ -75,7 +75,7 @@ class RowFile:
             raise _unreadable(self.path, error) from error
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of a Parquet or Arrow file.
+        """The rows of a Parquet or Arrow file, behind a batch without rows that says which columns there are.
 
         Raises:
             InputError: they cannot be read.
@@ -83,6 +83,7 @@ class RowFile:
         try:
             if self.format is Format.PARQUET:
                 with pa.parquet.ParquetFile(self.path, memory_map=True, pre_buffer=False) as file:
+                    yield without_rows(file.schema_arrow)
                     yield from file.iter_batches(batch_size=_batch_rows(file.metadata))
                 return
             with pa.memory_map(str(self.path)) as stream:
@@ -90,11 +91,19 @@ class RowFile:
                     reader = pa.ipc.open_file(stream)
                 except pa.ArrowInvalid:
                     stream.seek(0)
-                    yield from pa.ipc.open_stream(stream)
+                    batches = pa.ipc.open_stream(stream)
+                    yield without_rows(batches.schema)
+                    yield from batches
                     return
+                yield without_rows(reader.schema)
                 yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self.path, error) from error
+
+
+def without_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch that says nothing but which columns there are."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _batch_rows(metadata: pa.parquet.FileMetaData) -> int:

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import Problem
+from omnigraph.errors import Problem, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import ValueType
-from omnigraph.write.convert import convert
+from omnigraph.write.convert import convert, unheard
 from omnigraph.write.identity import derived_ids
 from omnigraph.write.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows import Origin, RawRows
@@ -61,7 +61,7 @@ class _Aliases:
         if order is None or any(name not in raw.columns for name in order):
             return raw
         types = [self.accepted.catalog.nodes[raw.name].properties[name].type for name in order]
-        members = [(convert(raw.columns[name], kind, _quiet), kind) for name, kind in zip(order, types, strict=True)]
+        members = [(convert(raw.columns[name], kind, unheard), kind) for name, kind in zip(order, types, strict=True)]
         canonical = derived_ids(members)
         self._ids.setdefault(raw.name, []).append(canonical)
         given = raw.columns.get("id")
@@ -88,7 +88,7 @@ class _Aliases:
         )
         self._pairs.setdefault(raw.name, []).append(pairs)
         place = raw.origin.place(int(raw.origin.records[rows[0]]))
-        self._count(Leniency.REWRITTEN_ID, f"{raw.name}.id", f"{place}: {pairs['old'][0].as_py()!r}", len(rows))
+        self._count(Leniency.REWRITTEN_ID, f"{raw.name}.id", place, len(rows), repr(pairs["old"][0].as_py()))
         kept = np.ones(len(given), bool)
         kept[rows] = False
         ids = pc.if_else(pa.array(kept), given, pa.scalar(None, given.type))
@@ -108,7 +108,7 @@ class _Aliases:
             wrong = pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice))).sort_by([("at_min", "ascending")])
             for row in wrong.slice(0, SHOWN).to_pylist():
                 place = self._places[row["part_min"]](row["at_min"])
-                message = f"the id {row['old']!r} means more than one entity"
+                message = f"the id {cut(repr(row['old']))} means more than one entity"
                 self.problems.add(Problem(row["at_min"], place, f"{name}.id", message))
             out[name] = (old, new)
         return out
@@ -126,18 +126,14 @@ class _Aliases:
             if found.null_count == len(found):
                 continue
             at = int(np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))[0])
-            example = f"{raw.origin.place(int(raw.origin.records[at]))}: {values[at].as_py()!r}"
-            self._count(Leniency.REWRITTEN_END, f"{raw.name}.{end}", example, len(found) - found.null_count)
+            place, count = raw.origin.place(int(raw.origin.records[at])), len(found) - found.null_count
+            self._count(Leniency.REWRITTEN_END, f"{raw.name}.{end}", place, count, repr(values[at].as_py()))
             columns[end] = pc.coalesce(new.take(found), values)
         return replace(raw, columns=columns)
 
-    def _count(self, kind: Leniency, subject: str, example: str, count: int) -> None:
+    def _count(self, kind: Leniency, subject: str, place: str, count: int, found: str) -> None:
         assert self.problems.coerced is not None
-        self.problems.coerced.add(kind, subject, example, count)
-
-
-def _quiet(mask: pa.Array, message: str) -> None:
-    """The row builder will say it."""
+        self.problems.coerced.add(kind, subject, place, count, found=found)
 
 
 def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
@@ -155,7 +151,7 @@ def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
 
 
 def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:
-    read = convert(from_text(texts, kind, _quiet), kind, _quiet)
+    read = convert(from_text(texts, kind, unheard), kind, unheard)
     equal: _Mask = pc.equal(read, column).fill_null(False).to_numpy(zero_copy_only=False)
     return equal
 

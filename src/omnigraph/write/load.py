@@ -19,8 +19,10 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.blobs import BlobPolicy, admit
 from omnigraph.write.changes import TableChange, column
 from omnigraph.write.checks import Room, repeated
+from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.identity import Ulids
 from omnigraph.write.pieces import pieces
+from omnigraph.write.places import Places
 from omnigraph.write.problems import Problems
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.rows import RawRows, RowBuilder
@@ -72,6 +74,7 @@ class Load:
         embedder: asked for when `@embed` vectors are left out.
         policy: where external blobs may come from; by default nowhere.
         progress: is told how far the load has come. An error that it raises ends the load.
+        digest: takes in what the input says.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Load:
         embedder: Callable[[], Embedder] | None = None,
         policy: BlobPolicy | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
+        digest: RowsDigest | None = None,
     ) -> None:
         self.accepted = accepted
         self.mode = mode
@@ -90,6 +94,7 @@ class Load:
         self._embedder = embedder
         self._policy = policy or BlobPolicy()
         self._progress = progress
+        self._digest = digest
         self._now = time.time_ns() // 1_000_000
         self._ulids = Ulids()
         self._builders: dict[str, RowBuilder] = {}
@@ -103,6 +108,7 @@ class Load:
         self._twins: dict[str, pa.Table] = {}
         """Ids that several records give by their key, by type key."""
         self._conflict: KeyConflictError | None = None
+        self._places = Places()
 
     @property
     def spilled(self) -> int:
@@ -132,10 +138,13 @@ class Load:
                 self.accepted, raw.kind, raw.name, self._now, self.problems, self._embedder, self._ulids.take
             )
             self._builders[key] = builder
+        if self._digest is not None:
+            self._digest.take(raw)
         rows = builder.build(raw.columns, raw.origin, raw.absent)
         ids = raw.columns.get("id")
         if builder.key_order is not None or (ids is not None and ids.null_count < len(ids)):
             self._named.add(key)
+        self._places.add(key, raw.origin)
         self._counts[key] = self._counts.get(key, 0) + rows.num_rows
         self._bytes += rows.nbytes
         if not self.problems:
@@ -186,6 +195,7 @@ class Load:
         kept = np.ones(rows.num_rows, bool)
         kept[places] = False
         kept[column(groups, "place_max").to_numpy()] = True  # the last record of an id wins
+        self._places.keep(key, kept)
         for part in _chosen(rows, pa.array(kept)):
             self._spool.add(key, part)
         return self._spool.take(key)
@@ -202,7 +212,7 @@ class Load:
                 key = self._builders[change.key].type.key
                 assert key is not None
                 found.add(self._twins[change.key], spell_twin(unique_subject(change.name, key)))
-        raise ConstraintError(tuple(found.first), found.total)
+        raise self._places.named(ConstraintError(tuple(found.first), found.total), changes)
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
         """The writes, after every constraint holds against a state.
@@ -214,7 +224,10 @@ class Load:
             ResourceLimitError: a check does not fit the memory.
         """
         self.tell(LoadPhase.CHECKING)
-        validate(self.accepted, changes, snapshot, self._room)
+        try:
+            validate(self.accepted, changes, snapshot, self._room)
+        except ConstraintError as error:
+            raise self._places.named(error, changes) from None
         if self._admitted is None:
             self._admitted = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
         if self._conflict is not None:

@@ -6,7 +6,7 @@ Nothing is written here. What comes out are the changes of whole tables, checked
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Operation, Prepared, TableWrite
 from omnigraph.embed import Embedder
-from omnigraph.errors import InputError, KeyConflictError, ResourceLimitError
+from omnigraph.errors import KeyConflictError, ResourceLimitError
 from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
@@ -28,13 +28,15 @@ from omnigraph.write.blobs import BlobPolicy, admit
 from omnigraph.write.changes import TableChange, chunked, column
 from omnigraph.write.pending import Pending, without
 from omnigraph.write.problems import Problems
+from omnigraph.write.receipt import other_request
 from omnigraph.write.rows import Origin, RowBuilder
 from omnigraph.write.spill import MEMORY_VARIABLE, memory_budget
 from omnigraph.write.statements import Changed, Removed, Step, Written, read_statements
 from omnigraph.write.validate import validate
 
-QUERY, NODES, EDGES = "query", "affected_nodes", "affected_edges"
-"""Labels of a mutation's commit: which query it was, and what it did. A repeated request is answered from them."""
+QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
+"""Labels of a mutation's commit: which query it was, what it did, and with an idempotency key what tells the request
+from others. A repeated request is answered from them."""
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -68,8 +70,17 @@ class MutationReceipt:
         }
 
 
-def receipt(branch: str, query_name: str, actor: str | None, commit: Commit | None) -> MutationReceipt:
+def receipt(
+    branch: str, query_name: str, actor: str | None, commit: Commit | None, digest: str | None = None
+) -> MutationReceipt:
     """The receipt of a commit, whether it was made now or by the same request before.
+
+    Args:
+        branch: where to.
+        query_name: the query.
+        actor: who asked.
+        commit: the commit; None when nothing changed.
+        digest: what tells the request from others; None when it has no idempotency key.
 
     Raises:
         InputError: the commit was made by another request, under the same idempotency key.
@@ -77,12 +88,12 @@ def receipt(branch: str, query_name: str, actor: str | None, commit: Commit | No
     if commit is None:
         return MutationReceipt(branch, query_name, 0, 0, actor, None)
     labels = dict(commit.labels)
-    if commit.writer != WriterKind.MUTATION or labels.get(QUERY) != query_name:
-        made_by = f"the query '{labels[QUERY]}'" if QUERY in labels else f"a write of kind {commit.writer}"
-        raise InputError(
-            f"the idempotency key '{commit.idempotency_key}' belongs to commit {commit.id}, made by {made_by}",
-            hint="a key stands for one request: give this one another",
-        )
+    if commit.writer != WriterKind.MUTATION or QUERY not in labels:
+        raise other_request(commit, f"a write of kind {commit.writer}")
+    if labels[QUERY] != query_name:
+        raise other_request(commit, f"the query '{labels[QUERY]}'")
+    if labels.get(REQUEST) != digest:
+        raise other_request(commit, f"the query '{query_name}' with another text or other parameters")
     return MutationReceipt(branch, query_name, int(labels[NODES]), int(labels[EDGES]), commit.actor, commit)
 
 
@@ -106,6 +117,7 @@ class Mutation:
         now: the time of the request in milliseconds.
         embedder: asked for when a text has to be embedded.
         blobs: where external blobs may come from.
+        digest: what tells the request from others, if that is to be kept.
     """
 
     def __init__(
@@ -116,6 +128,7 @@ class Mutation:
         now: int,
         embedder: Callable[[], Embedder],
         blobs: BlobPolicy,
+        digest: str | None = None,
     ) -> None:
         assert isinstance(query.body, ir.Write)
         self.accepted = accepted
@@ -125,6 +138,7 @@ class Mutation:
         self._now = now
         self._embedder = embedder
         self._blobs = blobs
+        self._digest = digest
         self._read: tuple[Request, tuple[Step, ...]] | None = None
 
     def prepare(self, snapshot: Snapshot) -> Prepared:
@@ -145,8 +159,10 @@ class Mutation:
         for step in steps:
             execution.run(step)
         counts = execution.affected
-        labels = ((QUERY, self.query.name), (NODES, str(counts[TypeKind.NODE])), (EDGES, str(counts[TypeKind.EDGE])))
-        return Prepared(execution.writes(self._blobs), labels)
+        labels = [(QUERY, self.query.name), (NODES, str(counts[TypeKind.NODE])), (EDGES, str(counts[TypeKind.EDGE]))]
+        if self._digest is not None:
+            labels.append((REQUEST, self._digest))
+        return Prepared(execution.writes(self._blobs), tuple(labels))
 
 
 class _Execution:
@@ -243,9 +259,9 @@ class _Execution:
     def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
         """What a condition holds for: the ids of stored entities, and pending rows."""
         pending = self.pending(kind, name)
-        where = _by_id(where, self.builder(kind, name).key_order)
         needed = _columns(where)
-        stored = self.snapshot.scan(f"{kind}:{name}", columns=needed, filter=prefilter(where, self.request))
+        implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
+        stored = self.snapshot.scan(f"{kind}:{name}", columns=needed, filter=implied)
         hits = column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
         hits = without(hits, pa.concat_arrays([pending.ids, pending.gone]))
         rows = pending.rows
@@ -336,21 +352,9 @@ def _columns(where: ir.Expr) -> list[str]:
     return sorted(names)
 
 
-def _by_id(where: ir.Expr, key: Sequence[str] | None) -> ir.Expr:
-    """A condition in which a key that is the id by itself is called so: that is what tables are looked up by."""
-    if key is None or len(key) != 1:
-        return where
-    found: ir.Expr = _replaced(where, ir.Prop(ir.SELF, key[0], ir.STRING), ir.Ident(ir.SELF, ir.Role.ID))
-    return found
-
-
-def _replaced(node: Any, old: ir.Expr, new: ir.Expr) -> Any:
-    if node == old:
-        return new
-    if isinstance(node, tuple):
-        return tuple(_replaced(item, old, new) for item in node)
-    if not is_dataclass(node) or isinstance(node, type):
-        return node
-    members = {field.name: getattr(node, field.name) for field in fields(node)}
-    changed = {name: _replaced(value, old, new) for name, value in members.items()}
-    return replace(node, **changed)
+def _text_key(builder: RowBuilder) -> str | None:
+    """The property that is the id by itself, if there is one: tables are looked up by their ids."""
+    if builder.key_order is None or len(builder.key_order) != 1:
+        return None
+    prop = builder.type.properties.get(builder.key_order[0])
+    return prop.name if prop is not None and prop.type == ir.STRING else None

@@ -18,6 +18,7 @@ from omnigraph.write.framing import Numbers, Records, frame, one_a_line, structu
 from omnigraph.write.json_types import TypeReader
 from omnigraph.write.problems import SHOWN, Problems
 from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.values import with_null_items
 
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024
@@ -264,4 +265,11 @@ class _Stream:
     def _fast(self, records: Records, low: int, high: int) -> list[RawRows] | None:
         """Some records, type by type; None when something in them needs a closer look."""
         positions = self.first - 1 + self.line + records.lines[low:high]
-        return self._types.rows(records.texts(low, high), Origin(positions, self._places))
+        rows = self._types.rows(records.texts(low, high), Origin(positions, self._places))
+        if rows is not None and self.problems.coerced is not None and _have_null_items(rows):
+            return None  # they are kept, and counted
+        return rows
+
+
+def _have_null_items(rows: list[RawRows]) -> bool:
+    return any(len(with_null_items(column)) for raw in rows for column in raw.columns.values())

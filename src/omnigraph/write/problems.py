@@ -6,12 +6,14 @@ Problems are kept with their places, the first hundred of them in full. Coercion
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from omnigraph.errors import BadRowsError, Problem
+from omnigraph.errors import BadRowsError, Problem, cut
 
 SHOWN = 100
+_FOUND = 40
+"""How much of a value is shown that was changed."""
 
 
 class Leniency(StrEnum):
@@ -41,35 +43,46 @@ class Coercion:
         kind: what was done.
         subject: the type and property.
         count: how often.
-        example: the first place, and what stood there.
+        example: the first place.
+        found: what stood there; empty when the receipt is of a request that was answered before, because data is not
+            kept in commits.
     """
 
     kind: Leniency
     subject: str
     count: int
     example: str
+    found: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.kind.replace('_', ' ')} ({self.count}), first at {self.example}"
+        found = f": {self.found}" if self.found else ""
+        return f"{self.subject}: {self.kind.replace('_', ' ')} ({self.count}), first at {self.example}{found}"
 
 
 class Coercions:
     """Counts what the lenient reader changed. Past a hundred subjects, the others are counted together."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Leniency, str], tuple[int, str]] = {}
+        self._found: dict[tuple[Leniency, str], tuple[int, str, str]] = {}
 
-    def add(self, kind: Leniency, subject: str, example: str, count: int = 1) -> None:
+    def add(self, kind: Leniency, subject: str, example: str, count: int = 1, *, found: str = "") -> None:
+        """Count something.
+
+        Args:
+            kind: what was done.
+            subject: to what.
+            example: the first place.
+            count: how often.
+            found: what stood there.
+        """
         if (kind, subject) not in self._found and len(self._found) >= SHOWN:
             subject = "(others)"
-        before, first = self._found.get((kind, subject), (0, example))
-        self._found[kind, subject] = (before + count, first)
+        before, place, what = self._found.get((kind, subject), (0, example, cut(found, _FOUND)))
+        self._found[kind, subject] = (before + count, place, what)
 
     def all(self) -> tuple[Coercion, ...]:
         """By kind and subject."""
-        return tuple(
-            Coercion(kind, subject, count, example) for (kind, subject), (count, example) in sorted(self._found.items())
-        )
+        return tuple(Coercion(kind, subject, *said) for (kind, subject), said in sorted(self._found.items()))
 
 
 class Problems:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -85,6 +85,7 @@ class LoadAnswer:
 
     Attributes:
         loaded: how many entities of each type, by type key.
+        digest: what tells the request from others; None when it has no idempotency key.
     """
 
     mode: LoadMode
@@ -92,14 +93,18 @@ class LoadAnswer:
     coerced: tuple[Coercion, ...] = ()
     base_branch: str | None = None
     branch_created: bool = False
+    digest: str | None = None
 
     def label(self) -> tuple[str, str]:
         """The answer as a label of the commit."""
         members: dict[str, Any] = {"mode": self.mode.value, "loaded": dict(self.loaded)}
         if self.coerced:
+            # Places, and no values: whoever may read the history need not be allowed to read the data.
             members["coerced"] = [[c.kind.value, c.subject, c.count, c.example] for c in self.coerced]
         if self.base_branch is not None:
             members |= {"base_branch": self.base_branch, "branch_created": self.branch_created}
+        if self.digest is not None:
+            members["request"] = self.digest
         return LABEL, orjson.dumps(members).decode()
 
     def receipt(self, branch: str, actor: str | None, commit: Commit | None) -> LoadReceipt:
@@ -120,20 +125,34 @@ class LoadAnswer:
         return tuple(sorted((name, count) for (word, _, name), count in of_kind if word == kind.value))
 
 
-def answered(branch: str, mode: LoadMode, commit: Commit) -> LoadReceipt:
+def answered(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Commit) -> LoadReceipt:
     """The receipt of a load that was made before, from its commit.
+
+    Args:
+        branch: where to.
+        mode: of the load that is asked for now.
+        digest: what tells that from others. Asked for only if it may be the same: it takes reading the input.
+        commit: what has its idempotency key.
 
     Raises:
         InputError: the commit was made by another request, under the same idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
     said: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.LOAD or said.get("mode") != mode.value:
-        made_by = f"a load with mode {said['mode']}" if said else f"a write of kind {commit.writer}"
-        raise InputError(
-            f"the idempotency key '{commit.idempotency_key}' belongs to commit {commit.id}, made by {made_by}",
-            hint="a key stands for one request: give this one another",
-        )
+    if commit.writer != WriterKind.LOAD or not said:
+        raise other_request(commit, f"a write of kind {commit.writer}")
+    if said["mode"] != mode.value:
+        raise other_request(commit, f"a load with mode {said['mode']}")
+    if said.get("request") != digest():
+        raise other_request(commit, "a load of other rows")
     coerced = tuple(Coercion(Leniency(kind), *rest) for kind, *rest in said.get("coerced", ()))
     answer = LoadAnswer(mode, said["loaded"], coerced, said.get("base_branch"), bool(said.get("branch_created")))
     return answer.receipt(branch, commit.actor, commit)
+
+
+def other_request(commit: Commit, made_by: str) -> InputError:
+    """The error for an idempotency key that stands for another request."""
+    return InputError(
+        f"the idempotency key '{commit.idempotency_key}' belongs to commit {commit.id}, made by {made_by}",
+        hint="a key stands for one request: give this one another",
+    )

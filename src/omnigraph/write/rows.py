@@ -18,9 +18,10 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import row_schema
-from omnigraph.write.convert import convert, row_type
+from omnigraph.write.convert import Report, convert, row_type
 from omnigraph.write.identity import derived_ids, generated_ids
 from omnigraph.write.problems import SHOWN, Problems
+from omnigraph.write.values import Fault
 
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENDS = {"src": "from", "dst": "to"}
@@ -143,6 +144,18 @@ class RowBuilder:
                 self._report(name, origin)(_missing(columns[name], wrong), "is required")
         return columns
 
+    def said(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
+        """The given columns alone, in their own types, and null wherever nothing was given. Nothing is required."""
+        self._refuse_unknown(raw, origin)
+        columns = {}
+        for name, values in raw.items():
+            prop = self.type.properties.get(name)
+            if prop is not None:
+                columns[name] = self._converted(prop, values, origin)[0]
+            elif name in ("id", *_ENDS.values()):
+                columns[name] = convert(values, _STRING, self._report(name, origin))
+        return columns
+
     def _refuse_unknown(self, raw: Mapping[str, pa.Array], origin: Origin) -> None:
         known = [*self.type.properties, "id", *(_ENDS.values() if self.kind is TypeKind.EDGE else ())]
         for name, column in raw.items():
@@ -213,7 +226,7 @@ class RowBuilder:
         wrong = np.zeros(len(given), bool)
         report = self._report(prop.name, origin)
 
-        def note(mask: pa.Array, message: str) -> None:
+        def note(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
             wrong[mask.to_numpy(zero_copy_only=False)] = True
             report(mask, message)
 
@@ -250,10 +263,10 @@ class RowBuilder:
             members.append((columns[written], _STRING if prop is None else prop.type))
         return derived_ids(members)
 
-    def _report(self, name: str, origin: Origin) -> Callable[[pa.Array, str], None]:
+    def _report(self, name: str, origin: Origin) -> Report:
         """Tells `problems` about rows, spelling out only the first few."""
 
-        def report(mask: pa.Array, message: str) -> None:
+        def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
             rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             if len(rows) == 0:
                 return

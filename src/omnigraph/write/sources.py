@@ -10,11 +10,11 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.csv_rows import read_csv
-from omnigraph.write.files import Format, RowFile, row_files
+from omnigraph.write.files import Format, RowFile, row_files, without_rows
 from omnigraph.write.lenient import settle
 from omnigraph.write.mappings import read_envelopes, read_rows
 from omnigraph.write.ndjson import read_ndjson
@@ -170,7 +170,9 @@ def _mentioning(kind: TypeKind, name: str, part: _Part) -> _Part:
 
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
     try:
-        yield from pa.RecordBatchReader.from_stream(rows)
+        reader = pa.RecordBatchReader.from_stream(rows)
+        yield without_rows(reader.schema)
+        yield from reader
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"the rows of {name} cannot be handed over: {error}") from error
 
@@ -224,4 +226,4 @@ def resolve_type(accepted: AcceptedSchema, name: str) -> tuple[TypeKind, str]:
         return TypeKind.NODE, bare
     if bare in edges and kind in ("", "edge"):
         return TypeKind.EDGE, bare
-    raise InputError(f"there is no type '{name}'", hint=did_you_mean(bare, [*nodes, *edges]))
+    raise InputError(f"there is no type '{cut(name)}'", hint=did_you_mean(bare, [*nodes, *edges]))

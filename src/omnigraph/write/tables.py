@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.columns import Columns
 from omnigraph.write.convert import convert
 from omnigraph.write.problems import Problems
 from omnigraph.write.rows import Origin, RawRows
 
-_EXACT = 2**53
-"""Up to here, every whole number is a number of 64 bits with a point."""
+_EXACT = {16: 11, 32: 24, 64: 53}
+"""By the bits of a number with a point, the power of two below which it tells all whole numbers apart."""
 
 
 def read_batches(
@@ -32,7 +32,7 @@ def read_batches(
     """The rows of batches of one type. Columns are named like the properties.
 
     Args:
-        batches: the rows.
+        batches: the rows. The first batch says which columns there are, with rows or without.
         kind: node or edge.
         type_name: the type.
         accepted: the schema in force.
@@ -44,7 +44,7 @@ def read_batches(
         The position behind the last row.
 
     Raises:
-        InputError: the table has a column twice, or holds what no Arrow table may.
+        InputError: the table has no column, or one twice, or holds what no Arrow table may.
     """
     columns = Columns(accepted, kind, type_name, problems)
     position = first
@@ -53,26 +53,61 @@ def read_batches(
         batch = _without_index(batch)
         if known is None:
             known = batch.schema
-            twice = sorted({n for n in known.names if known.names.count(n) > 1})
-            if twice:
-                raise InputError(f"{name}: the column '{twice[0]}' is there twice")
+            _check_names(known.names, name)
             columns.check_names(known.names, first, name)
-        _check(batch, name)
-        given = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if _is_pandas(batch.schema):
-            given = {n: _whole_again(c, columns, n) for n, c in given.items()}
         origin = Origin.counted(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
+        given = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for property_, column in given.items():
+            _check(column, origin, f"{type_name}.{property_}")
+        if _is_pandas(batch.schema):
+            given = {n: _whole_again(c, columns, n, origin) for n, c in given.items()}
         yield columns.rows(given, origin, convert if problems.coerced is not None else None)
         position += batch.num_rows
     return position
 
 
-def _check(batch: pa.RecordBatch, name: str) -> None:
-    """Texts may be anything as far as Arrow is concerned; here they are UTF-8."""
+def _check_names(names: list[str], name: str) -> None:
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise InputError(f"{name}: the column '{cut(twice[0])}' is there twice")
+    if not names:
+        raise InputError(
+            f"{name}: there are no columns", hint="a table without rows has columns, too: those of the properties"
+        )
+
+
+def _check(column: pa.Array, origin: Origin, subject: str) -> None:
+    """Make sure that a column holds what its type says. Texts may be anything as far as Arrow is concerned.
+
+    Raises:
+        InputError: it does not; the first row is named.
+    """
+    if _unlimited(column.type) != column.type:
+        column = column.view(_unlimited(column.type))
+    fault = _fault(column)
+    if fault is None:
+        return
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _fault(column.slice(low, middle - low)) is None else (low, middle)
+    places = [origin.place(record) for record in origin.records[low : low + 1].tolist()]
+    raise InputError(": ".join([*places, f"{subject} cannot be read", cut(fault)]))
+
+
+def _fault(column: pa.Array) -> str | None:
     try:
-        batch.validate(full=True)
+        column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
+        return str(error)
+    return None
+
+
+def _unlimited(kind: pa.DataType) -> pa.DataType:
+    """The type without what Arrow says about a `date64`: that it is a day. Here it is a moment."""
+    if pa.types.is_date64(kind):
+        return pa.int64()
+    return pa.list_(pa.int64()) if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type) else kind
 
 
 def _is_pandas(schema: pa.Schema) -> bool:
@@ -89,11 +124,18 @@ def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns(index) if index else batch
 
 
-def _whole_again(column: pa.Array, columns: Columns, name: str) -> pa.Array:
-    """Whole numbers that pandas holds with a point, because some are missing: as whole numbers, if all of them are."""
+def _whole_again(column: pa.Array, columns: Columns, name: str, origin: Origin) -> pa.Array:
+    """Whole numbers that pandas holds with a point, because some are missing: as whole numbers, if all of them are.
+
+    Where that is more than a number with a point can tell apart, nobody knows which number it was.
+    """
     kind = columns.members.get(name)
     if kind is None or kind.list or not kind.scalar.is_integer or not pa.types.is_floating(column.type):
         return column
-    small = pc.less_equal(pc.abs(column), float(_EXACT))
-    whole = pc.and_(small, pc.equal(column, pc.floor(column)))
-    return column.cast(pa.int64()) if pc.all(whole).as_py() is not False else column
+    if pc.all(pc.equal(column, pc.floor(column))).as_py() is False:
+        return column
+    limit = _EXACT[column.type.bit_width]
+    vague = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
+    made = pc.if_else(vague, pa.scalar(None, column.type), column).cast(pa.int64())
+    message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; pandas has Int64 for them"
+    return columns.without(name, vague, message, made, origin)

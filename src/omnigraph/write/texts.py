@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from omnigraph.errors import cut
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 from omnigraph.write.convert import Report, convert
@@ -22,7 +23,7 @@ _TRUTH = r"^(true|True|TRUE|false|False|FALSE)$"
 _MOST_DIGITS = 21
 
 
-def from_text(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
     """Cells as values that convert to a type without loss. An empty cell is null, except for a String.
 
     Numbers and truth values are written as in JSON (`True` and `TRUE` are understood, too), times as ISO 8601 or as
@@ -32,12 +33,13 @@ def from_text(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
         cells: texts.
         kind: the property's type.
         report: is told about cells that do not fit. They become null.
+        null_items: whether items of lists may be null. Those of another type then become null, and nobody is told.
     """
     if kind.scalar is Scalar.STRING and not kind.list:
         return cells
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.utf8()), cells)
     if kind.list or kind.is_vector:
-        return _lists(cells, kind, report)
+        return _lists(cells, kind, report, null_items and not kind.is_vector)
     if kind.scalar.is_integer:
         return _integers(_spelled(cells, _WHOLE, "a whole number", report), kind, report)
     if kind.scalar.is_float:
@@ -57,10 +59,10 @@ def _spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa
     rest = wrong.to_numpy(zero_copy_only=False).copy()
     for text in cells.filter(wrong).slice(0, SHOWN).unique().to_pylist():
         same = pc.equal(cells, text).fill_null(False)
-        report(same, f"expected {expected}, found {text[:60]!r}")
+        report(same, f"expected {expected}, found {cut(repr(text))}", Fault.TYPE)
         rest &= ~same.to_numpy(zero_copy_only=False)
     if rest.any():
-        report(pa.array(rest), f"expected {expected}")
+        report(pa.array(rest), f"expected {expected}", Fault.TYPE)
     return pc.if_else(wrong, pa.scalar(None, pa.utf8()), cells)
 
 
@@ -90,7 +92,7 @@ def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
     return pc.coalesce(numbers, convert(pc.if_else(whole, none, cells), kind, report))
 
 
-def _lists(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
     """JSON arrays: all at once, or one by one when any of them is unusual."""
     present = cells.drop_null()
     if len(present) == 0:
@@ -109,7 +111,7 @@ def _lists(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
             continue
         if table.num_rows == len(present):
             return _spread(table["v"].combine_chunks(), cells)
-    return _one_by_one(cells, kind, report)
+    return _one_by_one(cells, kind, report, null_items)
 
 
 def _spread(values: pa.Array, cells: pa.Array) -> pa.Array:
@@ -121,24 +123,25 @@ def _spread(values: pa.Array, cells: pa.Array) -> pa.Array:
     return values.take(pa.array(places, mask=~present))
 
 
-def _one_by_one(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-    wrong: dict[str, list[int]] = {}
+def _one_by_one(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
+    wrong: dict[tuple[str, Fault], list[int]] = {}
     values: list[Any] = []
     for row, text in enumerate(cells.to_pylist()):
         try:
             values.append(None if text is None else _DECODER.decode(text))
         except (ValueError, RecursionError):
             values.append(None)
-            wrong.setdefault("expected a list as JSON, like [1, 2]", []).append(row)
+            wrong.setdefault(("expected a list as JSON, like [1, 2]", Fault.TYPE), []).append(row)
 
-    def refuse(row: int, message: str, _: Fault) -> None:
-        wrong.setdefault(message, []).append(row)
+    def refuse(row: int, message: str, fault: Fault) -> None:
+        if fault is not Fault.ITEM:
+            wrong.setdefault((message, fault), []).append(row)
 
-    made = column(values, kind, refuse)
-    for message, rows in wrong.items():
+    made = column(values, kind, refuse, null_items=null_items)
+    for (message, fault), rows in wrong.items():
         mask = np.zeros(len(cells), bool)
         mask[rows] = True
-        report(pa.array(mask), message)
+        report(pa.array(mask), message, fault)
     return made
 
 

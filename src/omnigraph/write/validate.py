@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import ConstraintError, Violation
+from omnigraph.errors import ConstraintError, Violation, cut, shown
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
 from omnigraph.write.changes import Committed, TableChange, chunked, surviving
@@ -77,7 +77,7 @@ def broken_values(catalog: Catalog, changes: Mapping[str, TableChange]) -> Broke
     """What is wrong with single values: this comes before everything that compares entities."""
     for change in in_order(changes):
         for rule in value_rules(type_of(catalog, change)):
-            yield wrong_values(rule, change.rows), spell_value(change.name, rule)
+            yield wrong_values(rule, change.rows, ends_of(change)), spell_value(change.name, rule, new=change.fresh)
 
 
 class _Validator:
@@ -111,7 +111,8 @@ class _Validator:
             if rows.num_rows == 0:
                 continue
             others = surviving(self.committed, change, change.key, fields, fields[0], with_zeros(rows[fields[0]]))
-            together = pa.concat_tables([rows, without_nulls(others.select(rows.column_names), fields)])
+            others = with_a_tuple_of(without_nulls(others.select(rows.column_names), fields), fields, rows)
+            together = pa.concat_tables([rows, others])
             subject = unique_subject(change.name, fields)
             yield sharing(fields, together, subject, self.room), spell_unique(subject)
 
@@ -122,8 +123,8 @@ class _Validator:
         missing = {node: self._missing(change, node, ends) for node in dict.fromkeys(ends.values())}
         for end, node in ends.items():
             if len(missing[node]):
-                wrong = with_one_of(change.rows.select(["id", end]), end, missing[node])
-                yield wrong, spell_endpoint(change.name, end, node)
+                wrong = with_one_of(change.rows.select(["id", *ends]), end, missing[node])
+                yield wrong, spell_endpoint(change.name, end, node, new=change.fresh)
 
     def _missing(self, change: TableChange, node: str, ends: Mapping[str, str]) -> pa.Array:
         """Nodes of a type that the edges of a change lead to, and that are neither in the change nor stored."""
@@ -214,6 +215,14 @@ def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([*values.chunks, pa.array([-0.0], values.type)])
 
 
+def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
+    """The rows that have the same tuple as one of some others."""
+    if others.num_rows == 0 or len(fields) == 1:  # by one value they were looked up
+        return others
+    # A join forgets which columns may be null.
+    return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)
+
+
 def with_one_of(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
     """The rows whose column has one of some values, in their order."""
     return rows.filter(pc.is_in(rows[name], value_set=values))
@@ -226,9 +235,24 @@ def unique_subject(owner: str, fields: tuple[str, ...]) -> str:
     return f"{owner}.{fields[0]}" if len(fields) == 1 else f"{owner}.({', '.join(fields)})"
 
 
-def spell_value(owner: str, rule: ValueRule) -> Spell:
+def ends_of(change: TableChange) -> tuple[str, ...]:
+    return ("src", "dst") if change.kind is TypeKind.EDGE else ()
+
+
+def described(owner: str, row: Mapping[str, Any]) -> str:
+    """What a person calls an entity whose id was only just made, and means nothing to anybody."""
+    return f"from {shown(row['src'])} to {shown(row['dst'])}" if "src" in row else f"a new {owner}"
+
+
+def spell_value(owner: str, rule: ValueRule, *, new: bool = False) -> Spell:
     subject = f"{owner}.{rule.property}"
-    return lambda row: Violation("value", subject, row["id"], f"{row[rule.property]!r} {rule.reason}")
+    return lambda row: Violation(
+        "value",
+        subject,
+        row["id"],
+        f"{shown(row[rule.property])} {rule.reason}",
+        described=described(owner, row) if new else "",
+    )
 
 
 def spell_twin(subject: str) -> Spell:
@@ -236,11 +260,22 @@ def spell_twin(subject: str) -> Spell:
 
 
 def spell_unique(subject: str) -> Spell:
-    return lambda row: Violation("unique", subject, row["id"], f"has the same value as '{row['other']}'")
+    def spell(row: dict[str, Any]) -> Violation:
+        values = [shown(value) for value in row["shared"].values()]
+        held = values[0] if len(values) == 1 else f"({', '.join(values)})"
+        return Violation("unique", subject, row["id"], f"has {held}, and so has '{cut(row['other'])}'", row["other"])
+
+    return spell
 
 
-def spell_endpoint(edge: str, end: str, node: str) -> Spell:
-    return lambda row: Violation("endpoint", f"{edge}.{end}", row["id"], f"{end} '{row[end]}' not found in {node}")
+def spell_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Spell:
+    return lambda row: Violation(
+        "endpoint",
+        f"{edge}.{end}",
+        row["id"],
+        f"{end} {shown(row[end])} not found in {node}",
+        described=described(edge, row) if new else "",
+    )
 
 
 def spell_cardinality(edge: str, end: str, card: Cardinality) -> Spell:

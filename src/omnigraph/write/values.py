@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.errors import cut
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.temporal import parse_date, parse_datetime
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
@@ -30,6 +31,8 @@ class Fault(StrEnum):
     ITEM = "item"
     """An item of a list is null or of another type; the list is kept, with null there."""
 
+
+_Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 Refuse = Callable[[int, str, Fault], None]
 """Is told about the value of a row that does not fit: it became null."""
@@ -183,7 +186,7 @@ def _moment(value: Any, scalar: Scalar, parse: Callable[[str], int]) -> int | No
         try:
             return parse(value)
         except ValueError as error:
-            raise _RefusedError(f"{value!r}: {error}", Fault.VALUE) from None
+            raise _RefusedError(f"{cut(repr(value))}: {error}", Fault.VALUE) from None
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = operator.index(value)
         if not -(2**63) <= number < 2**63:
@@ -262,6 +265,21 @@ def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: b
 def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
     ends = np.cumsum([0, *map(len, values)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), pa.array(np.concatenate(values)))
+
+
+def parents(lists: pa.Array) -> _Rows:
+    """The row of each item that flattening gives. Arrow's own indices count items that lie behind a null as well."""
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.repeat(np.arange(len(lists)), lengths)
+
+
+def with_null_items(column: pa.Array) -> _Rows:
+    """The row of each item of a list that is null."""
+    items = pc.list_flatten(column) if pa.types.is_list(column.type) else None
+    if items is None or items.null_count == 0:
+        return np.array([], np.int64)
+    rows: _Rows = parents(column)[items.is_null().to_numpy(zero_copy_only=False)]
+    return rows
 
 
 def without_gaps(made: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:

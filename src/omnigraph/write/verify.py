@@ -8,7 +8,7 @@ and only what a check has to compare stays in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit
-from omnigraph.errors import Violation
+from omnigraph.errors import Violation, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.lookup import in_groups
@@ -39,6 +39,7 @@ from omnigraph.write.validate import (
     without_nulls,
 )
 
+_MEMBERS = ("kind", "subject", "entity_id", "message")
 _GROUP = 1_000_000
 """How many edges are compared with the nodes at once, at least."""
 
@@ -79,7 +80,7 @@ class IntegrityReport:
             "ok": self.ok,
             "entities": dict(self.entities),
             "total": self.total,
-            "violations": [asdict(violation) for violation in self.violations],
+            "violations": [{name: getattr(violation, name) for name in _MEMBERS} for violation in self.violations],
         }
 
 
@@ -163,7 +164,7 @@ class _Verification:
             self._add(
                 (_misnamed(rows, builder, members) for rows in tables),
                 lambda row: Violation(
-                    "value", subject, row["id"], f"differs from '{row['derived']}', which its key gives"
+                    "value", subject, row["id"], f"differs from '{cut(row['derived'])}', which its key gives"
                 ),
             )
 
