@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import pkgutil
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,3 +213,14 @@ def test_any_place_in_any_text_can_be_shown(text: str, start: int, width: int) -
     assert len(lines) == 4
     assert "^" in lines[3]
     assert CompileError("x", span=Span(start, start + width), source=source).render()
+
+
+def test_tracebacks_show_the_hint() -> None:
+    error = InputError("there is no type 'Persn'", hint="did you mean 'Person'?")
+    shown = "".join(traceback.format_exception_only(error))
+    assert shown == "omnigraph.errors.family.InputError: there is no type 'Persn'\nhelp: did you mean 'Person'?\n"
+    assert str(error) == "there is no type 'Persn'"
+    again = pickle.loads(pickle.dumps(error))
+    assert "".join(traceback.format_exception_only(again)) == shown
+    assert again.hint == error.hint
+    assert not hasattr(InputError("no hint"), "__notes__")

@@ -74,3 +74,18 @@ def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_pat
         process.stdout.close()
         assert process.stderr.read() == ""
         process.wait()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device on this system")
+@pytest.mark.parametrize("command", [["export"], ["snapshot", "--json"]])
+def test_a_full_disk_is_one_line(filled: str, command: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        run = [sys.executable, "-m", "omnigraph.cli.main", *command, filled]
+        ended = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "cannot use the output: No space left on device\n")
+
+
+def test_without_stdout(filled: str) -> None:
+    run = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "omnigraph.cli.main", "export", filled]
+    ended = subprocess.run(run, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "there is no stdout to write to")

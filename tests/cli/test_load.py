@@ -133,6 +133,16 @@ def test_lenient(shell: Shell, graph: str) -> None:
     }
 
 
+@pytest.mark.parametrize("variable", ["OMNIGRAPH_LOAD_MEMORY", "OMNIGRAPH_BLOB_SOURCES"])
+def test_what_is_wrong_with_the_environment(
+    shell: Shell, graph: str, people: str, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "none://much")
+    said = shell.fails("load", graph, "--data", people, "--mode", "append", "--quiet")
+    assert said.startswith(f"{variable}: ")
+    assert "none://much" in said
+
+
 def test_ingest_is_the_former_name(shell: Shell, graph: str) -> None:
     odd = shell.write("odd.ndjson", '{"type": "Person", "data": {"name": "ann", "age": "31"}}\n')
     result = shell.run("ingest", graph, "--data", odd, "--branch", "inbox")

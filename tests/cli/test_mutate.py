@@ -50,6 +50,27 @@ def test_a_text_and_a_file_of_parameters(shell: Shell, graph: str) -> None:
     params = shell.write("params.json", '{"name": "Zoë", "extra": 1}')
     result = shell.run("mutate", "-e", ADD, "--params-file", params, "--store", graph)
     assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
+    assert result.stderr == "warning: 'add' has no parameter 'extra'; known: name\n"
+
+
+def test_a_parameter_that_nobody_declared(shell: Shell, graph: str, queries: str) -> None:
+    params = '{"name": "ann", "age": 3, "agee": 4}'
+    result = shell.run("mutate", "add", "--query", queries, "--params", params, "--store", graph)
+    assert (result.exit_code, result.stderr) == (0, "warning: 'add' has no parameter 'agee'; did you mean 'age'?\n")
+
+
+def test_all_violations_are_listed(shell: Shell, graph: str) -> None:
+    edges = " ".join(f'insert Knows {{ from: "a{i}", to: "b{i}" }}' for i in range(2))
+    said = shell.fails("mutate", "-e", f"query q() {{ {edges} }}", "--store", graph).splitlines()
+    assert len(said) == 5
+    assert all("not found in Person" in line for line in said[:4])
+    assert said[4].startswith("  help: nothing was written")
+
+
+@pytest.mark.parametrize("option", ["--params", "--as", "--message", "--idempotency-key", "--branch", "--if-commit"])
+def test_arguments_that_are_no_text(shell: Shell, graph: str, option: str) -> None:
+    said = shell.fails("mutate", "-e", ADD, "--store", graph, option, "x\udcff", code=2)
+    assert "argument 7 is not UTF-8" in said
 
 
 def test_json(shell: Shell, graph: str, queries: str) -> None:
@@ -116,6 +137,15 @@ def test_what_is_wrong_with_the_call(shell: Shell, graph: str, queries: str) -> 
     assert "name a graph" in shell.fails("mutate", "-e", ADD, code=2)
     for params in ("[1]", "{", "NaN", '{"name": NaN}', "null"):
         assert "--params: " in shell.fails("mutate", "-e", ADD, "--params", params, *store)
+    for params, said in (
+        ('{"name": "a", "name": "b"}', "the member 'name' is given twice"),
+        ('{"name": {"a": 1, "a": 2}}', "the member 'a' is given twice"),
+        (f'{{"name": {"9" * 6000}}}', "a number of 6,000 digits"),
+        ("[" * 50_000, "nested too deeply"),
+    ):
+        wrong = shell.write("wrong.json", params)
+        assert said in shell.fails("mutate", "-e", ADD, "--params", params, *store)
+        assert said in shell.fails("mutate", "-e", ADD, "--params-file", wrong, *store)
     assert "is a schema" in shell.fails("mutate", "--query", shell.schema, *store)
     latin = shell.write("latin.gq", "query é() {}".encode("latin-1"))
     assert "is not UTF-8" in shell.fails("mutate", "--query", latin, *store)

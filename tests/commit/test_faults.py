@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -253,17 +254,22 @@ def as_nobody(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_read_only_media(graph: Graph, place: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def public_place() -> Iterator[Path]:
+    """A place for a graph that every user can reach, unlike those below pytest's own directory."""
+    directory = Path(tempfile.mkdtemp(prefix="omnigraph-test-"))
+    directory.chmod(0o755)
+    yield directory / "graph"
+    shutil.rmtree(directory)
+
+
+def test_read_only_media(public_place: Path) -> None:
     """To read needs no right to write; to write fails with an error that says so, and changes nothing."""
-    parents = [path for path in place.parents if path.is_relative_to("/tmp") and path != Path("/tmp")]
-    if not parents:
-        pytest.skip("the temporary directory is elsewhere")
-    modes = {path: path.stat().st_mode for path in parents}
+    place = public_place
+    create(place).close()
     files = [place, *place.rglob("*")]
     before = sorted(files)
     try:
-        for path in parents:
-            path.chmod(0o755)
         for path in files:
             path.chmod(0o555 if path.is_dir() else 0o444)
         read = "from omnigraph.graph import open; from tests.commit.graphs import ids"
@@ -284,8 +290,6 @@ def test_read_only_media(graph: Graph, place: Path, tmp_path: Path) -> None:
     finally:
         for path in files:
             path.chmod(0o755 if path.is_dir() else 0o644)
-        for path, mode in modes.items():
-            path.chmod(mode)
     assert sorted([place, *place.rglob("*")]) == before
 
 

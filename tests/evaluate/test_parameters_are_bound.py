@@ -212,6 +212,21 @@ def test_undeclared_names_are_left_alone() -> None:
     assert undeclared(params, given_) == ("more", "other")
 
 
+@pytest.mark.parametrize("kind", ["String?", 'String = "x"'])
+def test_a_misspelt_name_is_no_reason_to_write_null(kind: str) -> None:
+    """Whoever gives an unknown name and leaves a known one out has probably misspelt it."""
+    params = declared(f"$number: I64, $mail: {kind}")
+    with pytest.raises(ParameterError, match=r"^\$mial: there is no parameter 'mial'") as caught:
+        bind(params, {"number": 1, "mial": "ann@x"})
+    assert caught.value.parameter == "mial"
+    assert caught.value.hint == "did you mean 'mail'?"
+    assert bind(params, {"number": 1, "mail": None if "?" in kind else "", "mial": "ann@x"}).keys() == {
+        "number",
+        "mail",
+    }
+    assert bind(params, {"number": 1}).keys() == {"number", "mail"}
+
+
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates(), st.lists

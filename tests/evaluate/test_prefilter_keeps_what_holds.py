@@ -233,7 +233,7 @@ def test_a_deep_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDat
         elif kind == "alternating":
             text = f"({text}) and i64 != {i + 100}" if i % 2 else f"({text}) or i32 = {i}"
         else:
-            text = f"not (({text}) {'or' if i % 2 else 'and'} i64 = {i + 100})"
+            text = f"not (({text}) and i64 = {i + 100})"
     where = compiled(Condition(text, {}))
     found = prefilter(where, REQUEST)
     if found is not None:

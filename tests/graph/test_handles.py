@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +27,6 @@ from omnigraph.errors import (
     NotFoundError,
     OmnigraphError,
     ReadOnlyError,
-    VersionReclaimedError,
 )
 from omnigraph.graph import Graph
 
@@ -114,11 +114,30 @@ def test_schema_files_that_contradict_each_other(place: Path, graph: Graph, dama
         omnigraph.open(place)
 
 
-def test_closing_is_harmless(place: Path) -> None:
+def test_a_closed_handle_is_not_used_again(place: Path) -> None:
     with omnigraph.init(place, SCHEMA) as graph:
         add(graph, "Ann")
-    graph.close()
-    assert names(graph) == ["Ann"], "a closed handle has forgotten what it cached, and can look again"
+        before = graph.snapshot()
+    graph.close()  # which is harmless
+    uses: list[Callable[[], object]] = [
+        lambda: add(graph, "Ben"),
+        lambda: graph.load({"Person": []}, mode="append"),
+        lambda: graph.branch().transaction().__enter__(),
+        lambda: graph.branches.create("dev"),
+        lambda: graph.tags.create("v1"),
+        graph.snapshot,
+        graph.refresh,
+        lambda: list(graph.branches),
+        lambda: list(graph.commits),
+        lambda: graph.commits.get(before.commit.id),
+        lambda: graph.snapshot(version=1),
+    ]
+    for use in uses:
+        with pytest.raises(InputError, match="this graph is closed"):
+            use()
+    assert before.scan("node:Person").num_rows == 1, "what was captured stays readable"
+    with omnigraph.open(place) as again:
+        assert names(again) == ["Ann"]
 
 
 # ---- reading
@@ -147,6 +166,7 @@ def test_snapshots_by_commit_version_tag_and_time(graph: Graph) -> None:
         graph.snapshot(branch="main", at=moment),
         graph.snapshot(at=moment.replace(tzinfo=None)),
         graph.snapshot(at=zone),
+        graph.snapshot(at=moment.isoformat()),
         graph.snapshot(at=moment + timedelta(microseconds=max(0, made[2].created_at - made[1].created_at - 1))),
     ]
     assert {view.commit.id for view in views} == {made[1].id}
@@ -164,8 +184,12 @@ def test_snapshots_that_cannot_be(graph: Graph) -> None:
         graph.snapshot(branch="main", commit=commit)
     with pytest.raises(InputError, match="count from 1"):
         graph.snapshot(version=0)
-    with pytest.raises(VersionReclaimedError):
+    with pytest.raises(NotFoundError, match="branch 'main' has no version 99") as error:
         graph.snapshot(version=99)
+    assert error.value.hint == "its newest is 2"
+    for wrong in ("soon", "2020-13-01", now.date(), 3):
+        with pytest.raises(InputError, match="is not a time"):
+            graph.snapshot(at=wrong)  # type: ignore[arg-type]  # what people try
     with pytest.raises(BranchNotFoundError):
         graph.snapshot(branch="nope")
     with pytest.raises(NotFoundError):
@@ -187,6 +211,12 @@ def test_entities(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="the graph has no type node:Persn") as error:
         graph.entity("Persn", "Ann")
     assert error.value.hint == "did you mean 'node:Person'?"
+    with pytest.raises(InputError, match="an id is a text, not 10"):
+        graph.entity("Person", 10)  # type: ignore[arg-type]  # what people try when the key is a number
+
+
+def test_a_graph_says_which_it_is(graph: Graph) -> None:
+    assert repr(graph) == f"<Graph '{graph.uri}' on main>"
 
 
 def test_a_value_with_quotes_is_only_a_value(graph: Graph) -> None:

@@ -455,7 +455,7 @@ class GraphMachine(RuleBasedStateMachine):
         elif inside:
             self.check(graph.snapshot(branch=name, version=version), inside[0])
         else:
-            with pytest.raises(VersionReclaimedError):
+            with pytest.raises((NotFoundError, VersionReclaimedError)):
                 graph.snapshot(branch=name, version=version)
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES), shift=st.integers(-1, 1))

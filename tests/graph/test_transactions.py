@@ -120,7 +120,7 @@ def test_a_transaction_is_one_commit(graph: Graph) -> None:
     assert graph.branch().head == commit == graph.commits.get(commit.id)
     assert (commit.parent, commit.message, commit.actor) == (before.id, "moving", "act-kim")
     assert (commit.labels, commit.writer, commit.branch) == ((("ticket", "7"),), WriterKind.BRANCH_MERGE, "main")
-    assert commit.merged_parent is not None
+    assert commit.merged_parent is None, "the branch that it came from is gone, and its commits with it"
     assert len(list(graph.commits)) == 5
     assert ages(graph) == {"ann": 40, "cas": None, "dan": None}
     assert edges(graph, "edge:Lives") == {("dan", "Oslo")}
@@ -458,6 +458,24 @@ def test_two_with_the_same_key_at_once(graph: Graph) -> None:
             run(second, "add", name="dan")
     assert first.commit == second.commit
     assert len(list(graph.commits)) == 5
+
+
+def test_a_repeat_does_not_end_a_block_inside_of_it_in_silence(graph: Graph) -> None:
+    def block(key: str | None) -> None:
+        main, dev = graph.branch(), graph.branch("dev")
+        with main.transaction(idempotency_key="outer") as outer, dev.transaction(idempotency_key=key) as inner:
+            run(inner, "age", name="ann", age=len(list(dev.commits)))
+            run(outer, "add", name="dan")
+
+    graph.branches.create("dev")
+    block("inner")
+    before = ages(graph, "dev")
+    with pytest.raises(InputError, match="nothing of that was written"):
+        block(None)
+    assert ages(graph, "dev") == before
+    block("inner")
+    assert ages(graph, "dev") == before
+    assert left(graph) == []
 
 
 def test_a_key_means_one_kind_of_request(graph: Graph) -> None:

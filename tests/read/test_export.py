@@ -313,3 +313,14 @@ def test_row_counts_of_files_are_those_of_the_graph(everything: Graph, tmp_path:
     rows = pa.parquet.read_table(tmp_path / "all" / "node.Thing.parquet")
     assert rows["id"].to_pylist() == sorted(things()["name"].to_pylist())
     assert pc.struct_field(rows["photo"], "data").to_pylist()[1] == b"hello"
+
+
+def test_one_name_is_one_type(everything: Graph) -> None:
+    assert text(everything, types="Thing") == text(everything, types=["Thing"]) != b""
+
+
+def test_a_file_for_texts_is_refused(everything: Graph, tmp_path: Path) -> None:
+    with open(tmp_path / "out", "w") as file, pytest.raises(InputError, match="open for texts"):
+        everything.export(file)  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="cannot write to a int"):
+        everything.export(7)  # type: ignore[call-overload]

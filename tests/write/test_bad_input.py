@@ -152,7 +152,11 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("no key", '{"type": "Person", "data": {"age": 3}}', "Person.name: is required"),
     ("an id that is not the key's", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
     ("an edge without an end", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
-    ("an end that is no text", '{"edge": "Knows", "from": "ann", "to": 3}', "Knows.to: expected a text"),
+    (
+        "an end that is no text",
+        '{"edge": "Knows", "from": "ann", "to": 3}',
+        "Knows.to: expected a text, found a number; an id is a text",
+    ),
     ("ends among the data", '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}', "Knows.src: the ends"),
     ("an array around the records", f"[{GOOD}]", "expected an object with 'type' or 'edge', found a list"),
     ("two records on a line", f"{GOOD} {GOOD}", "something follows the record on its line"),
@@ -367,6 +371,28 @@ def test_tables(
         assert ("Person" if form == "memory" else path.name) in str(said)
 
 
+def test_a_number_for_an_end_is_said_once(graph: Graph) -> None:
+    error = refused(
+        graph, {"Knows": pa.table({"from": [1], "to": ["ann"]})}, BadRowsError, "Knows.from: expected a text"
+    )
+    assert isinstance(error, BadRowsError)
+    assert [problem.message for problem in error.problems] == [
+        "expected a text, found a number; an id is a text, also where the key is a number"
+    ]
+
+
+def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> None:
+    """Also among others in a directory, and where the directory has the name."""
+    (tmp_path / "Person.csv").write_text("name\nbob\n")
+    (tmp_path / "persons.csv").write_text("name\nbob\n")
+    error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
+    assert error.hint == "the type is the name of the file, unless --type (type_name=) says it; did you mean 'Person'?"
+    parts = tmp_path / "Persn.parquet"
+    parts.mkdir()
+    pa.parquet.write_table(pa.table({"name": ["bob"]}), parts / "part-0.parquet")
+    refused(graph, parts, InputError, "Persn.parquet: there is no type 'Persn'")
+
+
 # ---- mappings
 
 MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
@@ -477,7 +503,7 @@ FILES = {
     "an empty Parquet file": FileCase(_written("Person.parquet", b""), "Person.parquet cannot be read"),
     "an Arrow file that is none": FileCase(_written("Person.arrow", b"nonsense"), "Person.arrow cannot be read"),
     "a compressed Parquet file": FileCase(_written("Person.parquet.gz", b"x"), "Person.parquet.gz cannot be loaded"),
-    "a name that is no type": FileCase(_written("people.csv", b"name\nbob\n"), "there is no type 'people'"),
+    "a name that is no type": FileCase(_written("people.csv", b"name\nbob\n"), "people.csv: there is no type 'people'"),
     "a type that does not exist": FileCase(
         _written("x.csv", b"name\n"), "there is no type 'Persom'", {"type_name": "Persom"}
     ),
@@ -587,6 +613,9 @@ HUGE = "x" * 5_000_000
         {"Note": [{"id": HUGE, "text": "a"}, {"id": HUGE, "text": "b"}]},
         {"Knows": [{"from": "ann", "to": HUGE}]},
         {HUGE: [{}]},
+        {"Person": [{"name": HUGE, "photo": "https://x.example/y"}]},
+        HUGE,
+        f"{HUGE}*",
         [{"type": HUGE}],
         [{"type": "Person", HUGE: 1}],
         [{"type": "Person", "data": {"name": "bob", HUGE: 1}}],
@@ -643,8 +672,8 @@ def test_new_entities_are_not_called_by_the_ids_that_they_would_have_had(tmp_pat
         with pytest.raises(ConstraintError) as error:
             fresh.load({"Met": met, "Note": [{"kind": "shut"}]}, mode="append")
         assert [str(violation) for violation in error.value.violations] == [
-            "Note, row 1: Note.kind: a new Note: 'shut' is not one of open, done",
-            "Met, row 1: Met.mood: from 'ann' to 'ann': 'odd' is not one of good, bad",
+            "Note, row 1: Note.kind: a new Note: 'shut' is not one of done, open",
+            "Met, row 1: Met.mood: from 'ann' to 'ann': 'odd' is not one of bad, good",
             "Met, row 2: Met.dst: from 'ann' to 'nobody': dst 'nobody' not found in Person",
         ]
         with pytest.raises(ConstraintError, match="has 2020-01-01T10:30:00"):

@@ -21,7 +21,6 @@ from omnigraph.errors import (
     ResourceLimitError,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.schema import TypeKind
 from omnigraph.storage.blob_sources import BlobSources, SourceUri, UnusableUriError
 from omnigraph.storage.blobs import CELL, BlobInfo
@@ -34,11 +33,6 @@ SCHEMA = """
 node Ship { name: String @key  crew: I32?  photo: Blob?  film: Blob?  @range(crew, 0..100) }
 edge Docked: Ship -> Ship { log: Blob? }
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture

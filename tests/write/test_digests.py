@@ -56,7 +56,7 @@ def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
     holders: dict[str, list[str]] = {}
     for id_, text in zip(ids, texts, strict=True):
         holders.setdefault(text, []).append(id_)
-    expected = [
+    expected: list[dict[str, Any]] = [
         {"id": max(held), "other": min(held), "shared": {"text": text}}
         for text, held in holders.items()
         if len(held) > 1

@@ -22,14 +22,8 @@ from omnigraph.errors import (
     TypeCheckError,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 
 Make = Callable[..., Graph]
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture

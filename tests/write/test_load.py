@@ -22,7 +22,6 @@ from omnigraph.errors import (
     ReadOnlyError,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from papers import generate
 from papers.output import write_ndjson, write_parquet
 
@@ -32,11 +31,6 @@ node Note { text: String }
 edge Knows: Person -> Person @card(0..2) { since: Date?  @key(src, dst) }
 edge Wrote: Person -> Note
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from omnigraph.errors import (
     PreconditionFailedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage import lookup
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.load import LoadMode, LoadPhase, LoadProgress
@@ -32,11 +31,6 @@ node Person { name: String @key  age: I32? }
 node Note { text: String }
 edge Knows: Person -> Person
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture
@@ -131,11 +125,10 @@ def test_the_receipt_as_json(graph: Graph) -> None:
     }
 
 
-def test_a_repeated_load_gets_the_first_answer(graph: Graph, tmp_path: Path) -> None:
+def test_a_repeated_load_gets_the_first_answer(graph: Graph) -> None:
     first = graph.load(people("ann"), mode="append", idempotency_key="k", branch="dev", base="main")
     graph.load(people("bob"), mode="append", branch="dev")
-    # The source is not even looked at.
-    again = graph.load(tmp_path / "gone.ndjson", mode="append", idempotency_key="k", branch="dev", base="main")
+    again = graph.load(people("ann"), mode="append", idempotency_key="k", branch="dev", base="main")
     assert again == first
     assert again.branch_created
     assert names(graph, "dev") == ["ann", "bob"]
@@ -149,6 +142,47 @@ def test_a_key_stands_for_one_request(graph: Graph) -> None:
     graph.write_tables(WriteRequest(idempotency_key="other"), lambda _: [write])
     with pytest.raises(InputError, match="made by a write of kind"):
         graph.load(people("bob"), mode="append", idempotency_key="other")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"name": "ann", "age": 1}],
+        [{"name": "ann", "age": 1}, {"name": "bob"}, {"name": "cid"}],
+        [{"name": "ann", "age": 1}, {"name": "cid"}],
+        [{"name": "ann", "age": 2}, {"name": "bob"}],
+        [{"name": "ann"}, {"name": "bob", "age": 1}],
+    ],
+)
+def test_a_key_does_not_answer_a_load_of_other_rows(graph: Graph, rows: list[dict[str, object]]) -> None:
+    graph.load({"Person": [{"name": "ann", "age": 1}, {"name": "bob"}]}, mode="append", idempotency_key="k")
+    with pytest.raises(InputError, match="made by a load of other rows"):
+        graph.load({"Person": rows}, mode="append", idempotency_key="k")
+    with pytest.raises(InputError, match="made by a load of other rows"):
+        graph.load({"Person": rows, "Note": []}, mode="append", idempotency_key="k")
+    assert names(graph) == ["ann", "bob"]
+
+
+def test_one_that_came_first_meanwhile_is_another_request_too(graph: Graph) -> None:
+    def overtake(progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.CHECKING and "ann" not in names(graph):
+            graph.load(people("ann"), mode="append", idempotency_key="k")
+
+    with pytest.raises(InputError, match="made by a load of other rows"):
+        graph.load(people("bob"), mode="append", idempotency_key="k", progress=overtake)
+    assert names(graph) == ["ann"]
+
+
+def test_the_schema_may_be_read_again_meanwhile(graph: Graph) -> None:
+    """Refreshing a handle reads the schema anew. It is the same one."""
+
+    def refresh(progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.CHECKING:
+            graph.refresh()
+
+    for mode in ("append", "merge", "overwrite"):
+        graph.load(people(mode), mode=mode, progress=refresh)
+    assert names(graph) == ["overwrite"]
 
 
 def test_a_failed_precondition_is_said_before_anything_is_read(graph: Graph, tmp_path: Path) -> None:

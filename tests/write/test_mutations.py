@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -28,7 +30,6 @@ from omnigraph.errors import (
     TypeCheckError,
 )
 from omnigraph.graph import Graph, compiled
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.write import mutation
@@ -55,11 +56,6 @@ edge Knows: Person -> Person { since: Date?  how: String?  @key(src, dst) }
 edge Wrote: Person -> Note @card(0..2) { stars: I32? }
 edge Sent: Person -> Parcel
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture
@@ -570,7 +566,7 @@ def test_a_repeated_request_gets_the_first_answer(graph: Graph) -> None:
     first = graph.mutate(text, {"age": 1}, idempotency_key="k")
     run(graph, 'update Person set { age: 7 } where name = "ann"')
     with omnigraph.open(graph.uri, actor="act-lee") as other:
-        assert other.mutate(text, {"age": 2}, idempotency_key="k") == first
+        assert other.mutate(text, {"age": "1", "unused": 2}, idempotency_key="k") == first
     assert rows(graph, "node:Person", "age") == {"ann": 7}
     assert len(rows(graph, "node:Note", "text")) == 1
 
@@ -581,6 +577,54 @@ def test_a_key_stands_for_one_request(graph: Graph) -> None:
     for key, made_by in (("load", "a write of kind Load"), ("one", "the query 'one'")):
         with pytest.raises(InputError, match=f"'{key}' belongs to commit .*, made by {made_by}"):
             graph.mutate('query two() { insert Person { name: "cid" } }', idempotency_key=key)
+    assert rows(graph, "node:Person", "age") == {"ann": None, "bob": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("query q($n: String, $a: I32?) { insert Person { name: $n, age: $a } }", {"n": "bob", "a": 1}),
+        ("query q($n: String, $a: I32?) { insert Person { name: $n, age: $a } }", {"n": "ann", "a": 2}),
+        ("query q($n: String, $a: I32?) { insert Person { name: $n, age: $a } }", {"n": "ann"}),
+        ("query q($n: String, $a: I32?) { merge Person { name: $n, age: $a } }", {"n": "ann", "a": 1}),
+    ],
+)
+def test_a_key_does_not_answer_another_request(graph: Graph, text: str, params: dict[str, object]) -> None:
+    first = "query q($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"
+    graph.mutate(first, {"n": "ann", "a": 1}, idempotency_key="k")
+    with pytest.raises(InputError, match="the query 'q' with another text or other parameters"):
+        graph.mutate(text, params, idempotency_key="k")
+    assert rows(graph, "node:Person", "age") == {"ann": 1}
+
+
+def test_times_and_ids_that_are_made_up_do_not_make_another_request(graph: Graph) -> None:
+    text = 'query q($v: Vector(3)?) { insert Note { text: "x" } insert Person { name: "ann", vec: $v, seen: now() } }'
+    first = graph.mutate(text, {"v": [1, 0, 0]}, idempotency_key="k")
+    assert graph.mutate(text, {"v": np.array([1.0, 0, 0])}, idempotency_key="k") == first
+    assert len(rows(graph, "node:Note", "text")) == 1
+
+
+def test_only_a_request_with_a_key_is_remembered(graph: Graph) -> None:
+    plain, keyed = (
+        graph.mutate('query q() { insert Note { text: "x" } }', idempotency_key=key).commit for key in (None, "k")
+    )
+    assert plain is not None
+    assert keyed is not None
+    assert dict(keyed.labels).keys() - dict(plain.labels).keys() == {"request"}
+
+
+@pytest.mark.parametrize(
+    ("params", "said"), [([1], "not a list"), ("ann", "not a str"), ({1: 2}, "a text, not a int"), (0, "not a int")]
+)
+def test_parameters_are_a_mapping(graph: Graph, params: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        graph.mutate("query q($n: String) { insert Person { name: $n } }", params)
+
+
+def test_a_query_is_a_text(graph: Graph) -> None:
+    text: Any = 5
+    with pytest.raises(InputError, match="a query is a text"):
+        graph.mutate(text)
 
 
 def racing(monkeypatch: pytest.MonkeyPatch, graph: Graph, body: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,11 +36,6 @@ edge Knows: Person -> Person @card(0..3) { since: Date? }
 
 SMALL = 32 * 1024
 """A budget that a few hundred rows exceed many times over."""
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture
@@ -225,3 +221,5 @@ def test_budgets(given: int | str | None, environment: dict[str, str], expected:
 def test_what_is_no_budget(given: str) -> None:
     with pytest.raises(InputError, match="not an amount of memory"):
         memory_budget(given, {})
+    with pytest.raises(InputError, match=f"^{MEMORY_VARIABLE}: '{re.escape(str(given))}' is not an amount"):
+        memory_budget(None, {MEMORY_VARIABLE: str(given)})

@@ -13,7 +13,6 @@ from lance import LanceDataset
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage.tables import TableStorage
 
 SCHEMA = """
@@ -22,11 +21,6 @@ edge Knows: Person -> Person @card(0..5) { since: Date?  note: String }
 """
 ROWS = 20_000
 BIO = 200
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
 
 
 @pytest.fixture(scope="module")

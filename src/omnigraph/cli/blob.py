@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from omnigraph.cli.export import one_view, to_stdout
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, addressed, open_to_read
-from omnigraph.errors import BlobRangeError, InputError
+from omnigraph.errors import BlobRangeError, InputError, cut
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -41,10 +42,36 @@ def _selected(command: F) -> F:
     return command
 
 
-def _find(graph: Graph, entity: str, type_name: str, entity_id: str, property_: str, where: dict[str, str]) -> Blob:
-    return graph.blob(
-        f"{entity}:{type_name}", entity_id, property_, branch=where.get("branch"), at=where.get("snapshot")
-    )
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a command was asked for: a cell, and the state of the graph."""
+
+    entity: str
+    type_name: str
+    entity_id: str
+    property_: str
+    uri_option: str | None
+    store: str | None
+    branch: str | None
+    at: str | None
+
+    @property
+    def target(self) -> dict[str, str]:
+        return {"snapshot": self.at} if self.at is not None else {"branch": self.branch or "main"}
+
+    def open(self) -> Graph:
+        one_view(self.branch, self.at)
+        return open_to_read(address(self.uri_option, self.store))
+
+    def find(self, graph: Graph) -> Blob:
+        where = self.target
+        return graph.blob(
+            f"{self.entity}:{self.type_name}",
+            self.entity_id,
+            self.property_,
+            branch=where.get("branch"),
+            at=where.get("snapshot"),
+        )
 
 
 @blob.command()
@@ -52,34 +79,23 @@ def _find(graph: Graph, entity: str, type_name: str, entity_id: str, property_: 
 @click.option("--offset", type=click.IntRange(min=0), metavar="N", help="The first byte.  [default: 0]")
 @click.option("--length", type=click.IntRange(min=0), metavar="N", help="How many bytes at most.  [default: the rest]")
 @click.option("--out", metavar="PATH", help="A file instead of stdout.")
-def get(
-    entity: str,
-    type_name: str,
-    entity_id: str,
-    property_: str,
-    uri_option: str | None,
-    store: str | None,
-    branch: str | None,
-    at: str | None,
-    offset: int | None,
-    length: int | None,
-    out: str | None,
-) -> None:
+def get(offset: int | None, length: int | None, out: str | None, **selected: Any) -> None:
     """Print the bytes of a blob.
 
     ENTITY is `node` or `edge`. A blob that is a reference is never followed: `blob stat` shows where it leads.
     """
-    one_view(branch, at)
+    asked = Selected(**selected)
     start = offset or 0
     if length == 0:
         raise InputError("--length 0 asks for nothing", hint="leave --length out for all the rest")
     if start + (length or 0) >= 2**64:
         raise InputError("--offset and --length together lie beyond any blob")
-    with open_to_read(address(uri_option, store)) as graph:
-        found = _find(graph, entity, type_name, entity_id, property_, _target(branch, at))
+    with asked.open() as graph:
+        found = asked.find(graph)
         if found.size is None:
             raise InputError(
-                f"{type_name}.{property_} of '{entity_id}' is a reference to {found.uri}, which is never followed",
+                f"{asked.type_name}.{asked.property_} of '{cut(asked.entity_id)}' is a reference to {found.uri}, "
+                "which is never followed",
                 hint="'omnigraph blob stat' shows it",
             )
         if start >= found.size and (offset, length) != (None, None):
@@ -105,25 +121,14 @@ def _write(pieces: Iterator[bytes], out: str | None) -> None:
 @blob.command()
 @_selected
 @JSON
-def stat(
-    entity: str,
-    type_name: str,
-    entity_id: str,
-    property_: str,
-    uri_option: str | None,
-    store: str | None,
-    branch: str | None,
-    at: str | None,
-    as_json: bool,
-) -> None:
+def stat(as_json: bool, **selected: Any) -> None:
     """Show what a blob is, without reading it.
 
     ENTITY is `node` or `edge`.
     """
-    one_view(branch, at)
-    target = _target(branch, at)
-    with open_to_read(address(uri_option, store)) as graph:
-        found = _find(graph, entity, type_name, entity_id, property_, target)
+    asked = Selected(**selected)
+    with asked.open() as graph:
+        found = asked.find(graph)
     facts = {
         "kind": "managed" if found.uri is None else "external",
         "size": found.size,
@@ -131,14 +136,15 @@ def stat(
         "uri": found.uri,
     }
     facts = {name: value for name, value in facts.items() if value is not None}
-    view = {**target, "resolved_snapshot": found.snapshot_id}
+    view = {**asked.target, "resolved_snapshot": found.snapshot_id}
     if as_json:
-        selector = {"entity": entity, "type": type_name, "id": entity_id, "property": property_}
+        selector = {
+            "entity": asked.entity,
+            "type": asked.type_name,
+            "id": asked.entity_id,
+            "property": asked.property_,
+        }
         print_json({"selector": selector, **facts, "target": view})
     else:
-        print_members({"entity": f"{entity}:{type_name}", "id": entity_id, "property": property_, **facts, **view})
-
-
-def _target(branch: str | None, at: str | None) -> dict[str, str]:
-    """What was asked for."""
-    return {"snapshot": at} if at is not None else {"branch": branch or "main"}
+        cell = {"entity": f"{asked.entity}:{asked.type_name}", "id": asked.entity_id, "property": asked.property_}
+        print_members({**cell, **facts, **view})

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import click
 
 from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.errors import InputError
 
 _FORMATS = ("ndjson", "parquet", "arrow")
 
@@ -48,6 +49,8 @@ def export(
 
 def to_stdout(pieces: Iterable[bytes]) -> None:
     """Write bytes as they are."""
+    if sys.stdout is None:  # the command was started without one
+        raise InputError("there is no stdout to write to", hint="name a file with --out")
     for piece in pieces:
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()

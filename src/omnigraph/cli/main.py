@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import platform
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -22,7 +26,7 @@ from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES
 from omnigraph.cli.tag import tag
 from omnigraph.cli.verify import verify
 from omnigraph.commit.stamp import CURRENT
-from omnigraph.errors import OmnigraphError, report_for
+from omnigraph.errors import OmnigraphError, cut, report_for
 
 CAPABILITIES = {
     "any": ("a data", (mutate, load, export, blob, branch, tag, commit, snapshot, verify, recovery)),
@@ -37,6 +41,7 @@ class _Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Global flags that stand before the command move behind it: each command knows which it takes."""
+        _check_text(args, ctx)
         early: list[str] = []
         while args and (flag := args[0].partition("=")[0]) in GLOBAL_FLAGS:
             takes_value = flag in ("--store", "--as") and "=" not in args[0]
@@ -51,11 +56,36 @@ class _Commands(click.Group):
         except OmnigraphError as error:
             click.echo(error.render(), err=True)
             ctx.exit(report_for(error).exit_code)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # nobody reads on: click ends the command without a word
+            what = "the output" if error.filename is None else error.filename
+            click.echo(f"cannot use {what}: {error.strerror}", err=True)
+            _forget_stdout()
+            ctx.exit(1)
         except click.NoSuchOption as error:
             raise (_does_not_apply(error) or error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+def _check_text(args: Sequence[str], ctx: click.Context) -> None:
+    """Arguments are texts: bytes that are none would fail wherever they come to be used."""
+    for place, arg in enumerate(args, 1):
+        try:
+            arg.encode()
+        except UnicodeEncodeError:
+            found = cut(arg.encode(errors="surrogateescape").decode(errors="replace"))
+            raise click.UsageError(f"argument {place} is not UTF-8: '{found}'", ctx) from None
+
+
+def _forget_stdout() -> None:
+    """Leave nothing for the end of the process to write, which could only fail again."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,8 +12,9 @@ import click
 from omnigraph.cli.files import read_bytes
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, open_to_write, writing
-from omnigraph.errors import InputError, PreconditionFailedError
+from omnigraph.errors import InputError, PreconditionFailedError, cut, printable
 
+_MOST_DIGITS = 1000
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -68,6 +70,7 @@ def mutate(
             if as_json:
                 print_json(precondition_json(error))
             raise
+    warn_about_undeclared(text, name, given)
     if as_json:
         print_json(done.to_json())
         return
@@ -118,22 +121,54 @@ def parameters(text: str | None, path: Path | None) -> dict[str, Any]:
     return {} if text is None else _object(text.encode(), "--params")
 
 
+def warn_about_undeclared(text: str, name: str | None, given: Mapping[str, object]) -> None:
+    """Name the parameters that a query does not have: most are misspelled."""
+    from omnigraph.evaluate import undeclared
+    from omnigraph.lang.names import did_you_mean
+    from omnigraph.lang.query import parse_queries, select_query
+
+    query = select_query(parse_queries(text), name)
+    for extra in undeclared(query.params, given):
+        near = did_you_mean(extra, [param.name for param in query.params])
+        said = f"warning: '{query.name}' has no parameter '{cut(extra)}'"
+        click.echo(printable(f"{said}; {near}" if near else said), err=True)
+
+
 def _object(text: bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (json.JSONDecodeError, UnicodeDecodeError, _NoNumberError) as error:
+        value = json.loads(text, parse_constant=_refuse, parse_int=_integer, object_pairs_hook=_members)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: this is not JSON: {error}") from None
+    except _UnusableError as error:
+        raise InputError(f"{where}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{where}: the JSON is nested too deeply") from None
     if not isinstance(value, dict):
         raise InputError(f"{where}: parameters are a JSON object", hint='for example {"name": "ann"}')
     return value
 
 
-class _NoNumberError(ValueError):
-    """Python reads these words as numbers, JSON does not."""
+class _UnusableError(Exception):
+    """What Python's reader of JSON would take, or would not say in words."""
 
 
 def _refuse(word: str) -> NoReturn:
-    raise _NoNumberError(f"{word} is no number")
+    raise _UnusableError(f"this is not JSON: {word} is no number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise _UnusableError(f"a number of {len(digits):,} digits is none that a parameter could have")
+    return int(digits)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _UnusableError(f"the member '{cut(twice)}' is given twice")
+    return members
 
 
 def precondition_json(error: PreconditionFailedError) -> dict[str, Any]:

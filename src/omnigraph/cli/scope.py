@@ -81,7 +81,20 @@ def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
     if not quiet:
         command = " ".join(click.get_current_context().command_path.split()[1:])
         click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
-    return open(uri, actor=actor, blob_sources=os.environ.get(BLOB_SOURCES_VARIABLE, "").split())
+    return open(uri, actor=actor, blob_sources=_blob_sources())
+
+
+def _blob_sources() -> list[str]:
+    """Where external blobs may come from, as the environment says."""
+    named = os.environ.get(BLOB_SOURCES_VARIABLE, "").split()
+    if named:
+        from omnigraph.write.blobs import BlobPolicy
+
+        try:
+            BlobPolicy.allowing(named)
+        except InputError as error:
+            raise InputError(f"{BLOB_SOURCES_VARIABLE}: {error}", hint=error.hint) from None
+    return named
 
 
 def is_local(uri: str) -> bool:

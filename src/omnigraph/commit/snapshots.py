@@ -12,7 +12,7 @@ from omnigraph.commit.lineage import commits, find_commit
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.commit.tags import tagged
-from omnigraph.errors import InputError, NotFoundError
+from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
@@ -66,7 +66,7 @@ class Snapshot:
         """
         found = self.tables.get(key)
         if found is None:
-            raise NotFoundError(f"the graph has no type {key}", hint=did_you_mean(key, self.tables))
+            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, self.tables))
         return found
 
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
@@ -93,6 +93,7 @@ class Snapshot:
 
     def entity(self, key: str, entity_id: str) -> dict[str, object] | None:
         """One entity by id, or None. A blob is given as what is known about it."""
+        _check_id(entity_id)
         ref = self.pin(key).ref
         rows = self._store.tables.take(ref, [entity_id])
         if rows.num_rows == 0:
@@ -109,11 +110,18 @@ class Snapshot:
 
     def blob(self, key: str, column: str, entity_id: str) -> StoredBlob | None:
         """What is stored about one blob. None when there is no such entity."""
+        _check_id(entity_id)
         return self._store.tables.blob(self.pin(key).ref, column, entity_id)
 
     def read_blob(self, key: str, column: str, row_id: int, start: int, end: int) -> bytes:
         """Some of the bytes of a blob that the graph holds itself."""
         return self._store.tables.read_blob(self.pin(key).ref, column, row_id, start, end)
+
+
+def _check_id(entity_id: object) -> None:
+    """Also where a key is a number, the id is a text."""
+    if not isinstance(entity_id, str):
+        raise InputError(f"an id is a text, not {shown(entity_id)}", hint='also where a key is a number: "10"')
 
 
 def at_branch(store: Store, branch: str) -> Snapshot:
@@ -144,11 +152,19 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
     """A manifest version of a branch.
 
     Raises:
-        VersionReclaimedError: it is gone, or never was.
+        NotFoundError: the branch has not come so far.
+        VersionReclaimedError: it is gone.
     """
     if version < 1:
         raise InputError("manifest versions count from 1")
-    return Snapshot(store, store.manifest_at(branch, version))
+    try:
+        return Snapshot(store, store.manifest_at(branch, version))
+    except VersionReclaimedError:
+        newest = store.capture(branch).version
+        if version <= newest:
+            raise
+        message = f"branch '{branch}' has no version {version}"
+        raise NotFoundError(message, hint=f"its newest is {newest}") from None
 
 
 def at_time(store: Store, branch: str, micros: int) -> Snapshot:

@@ -18,6 +18,7 @@ from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manif
 from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.errors import (
     BranchNotFoundError,
+    InputError,
     LeaseLostError,
     LeaseTimeoutError,
     ObjectNotFoundError,

@@ -43,7 +43,7 @@ from omnigraph.errors.graph import (
     VersionReclaimedError,
 )
 from omnigraph.errors.query import ExecutionError, ParameterError
-from omnigraph.errors.source import Location, SourceText, Span, cut, shown
+from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.storage import (
     ObjectChangedError,
     ObjectExistsError,
@@ -111,6 +111,7 @@ __all__ = [
     "VersionReclaimedError",
     "Violation",
     "cut",
+    "printable",
     "report_for",
     "shown",
 ]

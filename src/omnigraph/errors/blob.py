@@ -18,7 +18,8 @@ class ExternalBlobPolicyError(InputError):
     def __init__(self, uri: str, reason: str, *, place: str = "") -> None:
         super().__init__(
             f"{place}: {uri}: {reason}" if place else f"{uri}: {reason}",
-            hint="write the content as base64:…, or open the graph with blob_sources that contain the place",
+            hint="write the content as base64:…, or allow the place: blob_sources= when a program opens the graph, "
+            "OMNIGRAPH_BLOB_SOURCES for commands",
         )
         self.uri = uri
         self.reason = reason

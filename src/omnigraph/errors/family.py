@@ -22,7 +22,7 @@ class Disposition(StrEnum):
 
 
 class OmnigraphError(Exception):
-    """Base of every error that the library raises on purpose.
+    """Base of every error that the library raises on purpose. Tracebacks show the hint below the message.
 
     Attributes:
         code: stable identifier of the kind of error; programs match on it.
@@ -39,6 +39,8 @@ class OmnigraphError(Exception):
         self.message = message
         self.hint = hint
         self.span = span
+        if hint:
+            self.add_note(f"help: {hint}")
 
     @property
     def retryable(self) -> bool:

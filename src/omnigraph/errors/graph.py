@@ -35,6 +35,9 @@ class ReadSetChangedError(ConflictError):
         self.actual = actual
 
 
+_REPLACE = "to replace what exists, load with mode merge (--mode merge), or write insert or merge in the query"
+
+
 class KeyConflictError(ConflictError):
     """A strict insert met an entity that exists."""
 
@@ -42,7 +45,7 @@ class KeyConflictError(ConflictError):
 
     def __init__(self, table_key: str, entity_id: str | None) -> None:
         which = f"'{cut(entity_id)}'" if entity_id is not None else "one of the ids"
-        super().__init__(f"{table_key}: {which} exists already", hint="use an upsert, or another id")
+        super().__init__(f"{table_key}: {which} exists already", hint=_REPLACE)
         self.table_key = table_key
         self.entity_id = entity_id
 

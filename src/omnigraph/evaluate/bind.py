@@ -11,9 +11,9 @@ from decimal import Decimal
 
 import numpy as np
 
-from omnigraph.errors import ParameterError, shown
+from omnigraph.errors import ParameterError, cut, shown
 from omnigraph.lang.names import did_you_mean
-from omnigraph.lang.query import ir
+from omnigraph.lang.query import ast, ir
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
@@ -31,7 +31,8 @@ def bind(
     """The value of every declared parameter.
 
     A parameter that is not given takes its default, or null where its type allows that. Names that nobody declared
-    are left alone; `undeclared` lists them.
+    are left alone (`undeclared` lists them) as long as every declared one is given: otherwise one of them is probably
+    a parameter that was misspelt, and null or a default would be written in its place.
 
     Args:
         params: what the query declares.
@@ -39,14 +40,20 @@ def bind(
         js_safe: whether integers beyond ±(2^53 - 1) must come as texts.
 
     Raises:
-        ParameterError: a parameter is missing, or its value does not fit.
+        ParameterError: a parameter is missing or misspelt, or its value does not fit.
     """
-    return {param.name: _one(param, given, js_safe) for param in params}
+    bound = {param.name: _one(param, given, js_safe) for param in params}
+    left_out = [name for name in bound if name not in given]
+    unknown = undeclared(params, given)
+    if left_out and unknown:
+        wrong = cut(unknown[0])
+        raise ParameterError(wrong, f"there is no parameter '{wrong}'", hint=did_you_mean(wrong, left_out))
+    return bound
 
 
-def undeclared(params: Sequence[ir.Parameter], given: Mapping[str, object]) -> tuple[str, ...]:
+def undeclared(params: Iterable[ir.Parameter | ast.Param], given: Mapping[str, object]) -> tuple[str, ...]:
     """The given names that no parameter has, sorted."""
-    return tuple(sorted(set(given) - {param.name for param in params}))
+    return tuple(sorted({str(name) for name in given} - {param.name for param in params}))
 
 
 def _one(param: ir.Parameter, given: Mapping[str, object], js_safe: bool) -> ir.ConstValue:

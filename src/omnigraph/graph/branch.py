@@ -58,17 +58,17 @@ class BranchHandle:
 
     @overload
     def export(
-        self, target: None = None, *, format: Literal["ndjson"] = "ndjson", types: Sequence[str] | None = None
+        self, target: None = None, *, format: Literal["ndjson"] = "ndjson", types: str | Sequence[str] | None = None
     ) -> Iterator[bytes]: ...
 
     @overload
     def export(
-        self, target: None = None, *, format: Literal["arrow"], types: Sequence[str] | None = None
+        self, target: None = None, *, format: Literal["arrow"], types: str | Sequence[str] | None = None
     ) -> Iterator[tuple[str, pa.RecordBatch]]: ...
 
     @overload
     def export(
-        self, target: Target, *, format: ExportFormat | str = "ndjson", types: Sequence[str] | None = None
+        self, target: Target, *, format: ExportFormat | str = "ndjson", types: str | Sequence[str] | None = None
     ) -> ExportReceipt: ...
 
     def export(
@@ -76,7 +76,7 @@ class BranchHandle:
         target: Target | None = None,
         *,
         format: ExportFormat | str = "ndjson",
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export the newest state of the branch, as `Graph.export` does."""
         return self._graph.export(target, format=format, types=types, branch=self.name)  # type: ignore[arg-type]  # as given

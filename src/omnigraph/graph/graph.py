@@ -26,7 +26,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
 from omnigraph.embed import Embedder, default_embedder
-from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError
+from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError, shown
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
@@ -226,7 +226,7 @@ class Graph:
         branch: str | None = None,
         commit: str | None = None,
         version: int | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
     ) -> Snapshot:
         """A view that never changes.
 
@@ -234,7 +234,7 @@ class Graph:
             branch: the newest state of a branch; by default the handle's.
             commit: the state that a commit left; a tag's name works too.
             version: a manifest version of the branch.
-            at: the branch as it was at a time; without a zone, UTC.
+            at: the branch as it was at a time, also as a text: `2026-03-14T09:30:00Z`. Without a zone, UTC.
 
         Raises:
             NotFoundError: there is no such commit, branch or time.
@@ -303,7 +303,7 @@ class Graph:
         target: None = None,
         *,
         format: Literal["ndjson"] = "ndjson",
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
         branch: str | None = None,
         at: Snapshot | str | None = None,
     ) -> Iterator[bytes]: ...
@@ -314,7 +314,7 @@ class Graph:
         target: None = None,
         *,
         format: Literal["arrow"],
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
         branch: str | None = None,
         at: Snapshot | str | None = None,
     ) -> Iterator[tuple[str, pa.RecordBatch]]: ...
@@ -325,7 +325,7 @@ class Graph:
         target: Target,
         *,
         format: ExportFormat | str = "ndjson",
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
         branch: str | None = None,
         at: Snapshot | str | None = None,
     ) -> ExportReceipt: ...
@@ -335,7 +335,7 @@ class Graph:
         target: Target | None = None,
         *,
         format: ExportFormat | str = "ndjson",
-        types: Sequence[str] | None = None,
+        types: str | Sequence[str] | None = None,
         branch: str | None = None,
         at: Snapshot | str | None = None,
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
@@ -346,7 +346,7 @@ class Graph:
                 Arrow, which have a file for each type. Without it, what would be written comes as an iterator: of
                 pieces of NDJSON, or of type keys and Arrow batches.
             format: `ndjson`, `parquet` or `arrow`. `load` takes each of them back.
-            types: names of types; a name that a node type and an edge type share means both. By default all.
+            types: a name or several; a name that a node type and an edge type share means both. By default all.
             branch: the newest state of a branch; by default the handle's.
             at: a snapshot, a commit id or a tag instead.
 
@@ -601,6 +601,9 @@ class Graph:
         """
         self._store.close()
 
+    def __repr__(self) -> str:
+        return f"<Graph '{self.uri}' on {self.default_branch}>"
+
     def __enter__(self) -> Graph:
         return self
 
@@ -634,7 +637,13 @@ def _same_place(left: str, right: str) -> bool:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _micros(moment: datetime) -> int:
+def _micros(at: object) -> int:
+    try:
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        moment = None
+    if not isinstance(moment, datetime):
+        raise InputError(f"at: {shown(at)} is not a time", hint="give a datetime, or a text: 2026-03-14T09:30:00Z")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)

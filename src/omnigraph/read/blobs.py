@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError
+from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError, cut
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
@@ -130,7 +130,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
     _check_lifetime(snapshot, key, prop, number)
     stored = snapshot.blob(key, prop, entity_id)
     if stored is None:
-        raise NotFoundError(f"there is no {name} '{entity_id}'")
+        raise NotFoundError(f"there is no {name} '{cut(entity_id)}'")
     if stored.info is None:
         raise NotFoundError(f"{name}.{prop} of '{entity_id}' is null")
     etag = None if stored.info.uri is not None else _etag(snapshot, key, number, stored)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, cut
 from omnigraph.lang.arrow import arrow_type, readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
@@ -30,23 +30,26 @@ _PIECE = 3 * 1024 * 1024
 
 
 def exported(
-    snapshot: Snapshot, accepted: AcceptedSchema, types: Sequence[str] | None = None, budget: int = BUDGET
+    snapshot: Snapshot, accepted: AcceptedSchema, types: str | Sequence[str] | None = None, budget: int = BUDGET
 ) -> list[TypeExport]:
     """The types of an export, in its order.
 
     Args:
         snapshot: what is exported.
         accepted: its schema.
-        types: names of types; a name that a node type and an edge type share means both. By default all types.
+        types: a name or several; a name that a node type and an edge type share means both. By default all types.
         budget: how many bytes of rows are held at once, about.
 
     Raises:
         InputError: there is no such type.
     """
     catalog = accepted.catalog
+    types = [types] if isinstance(types, str) else types
     for name in types or ():
         if name not in catalog.nodes and name not in catalog.edges:
-            raise InputError(f"there is no type '{name}'", hint=did_you_mean(name, [*catalog.nodes, *catalog.edges]))
+            raise InputError(
+                f"there is no type '{cut(name)}'", hint=did_you_mean(name, [*catalog.nodes, *catalog.edges])
+            )
     chosen = set(types) if types is not None else {*catalog.nodes, *catalog.edges}
     edges = [TypeExport(snapshot, TypeKind.EDGE, edge, budget) for edge in catalog.edges.values()]
     nodes = [TypeExport(snapshot, TypeKind.NODE, node, budget) for node in catalog.nodes.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -79,6 +80,7 @@ def write_export(
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     elif format is ExportFormat.NDJSON:
+        _check_binary(target)
         _write_lines(parts, target)
     else:
         raise InputError(f"{format} has a file for each type", hint="name a directory as the target")
@@ -87,6 +89,18 @@ def write_export(
         return tuple((part.name, part.count) for part in parts if part.kind is kind)
 
     return ExportReceipt(snapshot.branch, snapshot.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
+
+
+def _check_binary(target: object) -> None:
+    """An export is bytes.
+
+    Raises:
+        InputError: the target is a file for texts, or none at all.
+    """
+    if isinstance(target, io.TextIOBase):
+        raise InputError("the file is open for texts, and an export is bytes", hint="open it in mode 'wb'")
+    if not callable(getattr(target, "write", None)):
+        raise InputError(f"cannot write to a {type(target).__name__}", hint="name a path, or give an open file")
 
 
 def _write_lines(parts: Sequence[TypeExport], file: BinaryIO) -> None:

@@ -15,6 +15,7 @@ from omnigraph.errors import (
     ExternalBlobSourceError,
     InputError,
     ResourceLimitError,
+    cut,
 )
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri, UnusableUriError, redacted
 from omnigraph.storage.blobs import CELL, blob_columns
@@ -177,7 +178,7 @@ def _places(changes: Mapping[str, TableChange]) -> dict[str, _Place]:
                 continue
             ids = change.rows["id"].filter(present).to_pylist()
             for entity_id, uri in zip(ids, uris.filter(present).to_pylist(), strict=True):
-                place = f"{change.name}.{name} of '{entity_id}'"
+                place = f"{change.name}.{name} of '{cut(entity_id)}'"
                 size = len(uri.encode())
                 total += size
                 if size > URI_BYTES:

@@ -21,7 +21,7 @@ from omnigraph.lang.schema.owner import ROW_COLUMNS
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.problems import Leniency, Problems
 from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import Fault, Written, called, column, whole_number, without_gaps, without_ids
+from omnigraph.write.values import NO_ID, Fault, Written, called, column, whole_number, without_gaps, without_ids
 
 Place = Callable[[int], str]
 """What a person calls the place of the record at a position."""
@@ -246,7 +246,8 @@ class _TypeRows:
             elif fault is Fault.TYPE and coerced is not None and kind.nullable:
                 self.reader._coerced(Leniency.NULLED_VALUE, subject, position, repr(values[row]))
             else:
-                self.reader.refuse(position, message, subject)
+                is_end = fault is Fault.TYPE and self.kind is TypeKind.EDGE and name in ("from", "to")
+                self.reader.refuse(position, message + NO_ID * is_end, subject)
                 refused.append(row)
 
         made = column(values, kind, refuse, null_items=coerced is not None)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, cut
 
 _CHUNK = 4 * 1024 * 1024
 _BATCH_BYTES = 64 << 20
@@ -42,6 +42,7 @@ _ENDINGS = {
     ".feather": Format.ARROW,
 }
 _TEXT = (Format.NDJSON, Format.CSV, Format.TSV)
+_NO_PATH = "a text is the path of a file; what a file would hold is given as bytes"
 _HINT = f"the endings are {', '.join(_ENDINGS)}; texts may be compressed ({', '.join(_COMPRESSIONS)})"
 
 
@@ -139,20 +140,24 @@ def row_files(path: str | Path) -> list[RowFile]:
         InputError: there is none, or one of them cannot be loaded.
     """
     place = Path(path)
-    if place.is_dir():
+    try:
+        is_directory, exists = place.is_dir(), place.exists()
+    except OSError as error:
+        raise InputError(f"{cut(str(path))} cannot be read: {error.strerror}", hint=_NO_PATH) from None
+    if is_directory:
         found = [_known(file) for file in sorted(place.iterdir()) if file.is_file() and file.name[0] not in "._"]
         files = [file for file in found if file is not None]
         if not files:
             raise InputError(f"{place} holds no file that can be loaded", hint=_HINT)
         one_type = place.suffix.lower() in _ENDINGS
         return [replace(file, stem=place.stem) for file in files] if one_type else files
-    if not place.exists() and has_magic(str(path)):
+    if not exists and has_magic(str(path)):
         matches = sorted(glob(str(path), recursive=True))
         if not matches:
-            raise InputError(f"no file matches {path}")
+            raise InputError(f"no file matches {cut(str(path))}")
         return [file for match in matches for file in row_files(match)]
-    if not place.exists():
-        raise InputError(f"there is no {place}")
+    if not exists:
+        raise InputError(f"there is no {cut(str(place))}")
     return [row_file(place)]
 
 

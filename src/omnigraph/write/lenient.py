@@ -142,12 +142,18 @@ def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
     for column, kind in members:
         same |= _equal(ids, column, kind)
     if len(members) > 1:
-        lists = [_members(text, len(members)) for text in ids.to_pylist()]
-        whole = np.array([texts is not None for texts in lists])
-        for i, (column, kind) in enumerate(members):
-            whole &= _equal(pa.array([t[i] if t else None for t in lists], pa.utf8()), column, kind)
-        same |= whole
+        arrays = np.flatnonzero(~same & pc.starts_with(ids, "[").to_numpy(zero_copy_only=False))
+        same[arrays] = _denotes_all(ids.take(pa.array(arrays)), [(c.take(pa.array(arrays)), k) for c, k in members])
     return same
+
+
+def _denotes_all(arrays: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
+    """Which JSON arrays have all members of their key."""
+    lists = [_members(text, len(members)) for text in arrays.to_pylist()]
+    whole = np.array([texts is not None for texts in lists], bool)
+    for i, (column, kind) in enumerate(members):
+        whole &= _equal(pa.array([t[i] if t else None for t in lists], pa.utf8()), column, kind)
+    return whole
 
 
 def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:

@@ -21,7 +21,7 @@ from omnigraph.storage.blobs import row_schema
 from omnigraph.write.convert import Report, convert, row_type
 from omnigraph.write.identity import derived_ids, generated_ids
 from omnigraph.write.problems import SHOWN, Problems
-from omnigraph.write.values import Fault
+from omnigraph.write.values import NO_ID, Fault
 
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENDS = {"src": "from", "dst": "to"}
@@ -223,20 +223,23 @@ class RowBuilder:
 
     def _converted(self, prop: Property, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
         """A column in its property's type, and the rows that have no value there because theirs does not fit."""
+        return self._as(prop.type, prop.name, given, origin)
+
+    def _as(self, kind: ValueType, name: str, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
         wrong = np.zeros(len(given), bool)
-        report = self._report(prop.name, origin)
+        report = self._report(name, origin)
 
         def note(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
             wrong[mask.to_numpy(zero_copy_only=False)] = True
-            report(mask, message)
+            report(mask, message, fault)
 
         # The lenient reader keeps lists of which some items are null.
-        return convert(given, prop.type, note, null_items=self.problems.coerced is not None), wrong
+        return convert(given, kind, note, null_items=self.problems.coerced is not None), wrong
 
     def _required_text(self, name: str, given: pa.Array | None, origin: Origin) -> pa.Array:
-        report = self._report(name, origin)
-        column = pa.nulls(len(origin.records), pa.utf8()) if given is None else convert(given, _STRING, report)
-        report(column.is_null(), "is required")
+        values = pa.nulls(len(origin.records), pa.utf8()) if given is None else given
+        column, wrong = self._as(_STRING, name, values, origin)
+        self._report(name, origin)(_missing(column, wrong), "is required")
         return column
 
     def _ids(self, given: pa.Array | None, columns: Mapping[str, pa.Array], count: int, origin: Origin) -> pa.Array:
@@ -270,6 +273,8 @@ class RowBuilder:
             rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             if len(rows) == 0:
                 return
+            if fault is Fault.TYPE and self.kind is TypeKind.EDGE and name in _ENDS.values():
+                message += NO_ID
             records = origin.records[rows[:SHOWN]].tolist()
             shown = [Problem(r, origin.place(r), f"{self.type.name}.{name}", message) for r in records]
             self.problems.add_all(shown, len(rows))

@@ -181,7 +181,7 @@ def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> _Pa
     name = file.path.name
     if file.format is Format.NDJSON:
         return _ndjson(file.chunks, accepted, name)
-    kind, bare = resolve_type(accepted, type_name or file.stem)
+    kind, bare = _type_of(file, accepted) if type_name is None else resolve_type(accepted, type_name)
     if file.format in (Format.CSV, Format.TSV):
         delimiter = "," if file.format is Format.CSV else "\t"
         return _mentioning(
@@ -196,6 +196,17 @@ def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> _Pa
         bare,
         lambda problems, position: read_batches(file.batches(), kind, bare, accepted, problems, name, position),
     )
+
+
+def _type_of(file: RowFile, accepted: AcceptedSchema) -> tuple[TypeKind, str]:
+    """The type that the name of a file says, or that of the directory which holds its parts."""
+    try:
+        return resolve_type(accepted, file.stem)
+    except InputError as error:
+        named = file.path if file.path.name.startswith(file.stem) else file.path.parent
+        hint = "the type is the name of the file, unless --type (type_name=) says it"
+        message = f"{cut(named.name)}: {error.message}"
+        raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 
 
 def _ndjson(chunks: Callable[[], Iterator[bytes]], accepted: AcceptedSchema, name: str) -> _Part:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError, StorageError, StorageErrorKind
+from omnigraph.errors import InputError, StorageError, StorageErrorKind, cut
 
 MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
 """How much memory a load may take for its rows: bytes, or a number with KiB, MiB or GiB."""
@@ -38,7 +38,10 @@ def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.envir
         return DEFAULT_BUDGET
     parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
     if parts is None or parts[2].upper() not in _UNITS or float(parts[1]) <= 0:
-        raise InputError(f"'{text}' is not an amount of memory", hint="give bytes, or a number with KiB, MiB or GiB")
+        where = f"{MEMORY_VARIABLE}: " if given is None else ""
+        raise InputError(
+            f"{where}'{cut(text)}' is not an amount of memory", hint="give bytes, or a number with KiB, MiB or GiB"
+        )
     return int(float(parts[1]) * _UNITS[parts[2].upper()])
 
 

@@ -43,6 +43,8 @@ _NONE = type(None)
 _MOST_DIGITS = 4000
 _NULL_ELEMENT = "every element of a vector is a finite number"
 _NULL_ITEM = "an item of the list: null is not allowed"
+NO_ID = "; an id is a text, also where the key is a number"
+"""What is added where an end of an edge is of another type."""
 
 
 class Written:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.errors import NotFoundError
+from omnigraph.errors import NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check import check_names, check_query
@@ -60,4 +60,4 @@ def select_query(file: ast.QueryFile, query_name: str | None) -> ast.Query:
     for query in file.queries:
         if query.name == query_name:
             return query
-    raise NotFoundError(f"there is no query '{query_name}'", hint=did_you_mean(query_name, names))
+    raise NotFoundError(f"there is no query '{cut(query_name)}'", hint=did_you_mean(query_name, names))

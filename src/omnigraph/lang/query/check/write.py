@@ -30,7 +30,7 @@ def write(node: ast.Write, context: Context) -> ir.Write:
             "T38",
             "a query either writes or deletes",
             other.span,
-            hint="split it in two, or do both on a branch and merge it",
+            hint="split it in two; graph.branch(…).transaction() makes one commit of both",
         )
     return ir.Write(statements)
 
