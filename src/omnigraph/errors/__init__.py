@@ -42,7 +42,7 @@ from omnigraph.errors.graph import (
     TransactionEndedError,
     VersionReclaimedError,
 )
-from omnigraph.errors.query import ExecutionError, ParameterError
+from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span
 from omnigraph.errors.storage import (
     ObjectChangedError,
@@ -55,12 +55,13 @@ from omnigraph.errors.table import REPORTS, Report, report_for
 from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
 
 __all__ = [
-    "REPORTS",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",
     "BlobRangeError",
     "BranchNotFoundError",
+    "BudgetExceededError",
+    "CancelledError",
     "CatalogError",
     "CompileError",
     "ConflictError",
@@ -96,6 +97,7 @@ __all__ = [
     "PlanError",
     "PreconditionFailedError",
     "Problem",
+    "REPORTS",
     "ReadOnlyError",
     "ReadSetChangedError",
     "RecoveryRequiredError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.errors.family import InputError
+from omnigraph.errors.family import InputError, RetryableError
 
 
 class ParameterError(InputError):
@@ -26,3 +26,30 @@ class ExecutionError(InputError):
 
     def __str__(self) -> str:
         return f"execution error: {self.message}"
+
+
+class BudgetExceededError(InputError):
+    """A query took more than it may. Nothing is returned.
+
+    Attributes:
+        resource: what there was too much of.
+        limit: how much it may take.
+        actual: how much it had taken when it was stopped.
+    """
+
+    code = "budget_exceeded"
+
+    def __init__(self, resource: str, limit: float, actual: float, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"the query took {actual:,.6g} {resource}, and may take {limit:,.6g}",
+            hint=hint or "make it more selective, or give it a larger budget",
+        )
+        self.resource = resource
+        self.limit = limit
+        self.actual = actual
+
+
+class CancelledError(RetryableError):
+    """A query was stopped from outside. Nothing is returned."""
+
+    code = "cancelled"

@@ -1,0 +1,280 @@
+"""Matching: the rows for which everything in a block holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from omnigraph.evaluate import holds
+from omnigraph.lang.query import ir
+from omnigraph.read.context import Context
+from omnigraph.read.expand import extend, meet
+from omnigraph.read.frame import Binding, Frame, true_rows, variables
+from omnigraph.read.hops import Walk
+from omnigraph.read.space import NOTHING, Mask, Numbers, Space
+
+
+def solutions(block: ir.Block, context: Context) -> Frame:
+    """The rows of a whole match."""
+    return solve(block, Frame(1), context)
+
+
+def solve(block: ir.Block, frame: Frame, context: Context) -> Frame:
+    """The rows of a block, each made of a row of a frame.
+
+    Args:
+        block: what must hold.
+        frame: binds the variables that the block takes from around it.
+        context: the read.
+    """
+    return _Solver(block, frame, context).run()
+
+
+def conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
+    """Conditions of which each must hold by itself."""
+    for expr in filters:
+        if isinstance(expr, ir.And):
+            yield from conjuncts(expr.terms)
+        else:
+            yield expr
+
+
+class _Solver:
+    def __init__(self, block: ir.Block, frame: Frame, context: Context) -> None:
+        self.block = block
+        self.frame = frame
+        self.context = context
+        self.nodes = {node.name: node for node in block.nodes}
+        self.filters = [(expr, variables(expr)) for expr in conjuncts(block.filters)]
+        self.expands = list(block.expands)
+        self._spaces: dict[str, tuple[Space, ...]] = {}
+        self._chosen: dict[str, tuple[Numbers, ...]] = {}
+
+    def run(self) -> Frame:
+        later = _introduced(self.block.optionals)
+        required = [e for e in self.expands if not {e.left, e.right} & later]
+        self.expands = [e for e in self.expands if e not in required]
+        waiting = [name for name in self.nodes if name not in later and name not in self.frame.bindings]
+        self._own_filters(later)
+        while required or waiting:
+            self._filter()
+            expand = self._next(required)
+            if expand is not None:
+                required.remove(expand)
+                self._expand(expand)
+            else:
+                self._product(self._smallest(waiting))
+            waiting = [name for name in waiting if name not in self.frame.bindings]
+        self._filter()
+        for optional in self.block.optionals:
+            self.frame = _left_join(optional, self.frame, self.context)
+            self._filter()
+        for expand in self.expands:
+            self._expand(expand)
+        self._filter()
+        for negation in self.block.negations:
+            self.frame = _without(negation, self.frame, self.context)
+        return self.frame
+
+    # What a variable may hold by itself
+
+    def spaces(self, name: str) -> tuple[Space, ...]:
+        if name not in self._spaces:
+            self._spaces[name] = tuple(self.context.spaces.nodes(t) for t in self.nodes[name].types)
+        return self._spaces[name]
+
+    def _own_filters(self, later: frozenset[str]) -> None:
+        """Find what each new variable may hold by the conditions on it alone, and be done with those."""
+        mine: dict[str, list[ir.Expr]] = {}
+        left = []
+        for expr, names in self.filters:
+            (name,) = names if len(names) == 1 else ("",)
+            if name in self.nodes and name not in self.frame.bindings and name not in later:
+                mine.setdefault(name, []).append(expr)
+            else:
+                left.append((expr, names))
+        self.filters = left
+        for name, exprs in mine.items():
+            self._chosen[name] = tuple(self._where(name, space, exprs) for space in self.spaces(name))
+
+    def _where(self, name: str, space: Space, exprs: list[ir.Expr]) -> Numbers:
+        numbers = space.everything()
+        for expr in exprs:
+            frame = Frame(len(numbers), {name: Binding((space,), numbers)})
+            numbers = numbers[true_rows(holds(expr, frame, self.context.request))]
+        self.context.budget.spend(space.count)
+        return numbers
+
+    def candidates(self, name: str) -> tuple[Numbers, ...]:
+        """The nodes that a variable may hold, for each of its types."""
+        chosen = self._chosen.get(name)
+        return chosen if chosen is not None else tuple(space.everything() for space in self.spaces(name))
+
+    def _size(self, name: str) -> int:
+        chosen = self._chosen.get(name)
+        if chosen is not None:
+            return sum(len(numbers) for numbers in chosen)
+        return sum(space.count for space in self.spaces(name))
+
+    def _allowed(self, name: str) -> list[Mask | None]:
+        """The same as masks; None where everything is allowed."""
+        if name not in self._chosen:
+            return [None for _ in self.spaces(name)]
+        masks: list[Mask | None] = []
+        for space, numbers in zip(self.spaces(name), self._chosen[name], strict=True):
+            mask = np.zeros(space.slots, bool)
+            mask[numbers] = True
+            masks.append(mask)
+        return masks
+
+    # One step after another
+
+    def _filter(self) -> None:
+        """Apply every condition whose variables are all bound."""
+        bound = self.frame.variables
+        left = []
+        for expr, names in self.filters:
+            if names <= bound:
+                self.frame = self.frame.filter(true_rows(holds(expr, self.frame, self.context.request)))
+            else:
+                left.append((expr, names))
+        self.filters = left
+
+    def _next(self, expands: list[ir.Expand]) -> ir.Expand | None:
+        """The expand to walk next: one whose ends are both bound, else the one that leads to the fewest rows."""
+        bound = self.frame.bindings
+        ready = [e for e in expands if e.left in bound or e.right in bound]
+        closing = [e for e in ready if e.left in bound and e.right in bound]
+        if closing:
+            return min(closing, key=lambda e: e.hops is not None)
+        return min(ready, key=self._growth, default=None)
+
+    def _growth(self, expand: ir.Expand) -> float:
+        """About how many rows an expand makes of one."""
+        forward = expand.left in self.frame.bindings
+        far = expand.right if forward else expand.left
+        total = 0.0
+        for step in expand.steps:
+            near_type = step.left_type if forward else step.right_type
+            edges = self.context.spaces.edges(step.edge).count
+            total += edges / max(self.context.spaces.nodes(near_type).count, 1)
+        share = self._size(far) / max(sum(space.count for space in self.spaces(far)), 1)
+        if expand.hops is not None:
+            total = max(total, 1.0) ** min(expand.hops.max or 8, 8)
+        return total * share
+
+    def _smallest(self, waiting: list[str]) -> str:
+        return min(waiting, key=self._size)
+
+    def _product(self, name: str) -> None:
+        """Every row with every node that a variable may hold."""
+        spaces, candidates = self.spaces(name), self.candidates(name)
+        numbers = np.concatenate([np.array([], np.int64), *candidates])
+        which = np.repeat(np.arange(len(spaces)), [len(part) for part in candidates])
+        rows = np.repeat(np.arange(self.frame.count), len(numbers))
+        self.context.budget.spend(len(rows))
+        times = self.frame.count
+        binding = Binding(spaces, np.tile(numbers, times), np.tile(which, times) if len(spaces) != 1 else None)
+        self.frame = self.frame.take(rows).bind(name, binding)
+
+    def _expand(self, expand: ir.Expand) -> None:
+        bound = self.frame.bindings
+        if expand.hops is not None:
+            self._reach(expand)
+        elif expand.left in bound and expand.right in bound:
+            self.frame = meet(self.context, self.frame, expand)
+        else:
+            forward = expand.left in bound
+            far = expand.right if forward else expand.left
+            self.frame = extend(
+                self.context,
+                self.frame,
+                expand,
+                forward=forward,
+                spaces=self.spaces(far),
+                allowed=self._allowed(far),
+            )
+
+    def _reach(self, expand: ir.Expand) -> None:
+        """Walk several hops, always from the left: distances are counted from there."""
+        assert expand.hops is not None
+        if expand.left not in self.frame.bindings:
+            self._product(expand.left)
+        walk = Walk(self.context, expand.steps)
+        starts = walk.world.numbers(self.frame.bindings[expand.left])
+        distinct, back = np.unique(starts, return_inverse=True)
+        places, nodes = walk.reach(distinct, expand.hops)
+        # Rows that start at the same node reach the same nodes.
+        first = np.searchsorted(places, np.arange(len(distinct) + 1))
+        degree = np.diff(first)[back]
+        at = np.repeat(first[:-1][back] - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
+        rows, reached = np.repeat(np.arange(self.frame.count), degree), nodes[at]
+        self.context.budget.spend(len(rows))
+        if expand.right in self.frame.bindings:
+            same = walk.world.numbers(self.frame.bindings[expand.right])[rows] == reached
+            self.frame = self.frame.take(rows[same])
+            return
+        spaces = self.spaces(expand.right)
+        which = np.full(len(reached), NOTHING, np.int64)
+        numbers = np.zeros(len(reached), np.int64)
+        for number, (space, allowed) in enumerate(zip(spaces, self._allowed(expand.right), strict=True)):
+            if space.type_name not in walk.world.types:
+                continue
+            begin = int(walk.world.begins[walk.world.types.index(space.type_name)])
+            mine = (reached >= begin) & (reached < begin + space.slots)
+            if allowed is not None:
+                mine[mine] = allowed[reached[mine] - begin]
+            which[mine], numbers[mine] = number, reached[mine] - begin
+        kept = which != NOTHING
+        binding = Binding(spaces, numbers[kept], which[kept] if len(spaces) != 1 else None)
+        self.frame = self.frame.take(rows[kept]).bind(expand.right, binding)
+
+
+def _introduced(blocks: tuple[ir.Block, ...]) -> frozenset[str]:
+    """The node variables that optional blocks bring in."""
+    return frozenset(node.name for block in blocks for node in block.nodes)
+
+
+def _run_on(block: ir.Block, frame: Frame, context: Context) -> tuple[Frame, Numbers]:
+    """The rows of a block, and which of them belong to each row of a frame.
+
+    Rows that agree in all that the block mentions have the same solutions, which are found once.
+    """
+    names = [name for name in block.outer if name in frame.bindings]
+    keys = frame.keys(names)
+    _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+    few = frame.take(first)
+    start = Frame(few.count, few.bindings, few.paths, np.arange(few.count))
+    return solve(block, start, context), back
+
+
+def _without(block: ir.Block, frame: Frame, context: Context) -> Frame:
+    """The rows for which a block has no solution."""
+    found, back = _run_on(block, frame, context)
+    assert found.origin is not None
+    solved = np.zeros(int(back.max()) + 1 if len(back) else 0, bool)
+    solved[found.origin] = True
+    return frame.filter(~solved[back])
+
+
+def _left_join(block: ir.Block, frame: Frame, context: Context) -> Frame:
+    """Each row with every solution of a block, or with nothing when there is none."""
+    found, back = _run_on(block, frame, context)
+    assert found.origin is not None
+    groups = int(back.max()) + 1 if len(back) else 0
+    order = np.argsort(found.origin, kind="stable")
+    first = np.searchsorted(found.origin[order], np.arange(groups + 1))
+    degree = np.diff(first)[back] if groups else np.array([], np.int64)
+    wide = np.maximum(degree, 1)
+    rows = np.repeat(np.arange(frame.count), wide)
+    at = np.repeat(first[:-1][back] - (np.cumsum(wide) - wide), wide) + np.arange(len(rows)) if groups else rows
+    inner = np.where(np.repeat(degree == 0, wide), NOTHING, order[np.minimum(at, len(order) - 1)] if len(order) else 0)
+    result = frame.take(rows)
+    for name, binding in found.bindings.items():
+        if name not in frame.bindings:
+            result = result.bind(name, binding.take(inner))
+    for name, path in found.paths.items():
+        if name not in frame.paths:
+            result = result.bind_path(name, path.take(inner))
+    return result

@@ -1,0 +1,187 @@
+"""The result of a read: columns, groups, order and limit over the rows of its match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.evaluate import Rows, evaluate, holds
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.read.aggregate import Groups, aggregated
+from omnigraph.read.context import Context
+from omnigraph.read.frame import Frame, true_rows
+from omnigraph.read.order import Key, in_order
+from omnigraph.read.space import Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """Rows that have the columns of a result beside what they are made of."""
+
+    rows: Rows
+    columns: Mapping[str, pa.Array]
+
+    @property
+    def count(self) -> int:
+        return self.rows.count
+
+    def prop(self, var: str, name: str) -> pa.Array:
+        return self.rows.prop(var, name)
+
+    def ident(self, var: str, role: ir.Role) -> pa.Array:
+        return self.rows.ident(var, role)
+
+    def type_of(self, var: str) -> pa.Array:
+        return self.rows.type_of(var)
+
+    def path(self, var: str, part: ir.PathPart) -> pa.Array:
+        return self.rows.path(var, part)
+
+    def column(self, name: str) -> pa.Array:
+        return self.columns[name]
+
+
+def shape(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
+    """The result of a read from the rows of its match."""
+    if read.grouped:
+        return _grouped(read, frame, context)
+    if read.distinct:
+        return _distinct(read, frame, context)
+    return _listed(read, frame, context)
+
+
+def _window(read: ir.Read, context: Context) -> tuple[int, int | None]:
+    """How many rows are skipped, and how many kept at most."""
+    return _whole(read.offset, context, "offset") or 0, _whole(read.limit, context, "limit")
+
+
+def _whole(expr: ir.Expr | None, context: Context, what: str) -> int | None:
+    if expr is None:
+        return None
+    value = expr.value if isinstance(expr, ir.Const) else context.request.params[_name(expr)]
+    if not isinstance(value, int) or value < 0:
+        raise InputError(f"{what} is {value}", hint="give a whole number that is not negative")
+    return value
+
+
+def _name(expr: ir.Expr) -> str:
+    assert isinstance(expr, ir.Param)
+    return expr.name
+
+
+def _columns(columns: Sequence[ir.OutColumn], rows: Rows, context: Context) -> dict[str, pa.Array]:
+    """Columns one after another; a later one may name an earlier."""
+    made: dict[str, pa.Array] = {}
+    for column in columns:
+        made[column.name] = evaluate(column.expr, _Results(rows, made), context.request)
+    return made
+
+
+def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
+    """One row for each row of the match. Columns that do not decide the order are computed for what is kept only."""
+    by_name = {column.name: column for column in read.columns}
+    needed = _named([key.expr for key in read.order], by_name)
+    early = _columns([c for c in read.columns if c.name in needed], frame, context)
+    rows = _Results(frame, early)
+    keys = [_key(key, rows, context) for key in read.order]
+    keys += [Key(lambda tie=tie: evaluate(tie, rows, context.request)) for tie in read.ties]
+    chosen = _cut(in_order(keys, frame.count, *_window(read, context)), context)
+    made = _columns(read.columns, frame.take(chosen), context)
+    return _table(read, made)
+
+
+def _key(key: ir.SortKey, rows: Rows, context: Context) -> Key:
+    return Key(lambda: evaluate(key.expr, rows, context.request), key.descending, key.nulls_first)
+
+
+def _named(exprs: Sequence[ir.Expr], columns: Mapping[str, ir.OutColumn]) -> set[str]:
+    """The columns that some expressions name, and those that these name in turn."""
+    found: set[str] = set()
+    todo: list[object] = list(exprs)
+    while todo:
+        for part in walk(todo.pop()):
+            if isinstance(part, ir.Column) and part.name not in found:
+                found.add(part.name)
+                todo.append(columns[part.name].expr)
+    return found
+
+
+def _distinct(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
+    made = _columns(read.columns, frame, context)
+    groups = Groups.of(list(made.values()), frame.count)
+    return _finished(read, {name: column.take(pa.array(groups.first)) for name, column in made.items()}, context)
+
+
+def _grouped(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
+    keys = read.keys
+    made = _columns(keys, frame, context)
+    groups = Groups.of(list(made.values()), frame.count)
+    result = {name: column.take(pa.array(groups.first)) for name, column in made.items()}
+    within = _Results(frame, made)
+    for column in read.columns:
+        if column.name in result:
+            continue
+        expr = column.expr
+        if isinstance(expr, ir.Aggregate):
+            values = None if expr.arg is None else evaluate(expr.arg, within, context.request)
+            result[column.name] = aggregated(expr, values, groups)
+        else:
+            # An expression over earlier columns of the group.
+            result[column.name] = evaluate(expr, _Results(_Nothing(groups.count), result), context.request)
+    ordered = {column.name: result[column.name] for column in read.columns}
+    for condition in read.having:
+        kept = true_rows(holds(condition, _Results(_Nothing(_count(ordered)), ordered), context.request))
+        ordered = {name: column.filter(pa.array(kept)) for name, column in ordered.items()}
+    return _finished(read, ordered, context)
+
+
+def _finished(read: ir.Read, columns: Mapping[str, pa.Array], context: Context) -> pa.Table:
+    """Rows that are columns only, in order and cut."""
+    count = _count(columns)
+    rows = _Results(_Nothing(count), columns)
+    keys = [_key(key, rows, context) for key in read.order]
+    keys += [Key(lambda tie=tie: evaluate(tie, rows, context.request)) for tie in read.ties]
+    chosen = pa.array(_cut(in_order(keys, count, *_window(read, context)), context))
+    return _table(read, {name: column.take(chosen) for name, column in columns.items()})
+
+
+def _count(columns: Mapping[str, pa.Array]) -> int:
+    return len(next(iter(columns.values())))
+
+
+def _cut(chosen: Numbers, context: Context) -> Numbers:
+    context.budget.give(len(chosen))
+    return chosen
+
+
+def _table(read: ir.Read, columns: Mapping[str, pa.Array]) -> pa.Table:
+    fields = [pa.field(c.name, arrow_type(c.expr.type), c.expr.type.nullable) for c in read.columns]
+    return pa.table([columns[c.name].cast(f.type) for c, f in zip(read.columns, fields, strict=True)], pa.schema(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """Rows that have no variables."""
+
+    count: int
+
+    def prop(self, var: str, name: str) -> pa.Array:
+        raise AssertionError(f"${var} is not there after grouping")
+
+    def ident(self, var: str, role: ir.Role) -> pa.Array:
+        raise AssertionError(f"${var} is not there after grouping")
+
+    def type_of(self, var: str) -> pa.Array:
+        raise AssertionError(f"${var} is not there after grouping")
+
+    def path(self, var: str, part: ir.PathPart) -> pa.Array:
+        raise AssertionError(f"${var} is not there after grouping")
+
+    def column(self, name: str) -> pa.Array:
+        raise AssertionError(f"there is no column {name}")
