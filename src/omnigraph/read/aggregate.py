@@ -154,4 +154,4 @@ def _float_sum(values: pa.Array, group: Numbers, count: int) -> np.ndarray[tuple
     """Sums that do not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     order = np.lexsort((numbers, group))
-    return np.bincount(group[order], weights=numbers[order], minlength=count)
+    return np.bincount(group[order], weights=numbers[order], minlength=count).astype(np.float64)

@@ -162,9 +162,7 @@ class Frame:
         if part is ir.PathPart.LENGTH:
             nothing = path.node_first[1:] == path.node_first[:-1]
             return pa.array(np.diff(path.edge_first), pa.int64(), mask=nothing)
-        which, first = (
-            (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
-        )
+        which, first = (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
         nothing = path.node_first[1:] == path.node_first[:-1]
         return pa.ListArray.from_arrays(
             pa.array(first, pa.int32()), which.values("id"), mask=pa.array(nothing) if nothing.any() else None

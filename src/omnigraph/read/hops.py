@@ -40,11 +40,13 @@ class World:
     def size(self) -> int:
         return int(self.begins[-1])
 
+    def begin(self, type_name: str) -> int:
+        """The first number of a type."""
+        return int(self.begins[self.types.index(type_name)])
+
     def numbers(self, binding: Binding) -> Numbers:
         """The nodes of a binding; `NOTHING` for those of types that no step knows."""
-        begins = np.array(
-            [self.begins[self.types.index(s.type_name)] if s.type_name in self.types else NOTHING for s in binding.spaces]
-        )
+        begins = np.array([self.begin(s.type_name) if s.type_name in self.types else NOTHING for s in binding.spaces])
         begin = begins[0] if binding.which is None else begins[binding.which]
         return np.where((binding.numbers == NOTHING) | (begin == NOTHING), NOTHING, binding.numbers + begin)
 
@@ -56,9 +58,17 @@ class Walk:
         self.world = World.of(context, steps)
         self._context = context
         self._parts = [
-            (*(int(self.world.begins[self.world.types.index(t)]) for t in (step.left_type, step.right_type)), adjacency)
+            (self.world.begin(step.left_type), self.world.begin(step.right_type), adjacency)
             for step in steps
             for adjacency in adjacencies(context, step)
+        ]
+        self.edge_types = tuple(dict.fromkeys(step.edge for step in steps))
+        self.edge_begins: Numbers = np.cumsum([0, *(context.spaces.edges(name).slots for name in self.edge_types)])
+        """The first number of each edge type, where edges of all types are numbered together."""
+        self._edge_parts = [
+            int(self.edge_begins[self.edge_types.index(step.edge)])
+            for step in steps
+            for _ in adjacencies(context, step)
         ]
         self.loops: Mask = np.zeros(self.world.size, bool)
         """Nodes that have an edge to themselves."""
@@ -80,6 +90,22 @@ class Walk:
             found_starts.append(np.repeat(starts[mine], degree))
             found_nodes.append(adjacency.neighbour[place] + right)
         return np.concatenate(found_starts), np.concatenate(found_nodes)
+
+    def edges_from(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """All edges from some nodes: the place of the node, the node at the other end, and the edge."""
+        sources, found, edges = ([np.array([], np.int64)] for _ in range(3))
+        for (left, right, adjacency), begins in zip(self._parts, self._edge_parts, strict=True):
+            mine = np.flatnonzero((nodes >= left) & (nodes < left + len(adjacency.first) - 1))
+            at = nodes[mine] - left
+            begin = adjacency.first[at]
+            degree = adjacency.first[at + 1] - begin
+            total = int(degree.sum())
+            self._context.budget.spend(total)
+            place = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(total)
+            sources.append(np.repeat(mine, degree))
+            found.append(adjacency.neighbour[place] + right)
+            edges.append(adjacency.edge[place] + begins)
+        return np.concatenate(sources), np.concatenate(found), np.concatenate(edges)
 
     def reach(self, starts: Numbers, hops: ir.HopRange) -> tuple[Numbers, Numbers]:
         """What can be reached from each start within a range of shortest distances.

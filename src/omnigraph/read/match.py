@@ -12,6 +12,7 @@ from omnigraph.read.context import Context
 from omnigraph.read.expand import extend, meet
 from omnigraph.read.frame import Binding, Frame, true_rows, variables
 from omnigraph.read.hops import Walk
+from omnigraph.read.shortest import Search
 from omnigraph.read.space import NOTHING, Mask, Numbers, Space
 
 
@@ -204,7 +205,14 @@ class _Solver:
         walk = Walk(self.context, expand.steps)
         starts = walk.world.numbers(self.frame.bindings[expand.left])
         distinct, back = np.unique(starts, return_inverse=True)
-        places, nodes = walk.reach(distinct, expand.hops)
+        search = Search(self.context, walk, expand.hops) if expand.path_var is not None else None
+        paths = None
+        if search is None:
+            places, nodes = walk.reach(distinct, expand.hops)
+        else:
+            found = search.run(distinct)
+            order = np.lexsort((found.node, found.start))
+            places, nodes, paths = found.start[order], found.node[order], search.path(found).take(order)
         # Rows that start at the same node reach the same nodes.
         first = np.searchsorted(places, np.arange(len(distinct) + 1))
         degree = np.diff(first)[back]
@@ -212,23 +220,31 @@ class _Solver:
         rows, reached = np.repeat(np.arange(self.frame.count), degree), nodes[at]
         self.context.budget.spend(len(rows))
         if expand.right in self.frame.bindings:
-            same = walk.world.numbers(self.frame.bindings[expand.right])[rows] == reached
-            self.frame = self.frame.take(rows[same])
-            return
-        spaces = self.spaces(expand.right)
+            kept = walk.world.numbers(self.frame.bindings[expand.right])[rows] == reached
+            self.frame = self.frame.take(rows[kept])
+        else:
+            kept = self._land(expand.right, walk, rows, reached)
+        if paths is not None:
+            assert expand.path_var is not None
+            self.frame = self.frame.bind_path(expand.path_var, paths.take(at[kept]))
+
+    def _land(self, name: str, walk: Walk, rows: Numbers, reached: Numbers) -> Mask:
+        """Bind a variable to what was reached, where it may hold that. Returns which those are."""
+        spaces = self.spaces(name)
         which = np.full(len(reached), NOTHING, np.int64)
         numbers = np.zeros(len(reached), np.int64)
-        for number, (space, allowed) in enumerate(zip(spaces, self._allowed(expand.right), strict=True)):
+        for number, (space, allowed) in enumerate(zip(spaces, self._allowed(name), strict=True)):
             if space.type_name not in walk.world.types:
                 continue
-            begin = int(walk.world.begins[walk.world.types.index(space.type_name)])
+            begin = walk.world.begin(space.type_name)
             mine = (reached >= begin) & (reached < begin + space.slots)
             if allowed is not None:
                 mine[mine] = allowed[reached[mine] - begin]
             which[mine], numbers[mine] = number, reached[mine] - begin
-        kept = which != NOTHING
+        kept: Mask = which != NOTHING
         binding = Binding(spaces, numbers[kept], which[kept] if len(spaces) != 1 else None)
-        self.frame = self.frame.take(rows[kept]).bind(expand.right, binding)
+        self.frame = self.frame.take(rows[kept]).bind(name, binding)
+        return kept
 
 
 def _introduced(blocks: tuple[ir.Block, ...]) -> frozenset[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import InputError
@@ -90,7 +89,7 @@ def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     early = _columns([c for c in read.columns if c.name in needed], frame, context)
     rows = _Results(frame, early)
     keys = [_key(key, rows, context) for key in read.order]
-    keys += [Key(lambda tie=tie: evaluate(tie, rows, context.request)) for tie in read.ties]
+    keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
     chosen = _cut(in_order(keys, frame.count, *_window(read, context)), context)
     made = _columns(read.columns, frame.take(chosen), context)
     return _table(read, made)
@@ -146,7 +145,7 @@ def _finished(read: ir.Read, columns: Mapping[str, pa.Array], context: Context) 
     count = _count(columns)
     rows = _Results(_Nothing(count), columns)
     keys = [_key(key, rows, context) for key in read.order]
-    keys += [Key(lambda tie=tie: evaluate(tie, rows, context.request)) for tie in read.ties]
+    keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
     chosen = pa.array(_cut(in_order(keys, count, *_window(read, context)), context))
     return _table(read, {name: column.take(chosen) for name, column in columns.items()})
 
@@ -162,7 +161,9 @@ def _cut(chosen: Numbers, context: Context) -> Numbers:
 
 def _table(read: ir.Read, columns: Mapping[str, pa.Array]) -> pa.Table:
     fields = [pa.field(c.name, arrow_type(c.expr.type), c.expr.type.nullable) for c in read.columns]
-    return pa.table([columns[c.name].cast(f.type) for c, f in zip(read.columns, fields, strict=True)], pa.schema(fields))
+    return pa.table(
+        [columns[c.name].cast(f.type) for c, f in zip(read.columns, fields, strict=True)], pa.schema(fields)
+    )
 
 
 @dataclass(frozen=True, slots=True)

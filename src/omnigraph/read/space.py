@@ -152,8 +152,7 @@ class Space:
         stored = self.column("id")
         if len(ids) <= _FEW:
             # Asking for each is quicker than preparing a table of all ids.
-            found = np.array([pc.index(stored, id_).as_py() for id_ in ids], np.int64)
-            return found
+            return np.array([pc.index(stored, id_).as_py() for id_ in ids], np.int64)
         places_ = pc.index_in(ids, value_set=stored)
         numbers: Numbers = places_.fill_null(NOTHING).to_numpy(zero_copy_only=False).astype(np.int64)
         return numbers
