@@ -46,6 +46,12 @@ class Groups:
         _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
         return cls(len(first), of_row.astype(np.int64), first.astype(np.int64))
 
+    def total(self, weights: Numbers) -> pa.Array:
+        """The sum of whole numbers, one for each row, by group."""
+        found = np.zeros(self.count, np.int64)
+        np.add.at(found, self.of_row, weights)
+        return pa.array(found)
+
 
 def _codes(values: pa.Array) -> tuple[Numbers, int]:
     """Numbers that are equal where values are."""

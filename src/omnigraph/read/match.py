@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from omnigraph.evaluate import holds
 from omnigraph.lang.query import ir
+from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
 from omnigraph.read.expand import extend, meet
-from omnigraph.read.frame import Binding, Frame, true_rows, variables
+from omnigraph.read.frame import Binding, Frame, true_rows
 from omnigraph.read.hops import Walk
 from omnigraph.read.shortest import Search
-from omnigraph.read.space import NOTHING, Mask, Numbers, Space
+from omnigraph.read.space import NOTHING, Mask, Numbers
 
 
 def solutions(block: ir.Block, context: Context) -> Frame:
@@ -32,32 +31,23 @@ def solve(block: ir.Block, frame: Frame, context: Context) -> Frame:
     return _Solver(block, frame, context).run()
 
 
-def conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
-    """Conditions of which each must hold by itself."""
-    for expr in filters:
-        if isinstance(expr, ir.And):
-            yield from conjuncts(expr.terms)
-        else:
-            yield expr
-
-
 class _Solver:
     def __init__(self, block: ir.Block, frame: Frame, context: Context) -> None:
         self.block = block
         self.frame = frame
         self.context = context
-        self.nodes = {node.name: node for node in block.nodes}
-        self.filters = [(expr, variables(expr)) for expr in conjuncts(block.filters)]
+        self.later = _introduced(block.optionals)
+        self.nodes = {
+            node.name: node for node in block.nodes if node.name not in self.later and node.name not in frame.bindings
+        }
+        self.candidates = Candidates(self.nodes, block.filters, context)
+        self.filters = self.candidates.others
         self.expands = list(block.expands)
-        self._spaces: dict[str, tuple[Space, ...]] = {}
-        self._chosen: dict[str, tuple[Numbers, ...]] = {}
 
     def run(self) -> Frame:
-        later = _introduced(self.block.optionals)
-        required = [e for e in self.expands if not {e.left, e.right} & later]
+        required = [e for e in self.expands if not {e.left, e.right} & self.later]
         self.expands = [e for e in self.expands if e not in required]
-        waiting = [name for name in self.nodes if name not in later and name not in self.frame.bindings]
-        self._own_filters(later)
+        waiting = list(self.nodes)
         while required or waiting:
             self._filter()
             expand = self._next(required)
@@ -77,57 +67,6 @@ class _Solver:
         for negation in self.block.negations:
             self.frame = _without(negation, self.frame, self.context)
         return self.frame
-
-    # What a variable may hold by itself
-
-    def spaces(self, name: str) -> tuple[Space, ...]:
-        if name not in self._spaces:
-            self._spaces[name] = tuple(self.context.spaces.nodes(t) for t in self.nodes[name].types)
-        return self._spaces[name]
-
-    def _own_filters(self, later: frozenset[str]) -> None:
-        """Find what each new variable may hold by the conditions on it alone, and be done with those."""
-        mine: dict[str, list[ir.Expr]] = {}
-        left = []
-        for expr, names in self.filters:
-            (name,) = names if len(names) == 1 else ("",)
-            if name in self.nodes and name not in self.frame.bindings and name not in later:
-                mine.setdefault(name, []).append(expr)
-            else:
-                left.append((expr, names))
-        self.filters = left
-        for name, exprs in mine.items():
-            self._chosen[name] = tuple(self._where(name, space, exprs) for space in self.spaces(name))
-
-    def _where(self, name: str, space: Space, exprs: list[ir.Expr]) -> Numbers:
-        numbers = space.everything()
-        for expr in exprs:
-            frame = Frame(len(numbers), {name: Binding((space,), numbers)})
-            numbers = numbers[true_rows(holds(expr, frame, self.context.request))]
-        self.context.budget.spend(space.count)
-        return numbers
-
-    def candidates(self, name: str) -> tuple[Numbers, ...]:
-        """The nodes that a variable may hold, for each of its types."""
-        chosen = self._chosen.get(name)
-        return chosen if chosen is not None else tuple(space.everything() for space in self.spaces(name))
-
-    def _size(self, name: str) -> int:
-        chosen = self._chosen.get(name)
-        if chosen is not None:
-            return sum(len(numbers) for numbers in chosen)
-        return sum(space.count for space in self.spaces(name))
-
-    def _allowed(self, name: str) -> list[Mask | None]:
-        """The same as masks; None where everything is allowed."""
-        if name not in self._chosen:
-            return [None for _ in self.spaces(name)]
-        masks: list[Mask | None] = []
-        for space, numbers in zip(self.spaces(name), self._chosen[name], strict=True):
-            mask = np.zeros(space.slots, bool)
-            mask[numbers] = True
-            masks.append(mask)
-        return masks
 
     # One step after another
 
@@ -160,17 +99,17 @@ class _Solver:
             near_type = step.left_type if forward else step.right_type
             edges = self.context.spaces.edges(step.edge).count
             total += edges / max(self.context.spaces.nodes(near_type).count, 1)
-        share = self._size(far) / max(sum(space.count for space in self.spaces(far)), 1)
+        share = self.candidates.size(far) / max(sum(space.count for space in self.candidates.spaces(far)), 1)
         if expand.hops is not None:
             total = max(total, 1.0) ** min(expand.hops.max or 8, 8)
         return total * share
 
     def _smallest(self, waiting: list[str]) -> str:
-        return min(waiting, key=self._size)
+        return min(waiting, key=self.candidates.size)
 
     def _product(self, name: str) -> None:
         """Every row with every node that a variable may hold."""
-        spaces, candidates = self.spaces(name), self.candidates(name)
+        spaces, candidates = self.candidates.spaces(name), self.candidates.of(name)
         numbers = np.concatenate([np.array([], np.int64), *candidates])
         which = np.repeat(np.arange(len(spaces)), [len(part) for part in candidates])
         rows = np.repeat(np.arange(self.frame.count), len(numbers))
@@ -193,8 +132,8 @@ class _Solver:
                 self.frame,
                 expand,
                 forward=forward,
-                spaces=self.spaces(far),
-                allowed=self._allowed(far),
+                spaces=self.candidates.spaces(far),
+                allowed=self.candidates.masks(far),
             )
 
     def _reach(self, expand: ir.Expand) -> None:
@@ -230,10 +169,10 @@ class _Solver:
 
     def _land(self, name: str, walk: Walk, rows: Numbers, reached: Numbers) -> Mask:
         """Bind a variable to what was reached, where it may hold that. Returns which those are."""
-        spaces = self.spaces(name)
+        spaces = self.candidates.spaces(name)
         which = np.full(len(reached), NOTHING, np.int64)
         numbers = np.zeros(len(reached), np.int64)
-        for number, (space, allowed) in enumerate(zip(spaces, self._allowed(name), strict=True)):
+        for number, (space, allowed) in enumerate(zip(spaces, self.candidates.masks(name), strict=True)):
             if space.type_name not in walk.world.types:
                 continue
             begin = walk.world.begin(space.type_name)

@@ -46,10 +46,17 @@ class _Results:
         return self.columns[name]
 
 
-def shape(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
-    """The result of a read from the rows of its match."""
+def shape(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None = None) -> pa.Table:
+    """The result of a read from the rows of its match.
+
+    Args:
+        read: what is asked for.
+        frame: the rows.
+        context: the read.
+        weights: how many rows of the match each row stands for, where only their number is asked for.
+    """
     if read.grouped:
-        return _grouped(read, frame, context)
+        return _grouped(read, frame, context, weights)
     if read.distinct:
         return _distinct(read, frame, context)
     return _listed(read, frame, context)
@@ -117,7 +124,7 @@ def _distinct(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     return _finished(read, {name: column.take(pa.array(groups.first)) for name, column in made.items()}, context)
 
 
-def _grouped(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
+def _grouped(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None = None) -> pa.Table:
     keys = read.keys
     made = _columns(keys, frame, context)
     groups = Groups.of(list(made.values()), frame.count)
@@ -127,7 +134,9 @@ def _grouped(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
         if column.name in result:
             continue
         expr = column.expr
-        if isinstance(expr, ir.Aggregate):
+        if isinstance(expr, ir.Aggregate) and weights is not None:
+            result[column.name] = groups.total(weights)
+        elif isinstance(expr, ir.Aggregate):
             values = None if expr.arg is None else evaluate(expr.arg, within, context.request)
             result[column.name] = aggregated(expr, values, groups)
         else:

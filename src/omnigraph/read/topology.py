@@ -36,6 +36,16 @@ class Adjacency:
         return bool((self.pairs[1:] == self.pairs[:-1]).any())
 
     @cached_property
+    def distinct(self) -> Adjacency:
+        """The same with each neighbour once; of several edges to it, the first."""
+        if not self.repeats:
+            return self
+        kept = np.ones(len(self.pairs), bool)
+        kept[1:] = self.pairs[1:] != self.pairs[:-1]
+        first = np.concatenate([[0], np.cumsum(kept)])[self.first]
+        return Adjacency(first, self.neighbour[kept], self.edge[kept], self.others)
+
+    @cached_property
     def pairs(self) -> Numbers:
         """Each edge as one number made of both ends, ascending."""
         return np.repeat(np.arange(len(self.first) - 1), self.degree) * self.others + self.neighbour

@@ -1,0 +1,87 @@
+"""Candidates: what each variable may hold by the conditions on it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from omnigraph.evaluate import holds
+from omnigraph.lang.query import ir
+from omnigraph.read.context import Context
+from omnigraph.read.frame import Binding, Frame, true_rows, variables
+from omnigraph.read.space import Mask, Numbers, Space
+
+
+def conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
+    """Conditions of which each must hold by itself."""
+    for expr in filters:
+        if isinstance(expr, ir.And):
+            yield from conjuncts(expr.terms)
+        else:
+            yield expr
+
+
+class Candidates:
+    """The nodes that the variables of a block may hold.
+
+    Args:
+        nodes: the variables.
+        filters: conditions.
+        context: the read.
+
+    Attributes:
+        others: the conditions that are about more than one of the variables, or about others, with their variables.
+    """
+
+    def __init__(self, nodes: Mapping[str, ir.NodeVar], filters: tuple[ir.Expr, ...], context: Context) -> None:
+        self._nodes = nodes
+        self._context = context
+        self._spaces: dict[str, tuple[Space, ...]] = {}
+        self._chosen: dict[str, tuple[Numbers, ...]] = {}
+        self._own: dict[str, list[ir.Expr]] = {}
+        self.others: list[tuple[ir.Expr, frozenset[str]]] = []
+        for expr in conjuncts(filters):
+            names = variables(expr)
+            (name,) = names if len(names) == 1 else ("",)
+            if name in nodes:
+                self._own.setdefault(name, []).append(expr)
+            else:
+                self.others.append((expr, names))
+
+    def spaces(self, name: str) -> tuple[Space, ...]:
+        if name not in self._spaces:
+            self._spaces[name] = tuple(self._context.spaces.nodes(t) for t in self._nodes[name].types)
+        return self._spaces[name]
+
+    def of(self, name: str) -> tuple[Numbers, ...]:
+        """The nodes that a variable may hold, for each of its types."""
+        if name not in self._own:
+            return tuple(space.everything() for space in self.spaces(name))
+        if name not in self._chosen:
+            self._chosen[name] = tuple(self._where(name, space) for space in self.spaces(name))
+        return self._chosen[name]
+
+    def _where(self, name: str, space: Space) -> Numbers:
+        numbers = space.everything()
+        for expr in self._own[name]:
+            frame = Frame(len(numbers), {name: Binding((space,), numbers)})
+            numbers = numbers[true_rows(holds(expr, frame, self._context.request))]
+        self._context.budget.spend(space.count)
+        return numbers
+
+    def size(self, name: str) -> int:
+        if name not in self._own:
+            return sum(space.count for space in self.spaces(name))
+        return sum(len(numbers) for numbers in self.of(name))
+
+    def masks(self, name: str) -> list[Mask | None]:
+        """The same as masks; None where everything is allowed."""
+        if name not in self._own:
+            return [None for _ in self.spaces(name)]
+        masks: list[Mask | None] = []
+        for space, numbers in zip(self.spaces(name), self.of(name), strict=True):
+            mask = np.zeros(space.slots, bool)
+            mask[numbers] = True
+            masks.append(mask)
+        return masks
