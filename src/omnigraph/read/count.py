@@ -128,7 +128,7 @@ class _Tree:
     def _arriving(self, adjacency: Adjacency, child: str) -> Numbers:
         """For each node, the rows of all its neighbours together."""
         leaf = not any(child in (e.left, e.right) for e in self._expands)
-        if leaf and self._candidates.masks(child) == [None]:
+        if leaf and self._candidates.masks(child)[0] is None:
             self.left.remove(child)
             return adjacency.degree
         weights = self.weights(child)
