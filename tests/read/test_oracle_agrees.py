@@ -1,0 +1,219 @@
+"""Every read gives the rows of the oracle, in its order: random schemas, graphs and queries over the whole language.
+
+A pair is a query and a state of a graph. `OMNIGRAPH_PAIRS=<number>` says how many are tried, `OMNIGRAPH_SEED=<number>`
+with which world to begin. A disagreement names its seeds; `python -m tests.read.test_oracle_agrees <world> <query>` tries
+it again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.read.graphs import State, World
+from tests.read.oracle import Answer, BadCountError, Oracle
+from tests.read.queries import Query, some_query
+
+from omnigraph.errors import ExecutionError, InputError, OmnigraphError
+from omnigraph.evaluate import Request, bind
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.query import ir
+from omnigraph.read.budget import Spending
+from omnigraph.read.context import Context
+from omnigraph.read.engine import run
+from omnigraph.read.space import ColumnCache, Spaces
+from omnigraph.read.topology import Topologies
+
+NOW = 1_773_480_600_123
+PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS", "300"))
+SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
+QUERIES = 25
+"""Queries for each world; each is tried on every state of it."""
+
+LARGEST = 30_000
+"""Assignments of variables that the oracle is asked to try."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A state of a graph, ready to be read."""
+
+    state: State
+    world: World
+    spaces: Spaces
+    topologies: Topologies
+
+    def table(self, query: Query) -> pa.Table:
+        request = Request(bind(query.ir.params, query.given), NOW)
+        accepted = self.world.graph.accepted_schema
+        context = Context(self.state.snapshot, accepted, request, self.spaces, self.topologies, Spending())
+        return run(query.read, context)
+
+
+def readers(world: World) -> list[Reader]:
+    """The states of a world. They share what is cached, so that versions could be mixed up."""
+    cache = ColumnCache()
+    found = []
+    for state in world.states:
+        spaces = Spaces(state.snapshot, cache)
+        found.append(Reader(state, world, spaces, Topologies(spaces, world.catalog)))
+    return found
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values as the oracle has them: dates as numbers, lists as tuples."""
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in plain(chunk)]
+    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        items = plain(column.flatten())
+        lengths = [None if value is None else len(value) for value in column.to_pylist()]
+        found, at = [], 0
+        for length in lengths:
+            found.append(None if length is None else tuple(items[at : at + length]))
+            at += length or 0
+        return found
+    if pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    if pa.types.is_date64(column.type):
+        column = column.view(pa.int64())
+    return list(column.to_pylist())
+
+
+def is_near(left: Any, right: Any) -> bool:
+    """Whether a float is another but for the order in which it was added up."""
+    if not isinstance(left, float) or not isinstance(right, float):
+        return bool(left == right)
+    return left == right or math.isclose(left, right, rel_tol=1e-12)
+
+
+def too_large(query: Query, state: State) -> bool:
+    """Whether the oracle would take long."""
+    counts = {name: len(rows) for name, rows in state.graph.nodes.items()}
+    return prod(max(1, sum(counts[t] for t in node.types)) for node in _nodes(query.read.match)) > LARGEST
+
+
+def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
+    yield from block.nodes
+    for inner in (*block.optionals, *block.negations):
+        yield from _nodes(inner)
+
+
+class DisagreementError(AssertionError):
+    """The engine and the oracle say different things."""
+
+
+def compare(query: Query, reader: Reader) -> str:
+    """Ask both.
+
+    Returns:
+        What they agreed on, for the statistics.
+
+    Raises:
+        DisagreementError: they do not agree.
+    """
+    oracle = Oracle(reader.state.graph, query.params, NOW)
+    answer: Answer | None
+    try:
+        answer = oracle.answer(query.read)
+    except BadCountError:
+        answer = None
+    try:
+        table = reader.table(query)
+    except OmnigraphError as error:
+        if answer is None:
+            _agree(isinstance(error, InputError), f"a count is negative, and the engine says {error!r}")
+            return "bad count"
+        _agree(isinstance(error, ExecutionError), f"the engine says {error!r}")
+        _agree(answer.fails or answer.may_fail or oracle.can_fail(query.read), f"the engine says {error!r}")
+        return "error"
+    _agree(answer is not None, "the engine takes a negative count")
+    assert answer is not None
+    _agree(not answer.fails, "the engine gives a result where a value is too large")
+    if answer.may_differ:
+        return "unsure"
+    expected_schema = pa.schema(
+        [pa.field(c.name, arrow_type(c.expr.type), c.expr.type.nullable) for c in query.read.columns]
+    )
+    _agree(table.schema == expected_schema, f"columns {table.schema}, not {expected_schema}")
+    rows = list(zip(*(plain(table[name]) for name in answer.columns), strict=True))
+    same = len(rows) == len(answer.rows) and all(
+        len(a) == len(b) and all(map(is_near, a, b)) for a, b in zip(rows, answer.rows, strict=True)
+    )
+    _agree(same, f"the engine gives\n{_shown(rows)}\nthe oracle\n{_shown(answer.rows)}")
+    return "rows" if rows else "no rows"
+
+
+def _agree(holds: bool, message: str) -> None:
+    if not holds:
+        raise DisagreementError(message)
+
+
+def _shown(rows: Any) -> str:
+    return "\n".join(f"  {row}" for row in rows) or "  nothing"
+
+
+def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query, Reader]]:
+    states = readers(world)
+    for number in queries:
+        query = some_query(Random(f"{seed}/{number}"), world.catalog)
+        for reader in states:
+            if not too_large(query, reader.state):
+                yield number, query, reader
+
+
+def explained(error: Exception, seed: int, number: int, query: Query, reader: Reader) -> str:
+    return (
+        f"world {seed}, query {number}, state {reader.state.name!r}\n{type(error).__name__}: {error}\n"
+        f"{reader.world.schema}\n{query.text}\nwith {dict(query.given)}\n{ir.render(query.ir)}"
+    )
+
+
+def test_the_engine_agrees_with_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    done: Counter[str] = Counter()
+    seed = SEED
+    while done.total() < PAIRS:
+        with TemporaryDirectory() as place:
+            world = World(seed, Path(place) / "graph")
+            for number, query, reader in pairs(world, seed, range(QUERIES)):
+                try:
+                    done[compare(query, reader)] += 1
+                except Exception as error:
+                    pytest.fail(explained(error, seed, number, query, reader), pytrace=False)
+                if done.total() >= PAIRS:
+                    break
+            world.close()
+        seed += 1
+    # Enough of them must say something.
+    assert done["rows"] > done.total() / 3, done
+    assert done["unsure"] + done["error"] < done.total() / 10, done
+
+
+def main() -> None:
+    """Try one pair again, or look for disagreements in several worlds."""
+    os.environ["OMNIGRAPH_FSYNC"] = "0"
+    first, *rest = map(int, sys.argv[1:])
+    with TemporaryDirectory() as place:
+        world = World(first, Path(place) / "graph")
+        for number, query, reader in pairs(world, first, range(rest[0], rest[0] + 1) if rest else range(QUERIES)):
+            try:
+                print(number, reader.state.name, compare(query, reader))
+            except Exception as error:
+                print(explained(error, first, number, query, reader))
+                raise
+        world.close()
+
+
+if __name__ == "__main__":
+    main()
