@@ -22,6 +22,7 @@ check: lint ## the same without the slow tests, for while you work
 	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
 
 bench: setup ## run every benchmark and check its goals
+	@$(BIN)/python scripts/bench_peers.py
 	@$(BIN)/python bench/run.py $(ARGS)
 
 docs: setup ## build the documentation into site/
@@ -42,5 +43,5 @@ lint: setup ## style, types and layers only
 	$(BIN)/lint-imports --no-logo
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-s3 site dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-s3 .venv-bench site dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

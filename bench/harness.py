@@ -125,20 +125,27 @@ class Benchmark:
     Attributes:
         name: the name of the script, and of the benchmark in reports.
         argv: the command line, for tests; by default that of the process.
+        flags: adds flags of its own to the command line.
+        options: the command line, read.
         quick: whether the user asked for a rough answer; a benchmark may shrink its data then.
     """
 
     name: str
     argv: Sequence[str] | None = None
+    flags: Callable[[argparse.ArgumentParser], object] | None = None
+    options: argparse.Namespace = field(init=False)
     quick: bool = field(init=False)
     comparisons: list[Comparison] = field(init=False, default_factory=list)
     goals: list[Goal] = field(init=False, default_factory=list)
     _json: Path | None = field(init=False)
 
     def __post_init__(self) -> None:
-        options = arguments(f"The {self.name} benchmark.").parse_args(self.argv)
-        self.quick = options.quick
-        self._json = options.json
+        parser = arguments(f"The {self.name} benchmark.")
+        if self.flags is not None:
+            self.flags(parser)
+        self.options = parser.parse_args(self.argv)
+        self.quick = self.options.quick
+        self._json = self.options.json
         print(f"{self.name} on {Machine.here()}{' (quick)' if self.quick else ''}")
 
     def compare(
@@ -149,9 +156,12 @@ class Benchmark:
         if "ours" in peers:
             raise ValueError("a peer cannot be called 'ours'")
         timings = interleave({"ours": ours, **peers}, rounds=min(rounds, QUICK_ROUNDS) if self.quick else rounds)
-        result = Comparison(name, timings.pop("ours"), timings)
+        return self.add(Comparison(name, timings.pop("ours"), timings))
+
+    def add(self, result: Comparison) -> Comparison:
+        """Take in a comparison that was timed elsewhere, and print its medians."""
         self.comparisons.append(result)
-        print(f"\n{name}")
+        print(f"\n{result.name}")
         for timing in (result.ours, *result.peers.values()):
             against = f"{timing.median / result.ours.median:8.2f}×" if result.peers else ""
             print(f"  {timing.name:<24}{duration(timing.median):>12}  ±{timing.spread / 2:4.0%}{against}")

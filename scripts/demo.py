@@ -74,10 +74,6 @@ TOUR: tuple[Step | Program, ...] = (
         f"omnigraph check --schema {EXAMPLE}/schema.pg {EXAMPLE}/queries.gq {EXAMPLE}/mutations.gq",
     ),
     Step(
-        "Look for what compiles but is probably not meant.",
-        f"omnigraph lint --schema {EXAMPLE}/schema.pg --query {EXAMPLE}/queries.gq",
-    ),
-    Step(
         "Make some data: a small research library.",
         f"python {EXAMPLE}/generate.py --papers 300 --seed 7 --out data",
     ),
@@ -139,12 +135,9 @@ def main() -> int:
         for stop in TOUR:
             if not show(stop, folder):
                 return 1
-    print(
-        f"""
-That was a graph with {len(TOUR)} stops in {time.monotonic() - began:.0f} seconds: checked, loaded, branched, changed, \
-written out and loaded again.
-The files are in {EXAMPLE}/; the graph is gone again. To try your own, follow 'Two minutes' in README.md."""
-    )
+    print(f"\n{len(TOUR)} stops, {time.monotonic() - began:.0f} seconds.", end=" ")
+    print("A library was checked, loaded, branched, changed, written out, and loaded again as it was.")
+    print(f"The files are in {EXAMPLE}/; the graphs are gone again. 'Two minutes' in README.md is about your own.")
     return 0
 
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Writes requirements.lock: exact versions and hashes of everything a developer installs,
-# and requirements-s3.lock: the same for the S3 server of the tests, which has an environment of its own.
+# requirements-s3.lock: the same for the S3 server of the tests, which has an environment of its own,
+# and requirements-bench.lock: what benchmarks compare with, likewise.
 # Run through `make lock`. Pins that still fit are kept; `make lock ARGS=--upgrade` renews them.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,3 +16,4 @@ lock() {
 
 lock pyproject.toml --all-extras --group dev --output-file requirements.lock "$@"
 lock --group pyproject.toml:s3-server --output-file requirements-s3.lock "$@"
+lock --group pyproject.toml:bench-peers --output-file requirements-bench.lock "$@"

@@ -1,14 +1,33 @@
-"""The promise of `make demo`: every command of the tour works as shown."""
+"""The promise of `make demo`: every stop of the tour works as shown."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 import demo
 
+pytestmark = pytest.mark.slow
+
 
 def test_tour_runs(capfd: pytest.CaptureFixture[str]) -> None:
     assert demo.main() == 0
-    printed = capfd.readouterr().out
-    for _, command in demo.TOUR:
-        assert f"$ {command}\n" in printed
+    printed, errors = capfd.readouterr()
+    for stop in demo.TOUR:
+        assert f"# {stop.why}\n$ " in printed
+        if isinstance(stop, demo.Step):
+            assert f"$ {stop.command}\n" in printed
+    assert "dst 'nowhere' not found in Institution" in errors
+    assert "The file of a paper." in printed
+    (main, review) = re.findall(r"^(?:main|review) +(\d+) nodes +(\d+) edges +(\d+) commits$", printed, re.MULTILINE)
+    assert [int(after) - int(before) for before, after in zip(main, review, strict=True)] == [2, 4, 3]
+
+
+def test_a_stop_that_fails_ends_the_tour(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    broken = (demo.Step("Broken.", "omnigraph check missing.pg"), demo.Step("Never seen.", "omnigraph version"))
+    monkeypatch.setattr(demo, "TOUR", broken)
+    assert demo.main() == 1
+    printed, errors = capfd.readouterr()
+    assert "demo: that ended with exit code" in errors
+    assert "Never seen." not in printed

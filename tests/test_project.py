@@ -16,7 +16,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("requirements.lock", "requirements-s3.lock")}
+LOCKS = {
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("requirements.lock", "requirements-s3.lock", "requirements-bench.lock")
+}
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -126,7 +129,7 @@ def wanted() -> list[tuple[str, Requirement]]:
     """Every requirement, with the lock that should cover it."""
     project = PYPROJECT["project"]
     groups = dict(PYPROJECT["dependency-groups"])
-    s3_server = groups.pop("s3-server")
+    apart = {"requirements-s3.lock": groups.pop("s3-server"), "requirements-bench.lock": groups.pop("bench-peers")}
     lines = [
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
@@ -135,7 +138,7 @@ def wanted() -> list[tuple[str, Requirement]]:
     ]
     requirements = [requirement for requirement in map(Requirement, lines) if requirement.name != project["name"]]
     return [("requirements.lock", requirement) for requirement in requirements] + [
-        ("requirements-s3.lock", Requirement(line)) for line in s3_server
+        (lock, Requirement(line)) for lock, lines in apart.items() for line in lines
     ]
 
 

@@ -43,6 +43,7 @@ def loaded_by(*args: str) -> set[str]:
         ["init", "--help"],
         ["branch", "create", "--help"],
         ["commit", "list", "--help"],
+        ["load", "--help"],
         ["snapshot", "--help"],
         ["branch", "list"],
     ],

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 from tests.commit.graphs import SCHEMA, evolve_to, put, table_write
 from tests.patience import PATIENCE
+from tests.write.mixed import work
 
 from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.commit.manifest import MAIN
@@ -74,7 +75,7 @@ def load(job: Job) -> object:
 
 
 def _load(job: Job, source: Path | dict[str, pa.Table]) -> object:
-    said = {"branch": job.get("branch"), "idempotency_key": job.get("idempotency_key")}
+    said = {name: job.get(name) for name in ("branch", "base", "idempotency_key")}
     commit = _graph(job).load(source, mode=job["mode"], **said).commit  # type: ignore[arg-type]  # tables are streams
     return commit and commit.id
 
@@ -156,6 +157,12 @@ def commit_many(job: Job) -> object:
     return None
 
 
+def mixed(job: Job) -> object:
+    """Loads and mutations, one after the other, written down."""
+    work(_graph(job), job["name"], job["rounds"], Path(job["log"]))
+    return None
+
+
 def come_and_go(job: Job) -> object:
     """Make branches, write to them, and delete them: for some time, and so many times; what is done is written down."""
     graph = _graph(job)
@@ -196,7 +203,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, reopen, create, change_schema, create_branch, delete_branch),
-        *(transact, transact_many, commit_many, come_and_go, watch),
+        *(transact, transact_many, commit_many, mixed, come_and_go, watch),
     )
 }
 

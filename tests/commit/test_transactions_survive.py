@@ -6,9 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.commit.child import Children
+from tests.commit.child import Children, Job
 from tests.commit.graphs import SEED, TABLES, assert_whole, contents, create, put
 from tests.commit.matrix import TRANSACTION_POINTS, Kill, Outcome, Write, kills, outcome
+from tests.patience import until
 
 from omnigraph.commit import hidden
 from omnigraph.commit.audit import RecoveryKind
@@ -75,7 +76,7 @@ def test_killed_at_its_end(children: Children, place: Path, kill: Kill, forks: b
     with create(place) as graph:
         if forks:
             graph.branches.create("dev")
-    job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
+    job: Job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
     assert children.run("transact", at_end=kill.setting, **job).signal == signal.SIGKILL, kill
     expected = Outcome.DONE if kill.point in TRANSACTION_POINTS else outcome(merges(forks), kill)
     with open(place, read_only=True) as reader:
@@ -104,7 +105,7 @@ IN_BLOCK = [
 @pytest.mark.parametrize("failpoint", IN_BLOCK)
 def test_killed_in_its_block(children: Children, place: Path, failpoint: str) -> None:
     create(place).close()
-    job = {"uri": str(place), "ids": ["new"], "gone": GONE}
+    job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE}
     assert children.run("transact", failpoint=failpoint, **job).signal == signal.SIGKILL
     _check(place, "main", visible=False)
     with open(place) as graph:
@@ -116,7 +117,7 @@ def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
     with create(place) as graph:
         graph.branches.create("dev")
         for branch in ("main", "dev"):
-            job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
+            job: Job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
             assert children.run("transact", dies=True, **job).signal == signal.SIGKILL
         assert len(hidden.hidden_branches(graph._store)) == 1, "the second process has cleared up after the first"
         assert [branch.name for branch in graph.branches] == ["main", "dev"]
@@ -130,10 +131,9 @@ def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
 def test_a_live_transaction_of_another_process_is_left_alone(children: Children, place: Path) -> None:
     sign = place.with_name("held")
     with create(place) as graph:
-        job = {"uri": str(place), "ids": ["new"], "gone": GONE}
+        job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE}
         pid = children.start("transact", at_end=f"captured#1=hold:{sign}", **job)
-        while not sign.exists():
-            pass
+        until(sign.exists)
         graph.refresh()
         with open(place) as other:
             assert len(hidden.hidden_branches(other._store)) == 1
@@ -147,7 +147,7 @@ def test_a_live_transaction_of_another_process_is_left_alone(children: Children,
 def test_a_killed_end_is_repeated_by_its_key(children: Children, place: Path) -> None:
     """A caller who never heard back runs the block again: it is done once."""
     create(place).close()
-    job = {"uri": str(place), "ids": ["new"], "gone": GONE, "idempotency_key": "k"}
+    job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE, "idempotency_key": "k"}
     for at_end in ("before_publish#1=kill", ""):
         children.run("transact", at_end=at_end, **job)
     with open(place) as graph:

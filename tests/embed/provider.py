@@ -80,6 +80,19 @@ def drop(_: Provider, __: Seen, handler: BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
 
 
+def cut_off(status: int) -> Behaviour:
+    """Promise more bytes than are sent."""
+
+    def behave(_: Provider, __: Seen, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b'{"data": [')
+        handler.close_connection = True
+
+    return behave
+
+
 class Provider:
     """A running provider.
 

@@ -41,6 +41,7 @@ from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
     KeyConflictError,
+    MergeRequiredError,
     NotFoundError,
     PreconditionFailedError,
     ReadOnlyError,
@@ -205,6 +206,33 @@ class GraphMachine(RuleBasedStateMachine):
         if made is not None:
             self.append(branch, made, plan.apply(self.head(branch).content))
             assert self.send(1 - handle, branch, plan, strict=False, key=key) == made
+
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES), between=st.integers(0, 2), fails=st.integers(0, 3))
+    def transact(self, data: st.DataObject, handle: int, between: int, fails: int) -> None:
+        """Several writes as one commit; sometimes another handle writes to the branch meanwhile, or the block fails."""
+        graph, branch = self.handles[handle], data.draw(self.some_branch())
+        before = content = self.after_recovery(branch)
+        plans: list[Plan] = []
+        for _ in range(data.draw(st.integers(1, 3))):
+            plan = self.plan(data, content, strict=data.draw(st.booleans()))
+            if not plan.conflicts(content):
+                plans.append(plan)
+                content = plan.apply(content)
+        rival = self.plan(data, before, strict=False) if between == 0 else None
+        with suppress(MergeRequiredError, ZeroDivisionError), graph.branch(branch).transaction() as tx:
+            self.observe()
+            begun = self.head(branch)
+            for plan in plans:
+                graph.write_tables(WriteRequest(branch=tx._work or ""), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
+            worked = tx.snapshot().commit.id != begun.id
+            if rival is not None:
+                self.interleave(1 - handle, branch, rival)
+            if fails == 0:
+                raise ZeroDivisionError
+        overtaken = worked and self.head(branch) != begun
+        assert (tx.commit is not None) is (fails != 0 and content != before and not overtaken)
+        if tx.commit is not None:
+            self.append(branch, tx.commit, content)
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES), strict=st.booleans(), again=st.booleans())
     def write_to_a_branch_that_goes_away(self, data: st.DataObject, handle: int, strict: bool, again: bool) -> None:

@@ -21,7 +21,7 @@ from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
 from omnigraph.read import export as export_module
-from omnigraph.read import ordered
+from omnigraph.read import files, ordered
 from omnigraph.read.export import TypeExport, exported
 
 FORMATS = ("ndjson", "parquet", "arrow")
@@ -288,6 +288,24 @@ def test_a_directory_with_something_in_it_is_left_alone(everything: Graph, tmp_p
         everything.export(tmp_path / "no" / "where", format="arrow")
     with pytest.raises(InputError, match="cannot write"):
         everything.export(tmp_path / "no" / "where.ndjson")
+    with pytest.raises(InputError, match="local files"):
+        everything.export("s3://bucket/all.ndjson")
+
+
+def test_a_parquet_file_has_few_groups(people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered, "ROWS", 10)
+    monkeypatch.setattr(files, "_GROUP_ROWS", 30)
+    names = [f"p{number:03}" for number in range(100)]
+    add(people, *names)
+    people.load({"Knows": pa.table({"from": names[:-1], "to": names[1:]})}, mode="append")
+    people.export(tmp_path / "all", format="parquet")
+
+    def groups(name: str) -> list[int]:
+        said = pa.parquet.ParquetFile(tmp_path / "all" / name).metadata
+        return [said.row_group(number).num_rows for number in range(said.num_row_groups)]
+
+    assert groups("edge.Knows.parquet") == [30, 30, 30, 9]
+    assert groups("node.Person.parquet") == [10] * 10  # each could have a large blob
 
 
 def test_row_counts_of_files_are_those_of_the_graph(everything: Graph, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lance.fragment import write_fragments
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import IndexKind
@@ -151,8 +152,7 @@ def test_many_rows_are_found_by_reading_all_ids(
 def test_row_ids_are_kept_over_several_fragments(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = change.write_fragments
-    monkeypatch.setattr(change, "write_fragments", lambda *a, **k: write(*a, **k, max_rows_per_file=2))
+    monkeypatch.setattr(change, "write_fragments", lambda *a, **k: write_fragments(*a, **k, max_rows_per_file=2))
     model = {name: i for i, name in enumerate(reversed(NAMES[:8]))}
     after = commit(tables, tables.stage_change(base, table(model), NONE))
     assert len(tables._open(after).get_fragments()) == 4
@@ -248,7 +248,7 @@ class Tour:
             begin = origin if version == origin.version else self.ref.at(version)
             found = self.tables.difference(begin, self.ref)
             rows = [_plain(row) for batch in found.rows.batches() for row in batch.to_pylist()]
-            ids = [row["id"] for row in rows]
+            ids = [str(row["id"]) for row in rows]
             assert len(set(ids)) == len(ids), "a row is told once"
             differ = {name for name, n in self.model.items() if old.get(name) != n}
             assert differ <= set(ids) <= set(self.model)

@@ -221,7 +221,7 @@ def canonical(prop: Prop | None, value: Any) -> str:
     if prop.scalar == "Bool":
         return "true" if value else "false"
     if prop.scalar == "F32":
-        return np.format_float_positional(np.float32(value), unique=True, trim="-").replace("-0", "0", value == 0)
+        return "0" if value == 0 else np.format_float_positional(np.float32(value), unique=True, trim="-")
     if prop.scalar == "F64":
         return "0" if value == 0 else f"{Decimal(repr(value)).normalize():f}"
     return str(value)
@@ -274,16 +274,16 @@ class Condition:
             return found in self.value
         if self.op == "not in":
             return found not in self.value
-        if isinstance(found, str):
-            order = _order(found.encode(), self.value.encode())
-        else:
-            order = _order(found, self.value)
+        order = _order(found, self.value)
         return {"=": order == 0, "!=": order != 0, "<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[
             self.op
         ]
 
 
 def _order(left: Any, right: Any) -> int:
+    """Texts compare by their UTF-8 bytes."""
+    if isinstance(left, str):
+        left, right = left.encode(), right.encode()
     return int(left > right) - int(left < right)
 
 
@@ -335,9 +335,14 @@ class RefusedError(Exception):
 
 @dataclass
 class BadInputError(RefusedError):
-    """Values that do not fit: the number of the record or statement, and the property."""
+    """Values that do not fit: the number of the record or statement, and the property.
+
+    Attributes:
+        first_only: whether there may be more, which come later.
+    """
 
     problems: set[tuple[int, str]]
+    first_only: bool = False
 
 
 @dataclass
@@ -346,11 +351,9 @@ class BrokenError(RefusedError):
 
     Attributes:
         groups: kind and subject of each constraint, in the order of checking, with the entities that break it.
-        complete: whether these are all; two records with one key leave open what else would be wrong.
     """
 
     groups: list[tuple[str, str, set[str]]]
-    complete: bool = True
 
 
 @dataclass
@@ -447,11 +450,14 @@ class Model:
                     row[name] = self._loaded(prop, record.data)
                 except WrongError:
                     wrong.add(name)
-            if not wrong:
-                derived = derived_id(declared, row) if declared.key is not None else None
-                if derived is not None and record.id is not None and record.id != derived:
+            derived = None
+            if declared.key is not None and not wrong & {{"src": "from", "dst": "to"}.get(k, k) for k in declared.key}:
+                derived = derived_id(declared, row)
+                if record.id is not None and record.id != derived:
                     wrong.add("id")
-                rows.append((record.table, derived or record.id or self._fresh(), row))
+            if not wrong:
+                ids = (id_ for id_ in (derived, record.id, self._fresh()) if id_ is not None)
+                rows.append((record.table, next(ids), row))
             problems |= {(number, f"{declared.name}.{name}") for name in wrong}
         if problems:
             raise BadInputError(problems)
@@ -471,16 +477,16 @@ class Model:
     def _refuse_twins(
         self, rows: list[tuple[str, str, Row]], changes: dict[str, Change], keyed: dict[str, set[str]]
     ) -> None:
-        """Two records with one key break its uniqueness; wrong values are told before that."""
+        """Two records with one key break its uniqueness. Wrong values are told before that, and nothing after it."""
         found = []
         for declared in self._ordered(changes):
-            mine = [(id_, row) for table, id_, row in rows if table == declared.table]
-            found += list(self._wrong_values(declared, mine))
-        for declared in self._ordered(changes):
+            mine = list(changes[declared.table].rows.items())
             if declared.table in keyed:
-                found.append(("unique", subject(declared, tuple(sorted(declared.key or ()))), keyed[declared.table]))
-            found += [g for g in self._groups_of(declared, changes) if g[0] == "unique" or declared.is_edge]
-        raise BrokenError([group for group in found if group[2]], complete=False)
+                mine = [(id_, row) for table, id_, row in rows if table == declared.table]
+            found += list(self._wrong_values(declared, mine))
+        for declared in self._ordered(keyed):
+            found.append(("unique", subject(declared, tuple(sorted(declared.key or ()))), keyed[declared.table]))
+        raise BrokenError([group for group in found if group[2]])
 
     # Mutations
 
@@ -559,7 +565,7 @@ class Model:
         row |= {end: values[end] for end in ("src", "dst") if declared.is_edge}
         missing = {name for name, prop in declared.props.items() if row[name] is None and not prop.nullable}
         if missing:
-            raise BadInputError({(number, f"{declared.name}.{name}") for name in missing})
+            raise BadInputError({(number, f"{declared.name}.{name}") for name in missing}, first_only=True)
         change.rows.pop(id_, None)
         change.rows[id_] = row
         return {(table, id_)} if statement.word == "create" and id_ in now else set()
@@ -646,9 +652,7 @@ class Model:
     ) -> Iterator[tuple[str, str, set[str]]]:
         """Counted for nodes that an added, changed, moved or removed edge has or had, unless the node itself goes."""
         before = self.state[edge.table]
-        touched_edges = (
-            set(before) if change.replaced else {i for i in before if i in change.deleted or i in change.rows}
-        )
+        changed = {i for i in before if change.replaced or i in change.deleted or i in change.rows}
         for end, word, (low, high), node in (
             ("src", "@card", edge.card, edge.source),
             ("dst", "@card_in", edge.card_in, edge.target),
@@ -657,7 +661,7 @@ class Model:
                 continue
             table = f"node:{node}"
             gone = set(self.state[table]) - set(self._now(table, changes))
-            touched = {row[end] for row in change.rows.values()} | {before[i][end] for i in touched_edges}
+            touched = {row[end] for row in change.rows.values()} | {before[i][end] for i in changed}
             counts = Counter(row[end] for row in after.values())
             wrong = {n for n in touched - gone if counts[n] < low or (high is not None and counts[n] > high)}
             yield "cardinality", f"{edge.name} {word}", wrong

@@ -68,6 +68,24 @@ def state(graph: Graph) -> object:
     return graph.snapshot().commit.id, list(graph.export())
 
 
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is asked of sources from now on."""
+    asked: list[tuple[str, str]] = []
+
+    def note(name: str) -> None:
+        original = getattr(BlobSources, name)
+
+        def ask(sources: BlobSources, source: SourceUri) -> object:
+            asked.append((name, source.names[-1]))
+            return original(sources, source)
+
+        monkeypatch.setattr(BlobSources, name, ask)
+
+    note("size")
+    note("read")
+    return asked
+
+
 # ---- addresses
 
 
@@ -202,8 +220,7 @@ def test_a_long_address_is_not_repeated_in_full(graph: Graph) -> None:
 def test_every_reference_is_checked_before_any_source_is_looked_at(
     graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[SourceUri] = []
-    monkeypatch.setattr(BlobSources, "size", lambda self, source: looked.append(source) or 0)
+    looked = noted(monkeypatch)
     with pytest.raises(ExternalBlobPolicyError, match=r"Ship.photo of 'b'"):
         graph.load(ships(a=(assets / "a.jpg").as_uri(), b="s3://elsewhere/a"), mode="append")
     assert looked == []
@@ -258,10 +275,7 @@ def test_a_source_that_cannot_be_read_stops_everything(graph: Graph, assets: Pat
 
 
 def test_each_source_is_looked_at_and_read_once(graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
-    size, read = BlobSources.size, BlobSources.read
-    monkeypatch.setattr(BlobSources, "size", lambda s, u: (asked.append(("size", u.names[-1])), size(s, u))[1])
-    monkeypatch.setattr(BlobSources, "read", lambda s, u: (asked.append(("read", u.names[-1])), read(s, u))[1])
+    asked = noted(monkeypatch)
     uri = (assets / "b c.jpg").as_uri()
     rows = pa.table({"name": ["a", "b"], "photo": [uri, uri.replace("c.jpg", "%63.jpg")], "film": [uri, None]})
     graph.load({"Ship": rows}, mode="append")
@@ -343,6 +357,18 @@ def test_an_update_of_something_else_leaves_blobs_and_references_alone(graph: Gr
     assert graph.blob("Ship", "b", "photo").read() == b"hi"
     with pytest.raises(omnigraph.errors.NotFoundError):
         graph.blob("Ship", "b", "film")
+
+
+def test_references_and_content_go_through_a_transaction(graph: Graph, assets: Path) -> None:
+    uri = (assets / "a.jpg").as_uri()
+    with graph.branch("main").transaction(message="ships") as tx:
+        tx.load(ships(a=uri, b="base64:aGk="), mode="overwrite")
+        (assets / "a.jpg").unlink()
+        tx.mutate('query q() { update Ship set { crew: 7 } where name >= "a" }')
+    found = graph.blob("Ship", "a", "photo")
+    assert found.uri == uri
+    assert graph.blob("Ship", "b", "photo").read() == b"hi"
+    assert (graph.entity("Ship", "a") or {})["crew"] == 7
 
 
 def test_constraints_come_before_blobs(graph: Graph) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,11 +20,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.write.model import (
     EPOCH,
     NUMBERS,
+    RANGES,
     BadInputError,
     BrokenError,
     Condition,
@@ -38,7 +41,10 @@ from tests.write.model import (
     TakenError,
     Type,
     Update,
+    WrongError,
+    derived_id,
     f32,
+    stored,
 )
 
 import omnigraph
@@ -48,6 +54,9 @@ from omnigraph.graph import Graph
 T = TypeVar("T")
 
 SOAK = float(os.environ.get("OMNIGRAPH_SOAK", "0"))
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""A failure is shown as it was found: the steps are few, and making them fewer would take minutes."""
 
 # ---- drawing
 
@@ -74,18 +83,23 @@ NOBODY = "nobody"
 class Draws:
     """Choices, made by the test as it goes."""
 
-    draw: Callable[[st.SearchStrategy[Any]], Any]
+    below: Callable[[int], int]
+    """A whole number from zero up to, but not including, another."""
+    promised: list[tuple[str, str]] = field(default_factory=list)
+    """Tables and ids of nodes that the request being drawn writes before what comes next."""
 
     def pick(self, options: Sequence[T]) -> T:
-        found: T = options[self.draw(st.integers(0, len(options) - 1))]
-        return found
+        return options[self.below(len(options))]
 
     def chance(self, percent: int) -> bool:
-        return bool(self.draw(st.integers(0, 99)) < percent)
+        return self.below(100) < percent
 
-    def some(self, options: Sequence[T], most: int) -> list[T]:
-        chosen: list[T] = self.draw(st.lists(st.sampled_from(options), max_size=most, unique=True)) if options else []
-        return chosen
+    def some(self, options: Sequence[T], least: int, most: int) -> list[T]:
+        """Some of the options, none of them twice, in their order."""
+        count = min(least + self.below(most - least + 1), len(options))
+        left = list(range(len(options)))
+        chosen = [left.pop(self.below(len(left))) for _ in range(count)]
+        return [options[place] for place in sorted(chosen)]
 
     # schemas
 
@@ -95,36 +109,36 @@ class Draws:
         return Schema(tuple(nodes), tuple(edges))
 
     def node(self, name: str) -> Type:
-        props = self.props(self.draw(st.integers(1, 4)))
+        props = self.props(1, 4)
         singles = [p.name for p in props.values() if p.is_single]
-        key = tuple(self.some(singles, 2)) if self.chance(60) else ()
+        key = tuple(self.some(singles, 1, 2)) if self.chance(60) else ()
         for member in key:
             props[member] = replace(props[member], nullable=False, default=None)
         uniques = self.groups(singles) if self.chance(40) else ()
         return Type(name, props, key or None, uniques)
 
     def edge(self, name: str, nodes: Sequence[Type]) -> Type:
-        props = self.props(self.draw(st.integers(0, 2)))
+        props = self.props(0, 2)
         singles = [p.name for p in props.values() if p.is_single]
         key: tuple[str, ...] | None = None
         if self.chance(40):
-            members = self.some(singles, 1)
+            members = self.some(singles, 0, 1)
             for member in members:
                 props[member] = replace(props[member], nullable=False, default=None)
             key = ("src", "dst", *members)
         uniques = self.groups([*singles, "src", "dst"]) if self.chance(30) else ()
-        cards = [
-            self.pick(((0, None), (0, 1), (1, 2), (1, None), (2, 3))) if self.chance(40) else (0, None) for _ in "io"
-        ]
-        ends = [self.pick(nodes).name, self.pick(nodes).name]
-        return Type(name, props, key, uniques, *ends, *cards)
+        source, target = self.pick(nodes).name, self.pick(nodes).name
+        return Type(name, props, key, uniques, source, target, self.card(), self.card())
+
+    def card(self) -> tuple[int, int | None]:
+        return self.pick(((0, None), (0, None), (0, None), (0, 1), (1, 2), (1, None), (2, 3)))
 
     def groups(self, singles: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        group = self.some(singles, 2)
+        group = self.some(singles, 1, 2)
         return (tuple(group),) if group else ()
 
-    def props(self, count: int) -> dict[str, Prop]:
-        return {name: self.prop(name) for name in sorted(self.some("kmpqr", count))}
+    def props(self, least: int, most: int) -> dict[str, Prop]:
+        return {name: self.prop(name) for name in self.some("kmpqr", least, most)}
 
     def prop(self, name: str) -> Prop:
         scalar = self.pick(("String", "String", "enum", "Vector", "Bool", "Date", "DateTime", *NUMBERS))
@@ -155,20 +169,41 @@ class Draws:
         if prop.scalar == "enum" and self.chance(5):
             pool = ["green"]
         if prop.is_list:
-            return [self.pick(pool) for _ in range(self.draw(st.integers(0, 2)))]
+            return [self.pick(pool) for _ in range(self.below(3))]
         return self.pick(pool)
 
     def node_id(self, model: Model, node: str | None) -> str:
-        known = list(model.state[f"node:{node}"])
-        return self.pick(known) if known and self.chance(92) else NOBODY
+        table = f"node:{node}"
+        known = [*model.state[table], *(id_ for at, id_ in self.promised if at == table)]
+        return self.pick(known) if known and self.chance(96) else NOBODY
+
+    def promise(self, declared: Type, values: Mapping[str, Any]) -> None:
+        """Remember a keyed node, so that edges can lead to it."""
+        if declared.key is None or declared.is_edge:
+            return
+        try:
+            row = {name: stored(declared.props[name], values.get(name)) for name in declared.key}
+        except WrongError:
+            return  # it will be refused
+        self.promised.append((declared.table, derived_id(declared, row)))
 
     # loads
 
     def records(self, model: Model, *, as_json: bool) -> list[Record]:
         """Records of a load, nodes before edges as often as not."""
-        count = self.draw(st.integers(1, 5))
-        drawn = [self.record(model, self.pick(model.schema.types), as_json) for _ in range(count)]
+        self.promised.clear()
+        count = 1 + self.below(6)
+        drawn = [self.record(model, self.type(model), as_json) for _ in range(count)]
         return drawn if as_json else _as_tables(drawn, model.schema)
+
+    def type(self, model: Model) -> Type:
+        """Any type; edges only where there can be nodes, mostly."""
+        declared = self.pick(model.schema.types)
+        if not declared.is_edge or self.chance(5):
+            return declared
+        ends = [f"node:{end}" for end in (declared.source, declared.target)]
+        promised = {table for table, _ in self.promised}
+        return declared if all(model.state[t] or t in promised for t in ends) else self.pick(model.schema.nodes)
 
     def record(self, model: Model, declared: Type, as_json: bool) -> Record:
         data = {}
@@ -178,7 +213,7 @@ class Draws:
             data[name] = None if prop.nullable and self.chance(20) else self.value(prop)
             if as_json and data[name] is not None:
                 data[name] = self.spelled(prop, data[name])
-                if self.chance(2):
+                if self.chance(1) and name not in (declared.key or ()):
                     data[name] = self.pick(("x", 1.5, [1], True, {"a": 1}))
         if as_json and self.chance(1):
             data["unknown"] = 1
@@ -189,6 +224,7 @@ class Draws:
         if declared.key is not None and self.chance(2):
             id_ = "not the key"
         if not declared.is_edge:
+            self.promise(declared, data)
             return Record(declared.table, data, id_)
         ends = [self.node_id(model, declared.source), self.node_id(model, declared.target)]
         return Record(declared.table, data, id_, *ends)
@@ -203,38 +239,44 @@ class Draws:
     # mutations
 
     def statements(self, model: Model) -> list[Statement]:
-        count = self.draw(st.integers(1, 3))
+        self.promised.clear()
+        count = 1 + self.below(3)
         if self.chance(25):
             return [self.delete(model) for _ in range(count)]
         return [self.insert(model) if self.chance(60) else self.update(model) for _ in range(count)]
 
     def insert(self, model: Model) -> Insert:
-        declared = self.pick(model.schema.types)
+        declared = self.type(model)
         words = ["insert", "create"] + ["merge"] * (declared.key is not None) * 2
         word = self.pick(words)
         values: dict[str, Any] = {}
         if declared.is_edge:
             values |= {"from": self.node_id(model, declared.source), "to": self.node_id(model, declared.target)}
         for name, prop in declared.props.items():
-            optional = (
-                prop.nullable or prop.default is not None or (word == "merge" and name not in (declared.key or ()))
-            )
-            if not optional or self.chance(70):
+            left_out = prop.nullable or prop.default is not None
+            left_out |= word == "merge" and name not in (declared.key or ())
+            if not left_out or self.chance(70):
                 values[name] = self.assigned(prop)
         if not values:
             name, prop = next(iter(declared.props.items()))
             values[name] = self.assigned(prop)
+        self.promise(declared, values)
         return Insert(word, declared.table, values)
 
     def assigned(self, prop: Prop) -> Any:
-        return None if prop.nullable and self.chance(20) else self.value(prop)
+        """A value for a property; now and then one that only a parameter can bring, because it cannot stay."""
+        if self.chance(20 if prop.nullable else 1):
+            return None
+        if prop.scalar in RANGES and not prop.is_list and self.chance(2):
+            return self.pick((2**40, -1, 2.0, 2.5))
+        return self.value(prop)
 
     def update(self, model: Model) -> Statement:
         declared = self.pick(model.schema.types)
         free = [p for name, p in declared.props.items() if name not in (declared.key or ())]
         if not free:
             return self.insert(model)
-        chosen = self.some([p.name for p in free], 2) or [free[0].name]
+        chosen = self.some([p.name for p in free], 1, 2)
         values = {name: self.assigned(declared.props[name]) for name in chosen}
         return Update(declared.table, values, self.condition(model, declared, 1))
 
@@ -263,7 +305,7 @@ class Draws:
 
     def _comparison(self, name: str, prop: Prop, value: Callable[[], Any]) -> Condition:
         if self.chance(20):
-            items = [value() for _ in range(self.draw(st.integers(0, 2)))]
+            items = [value() for _ in range(self.below(3))]
             return Condition(self.pick(("in", "not in")), name, prop, items)
         ops = ["=", "=", "!=", "<", "<=", ">", ">="]
         if prop.scalar == "String":
@@ -367,6 +409,12 @@ class QueryText:
         return f"update {declared.name} set {{ {values} }} where {self.condition(statement.where)}"
 
     def value(self, prop: Prop, value: Any) -> str:
+        if prop.scalar in RANGES and isinstance(value, float):
+            return self.param(replace(prop, scalar="F64"), value)
+        if prop.scalar in RANGES and isinstance(value, int) and not in_range(prop, value):
+            return self.param(replace(prop, scalar="I64"), value)
+        if value is None and not prop.nullable:
+            return self.param(prop, value)
         if "green" in (value if isinstance(value, list) else [value]) and prop.scalar == "enum":
             return self.param(replace(prop, scalar="String"), value)  # the checker refuses it as a literal
         return self.param(prop, value) if self.draws.chance(40) else literal(prop, value)
@@ -397,6 +445,11 @@ class QueryText:
         return f"{condition.left} {condition.op} {value}"
 
 
+def in_range(prop: Prop, number: int) -> bool:
+    low, high = RANGES[prop.scalar]
+    return low <= number <= high
+
+
 def literal(prop: Prop, value: Any) -> str:
     if value is None:
         return "null"
@@ -422,13 +475,15 @@ def asked(request: Callable[[], Done]) -> Answer:
         return error
 
 
-def check_refusal(error: OmnigraphError, wanted: RefusedError, *, numbered: bool) -> None:
+def check_refusal(error: OmnigraphError, wanted: Answer, *, numbered: bool) -> None:
     """The engine refuses for the same reason: the same kind of error, and the same things are wrong."""
     match wanted:
         case BadInputError():
             assert isinstance(error, BadRowsError), error
             found = {(p.record if numbered else 0, p.subject) for p in error.problems}
-            assert found == {(number if numbered else 0, subject) for number, subject in wanted.problems}
+            problems = {(number if numbered else 0, subject) for number, subject in wanted.problems}
+            # A merge that lacks something is found as it runs, alone or together with those beside it.
+            assert found == problems or (wanted.first_only and min(found) == min(problems)), error
         case BrokenError():
             assert isinstance(error, ConstraintError), error
             groups: dict[tuple[str, str], set[str]] = {}
@@ -437,12 +492,13 @@ def check_refusal(error: OmnigraphError, wanted: RefusedError, *, numbered: bool
             expected: dict[tuple[str, str], set[str]] = {}
             for kind, subject, ids in wanted.groups:
                 expected.setdefault((kind, subject), set()).update(ids)
-            if not wanted.complete:
-                groups, expected = dict([next(iter(groups.items()))]), dict([next(iter(expected.items()))])
-            assert list(without_new(groups).items()) == list(without_new(expected).items())
+            said, meant = list(without_new(groups).items()), list(without_new(expected).items())
+            assert said == meant, f"{said}\nis not\n{meant}"
         case TakenError():
             assert isinstance(error, KeyConflictError), error
-            assert (error.table_key, error.entity_id) in wanted.taken
+            assert (error.table_key, error.entity_id) in wanted.taken, (error, wanted)
+        case _:
+            raise AssertionError(f"refused: {error}") from error
 
 
 def without_new(groups: Mapping[tuple[str, str], set[str]]) -> dict[tuple[str, str], tuple[set[str], int]]:
@@ -530,7 +586,6 @@ class Session:
         try:
             receipt = self.graph.load(source, mode=mode)
         except OmnigraphError as error:
-            assert isinstance(wanted, RefusedError), error
             check_refusal(error, wanted, numbered=as_json)
             return
         assert isinstance(wanted, Done), wanted
@@ -548,7 +603,6 @@ class Session:
         try:
             receipt = self.graph.mutate(query, text.params)
         except OmnigraphError as error:
-            assert isinstance(wanted, RefusedError), error
             check_refusal(error, wanted, numbered=True)
             return
         assert isinstance(wanted, Done), wanted
@@ -573,23 +627,87 @@ def _without_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_same_answers_and_same_content(data: st.DataObject) -> None:
-    run(Draws(data.draw), 5)
+# ---- what was found once
+
+
+@contextmanager
+def holding(schema: str) -> Iterator[Graph]:
+    with TemporaryDirectory() as place, omnigraph.init(Path(place) / "g", schema) as graph:
+        yield graph
+
+
+def first_violation(request: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(ConstraintError) as caught:
+        request()
+    violation = caught.value.violations[0]
+    return violation.kind, violation.subject
+
+
+def test_both_zeros_are_one_value_of_a_unique_property() -> None:
+    with holding("node Ash { k: String @key  p: F32? @unique }") as graph:
+        graph.mutate('query q() { insert Ash { k: "a", p: 0.0 } }')
+        negative = {"Ash": pa.table({"k": ["b"], "p": pa.array([-0.0], pa.float32())})}
+        assert first_violation(lambda: graph.load(negative, mode="append")) == ("unique", "Ash.p")
+        pair = {"Ash": pa.table({"k": ["a", "b"], "p": [-0.0, 0.0]})}
+        assert first_violation(lambda: graph.load(pair, mode="overwrite")) == ("unique", "Ash.p")
+
+
+def test_nodes_that_an_overwrite_takes_need_no_edges() -> None:
+    with holding("node Ash { k: String @key }  edge Grows: Ash -> Ash @card(1..1)") as graph:
+        edges = {"from": ["a"], "to": ["a"]}
+        graph.load({"Ash": pa.table({"k": ["a", "b"]}), "Grows": pa.table(edges)}, mode="append")
+        moved = {"Ash": pa.table({"k": ["b"]}), "Grows": pa.table({"from": ["b"], "to": ["b"]})}
+        graph.load(moved, mode="overwrite")
+        assert list(content(graph, Type("Ash", {}))) == ["b"]
+
+
+def test_edges_that_lose_their_nodes_are_told_in_the_order_of_edge_types() -> None:
+    schema = "node Ash { k: String @key }  edge Ends: Ash -> Ash  edge Grows: Ash -> Ash @card(0..1)"
+    with holding(schema) as graph:
+        ends = pa.table({"from": ["a"], "to": ["a"]})
+        graph.load({"Ash": pa.table({"k": ["a", "b"]}), "Ends": ends}, mode="append")
+        twice = pa.table({"from": ["b", "b"], "to": ["b", "b"]})
+        request = {"Ash": pa.table({"k": ["b"]}), "Grows": twice}
+        assert first_violation(lambda: graph.load(request, mode="overwrite")) == ("endpoint", "Ends.src")
+
+
+def test_wrong_values_are_told_before_records_with_the_same_key_or_id() -> None:
+    with holding("node Ash { k: String @key }  node Birch { p: enum(red, blue)? }") as graph:
+        same_key = {"Ash": pa.table({"k": ["a", "a"]})}
+        wrong = {"Birch": pa.table({"p": ["green"]})}
+        assert first_violation(lambda: graph.load(same_key, mode="merge")) == ("unique", "Ash.k")
+        assert first_violation(lambda: graph.load({**same_key, **wrong}, mode="merge")) == ("value", "Birch.p")
+        same_id = {"Birch": pa.table({"id": ["x", "x"], "p": ["red", "green"]})}
+        assert first_violation(lambda: graph.load(same_id, mode="append")) == ("value", "Birch.p")
+        with pytest.raises(KeyConflictError, match="'x'"):
+            graph.load({"Birch": pa.table({"id": ["x", "x"], "p": ["red", "blue"]})}, mode="append")
+
+
+def test_items_that_lie_behind_a_null_are_not_there() -> None:
+    items = pa.array(["red", "green", "blue"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), items, mask=pa.array([True, False]))
+    with holding("node Ash { k: String @key  p: [enum(red, blue)]?  n: [I32]? }") as graph:
+        graph.load({"Ash": pa.table({"k": ["a", "b"], "p": lists})}, mode="append")
+        assert graph.mutate('query q() { delete Ash where p contains "green" }').affected_nodes == 0
+        assert graph.mutate('query q() { delete Ash where p contains "blue" }').affected_nodes == 1
+        with pytest.raises(BadRowsError, match="an item of the list"):
+            graph.load({"Ash": pa.table({"k": ["c", "d"], "n": lists})}, mode="append")
+
+
+@settings(max_examples=40, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(chance=st.randoms(use_true_random=False))
+def test_same_answers_and_same_content(chance: random.Random) -> None:
+    run(Draws(chance.randrange), 5)
 
 
 @pytest.mark.skipif(SOAK <= 0, reason="set OMNIGRAPH_SOAK to a number of seconds")
 def test_soak() -> None:
-    """Looks for disagreements with other seeds until the time is over, and says which seed found one."""
-    until, number = time.monotonic() + SOAK, time.time_ns()
+    until, number = time.monotonic() + SOAK, int(os.environ.get("OMNIGRAPH_SOAK_SEED", time.time_ns()))
     while time.monotonic() < until:
+        chance = random.Random(number)
+        try:
+            run(Draws(chance.randrange), 10)
+        except BaseException as error:
+            error.add_note(f"OMNIGRAPH_SOAK_SEED={number} repeats it")
+            raise
         number += 1
-
-        @seed(number)
-        @settings(max_examples=50, database=None, suppress_health_check=list(HealthCheck))
-        @given(data=st.data())
-        def one(data: st.DataObject) -> None:
-            run(Draws(data.draw), 8)
-
-        one()

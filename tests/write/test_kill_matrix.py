@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +11,11 @@ import pytest
 from tests.commit import child
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole, sidecars
-from tests.commit.matrix import Kill, Outcome, kills, outcome
-from tests.write.requests import SEED, SIZES, Request, content, create, requests
+from tests.commit.matrix import WRITE_POINTS, Kill, Outcome, kills, outcome
+from tests.write.requests import SEED, Request, content, create, requests
 
 from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph, open
 
@@ -27,6 +29,14 @@ def _every() -> list[object]:
         for request in requests()
         for kill in kills(request)
     ]
+
+
+def _forking() -> list[object]:
+    """A load that makes its branch as well, at all places: before the first, the branch is there and nothing else."""
+    load = next(request for request in requests() if request.forks and request.kind is WriterKind.LOAD)
+    load = replace(load, job={**load.job, "base": "main"})
+    places = (Kill(Failpoint.BRANCH_REF_CREATED), *kills(load))
+    return [pytest.param(load, kill, id=f"{load}, with its branch-{kill}", marks=pytest.mark.slow) for kill in places]
 
 
 def _is_widest(request: Request) -> bool:
@@ -73,11 +83,11 @@ def _check_next(graph: Graph, request: Request) -> None:
     assert_whole(graph)
 
 
-@pytest.mark.parametrize(("request_", "kill"), _every())
+@pytest.mark.parametrize(("request_", "kill"), [*_every(), *_forking()])
 def test_killed_request(children: Children, place: Path, request_: Request, kill: Kill) -> None:
-    expected = outcome(request_, kill)
+    expected = outcome(request_, kill) if kill.point in WRITE_POINTS else Outcome.NOTHING
     with create(place) as graph:
-        if request_.forks:
+        if request_.forks and "base" not in request_.job:
             graph.branches.create(request_.branch)
         ending = children.run(failpoint=kill.setting, **_job(request_, graph))  # type: ignore[arg-type]
         assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
@@ -87,8 +97,9 @@ def test_killed_request(children: Children, place: Path, request_: Request, kill
 
 
 def test_what_is_killed() -> None:
-    """Each mode and each kind of mutation, with one, two and five tables, on `main` and first on a branch."""
+    """Each mode and each kind of mutation, with one, two and five tables, and first on a branch with several."""
     found = {(request.kind, request.what.split(",")[0], len(request.tables), request.forks) for request in requests()}
     modes = {(WriterKind.LOAD, mode) for mode in ("append", "merge", "overwrite")}
     kinds = {(WriterKind.MUTATION, kind) for kind in ("insert", "merge", "update", "delete")}
-    assert found == {(*what, size, forks) for what in modes | kinds for size in SIZES for forks in (False, True)}
+    sizes = {(1, False), (2, False), (5, False), (2, True), (5, True)}
+    assert found == {(*what, *size) for what in modes | kinds for size in sizes}

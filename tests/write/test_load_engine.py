@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import omnigraph
-from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -24,7 +25,7 @@ from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage import lookup
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.load import LoadMode, LoadPhase, LoadProgress
-from tests.commit.failing import armed
+from omnigraph.write.sources import LoadSource
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -103,7 +104,7 @@ def test_a_branch_that_was_there_stays(graph: Graph) -> None:
 
 
 def test_a_branch_with_a_write_that_may_yet_be_finished_stays(graph: Graph) -> None:
-    with armed(Failpoint.BEFORE_PUBLISH), pytest.raises(BaseException, match="BEFORE_PUBLISH|before_publish"):
+    with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         graph.load(people("ann"), mode="append", branch="dev", base="main")
     assert "dev" in branches(graph)
 
@@ -159,6 +160,24 @@ def test_nothing_to_load_makes_no_commit(graph: Graph) -> None:
     before = graph.snapshot().commit
     receipt = graph.load({"Person": pa.table({"name": pa.array([], pa.utf8())})}, mode="merge")
     assert (receipt.total, receipt.commit, graph.snapshot().commit) == (0, None, before)
+
+
+def test_a_table_without_rows_mentions_its_type(graph: Graph, tmp_path: Path) -> None:
+    empty = pa.table({"name": pa.array([], pa.utf8())})
+    pa.parquet.write_table(empty, tmp_path / "Person.parquet")
+    (tmp_path / "Person.csv").write_text("name\n")
+    sources: list[LoadSource] = [
+        {"Person": empty},
+        {"Person": []},
+        tmp_path / "Person.parquet",
+        tmp_path / "Person.csv",
+    ]
+    for source in sources:
+        graph.load(people("ann"), mode="overwrite")
+        receipt = graph.load(source, mode="overwrite")
+        assert receipt.nodes == (("Person", 0),)
+        assert receipt.commit is not None
+        assert names(graph) == []
 
 
 # Progress

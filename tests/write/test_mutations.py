@@ -158,6 +158,35 @@ def test_an_assigned_null_is_no_default(graph: Graph) -> None:
     assert rows(graph, "node:Person", "mood") == {"ann": None, "bob": "calm"}
 
 
+def test_every_type_of_default(tmp_path: Path) -> None:
+    schema = """
+    node All {
+        k: String @key
+        s: String @default("x")
+        b: Bool? @default(true)
+        i: I32 @default(-3)
+        u: U64 @default(18446744073709551615)
+        f: F32 @default(2)
+        e: enum(one, two) @default("two")
+        d: Date @default("2020-02-29")
+        t: DateTime @default("2020-02-29T12:00:00.5+01:00")
+        today: Date @default(now())
+        now: DateTime? @default(now())
+    }
+    """
+    with omnigraph.init(tmp_path / "graph", schema) as graph:
+        run(graph, 'insert All { k: "made" } merge All { k: "merged" }')
+        graph.load({"All": pa.table({"k": ["loaded"]})}, mode="append")
+        rows = graph.snapshot().scan("node:All")
+    for name, value in {"s": "x", "b": True, "i": -3, "u": 2**64 - 1, "f": 2.0, "e": "two"}.items():
+        assert rows[name].to_pylist() == [value] * 3
+    assert rows["d"].to_pylist() == [date(2020, 2, 29)] * 3
+    moments = rows["t"].combine_chunks().view(pa.int64()).to_pylist()
+    assert moments == [int(datetime(2020, 2, 29, 11, tzinfo=UTC).timestamp() * 1000) + 500] * 3
+    days, times = rows["today"].combine_chunks().view(pa.int32()), rows["now"].combine_chunks().view(pa.int64())
+    assert [time // 86_400_000 for time in times.to_pylist()] == days.to_pylist()
+
+
 def test_composite_keys_make_the_id(graph: Graph) -> None:
     run(graph, 'insert Parcel { depot: "KEW", serial: 18446744073709551615, weight: 2 }')
     assert rows(graph, "node:Parcel", "serial", "weight") == {'["KEW","18446744073709551615"]': (2**64 - 1, 2.0)}
@@ -221,6 +250,8 @@ def test_merge_creates_with_defaults(graph: Graph) -> None:
 def test_merge_cannot_create_without_what_is_required(graph: Graph) -> None:
     body = 'insert Note { text: "x" } merge Parcel { depot: "A", serial: 1 }'
     fails(graph, BadRowsError, "statement 2: Parcel.weight: is required", body)
+    # The second would have found what the first created.
+    fails(graph, BadRowsError, "statement 1: Parcel.weight: is required$", f"{body[25:]} {body[25:]}")
     run(graph, 'insert Parcel { depot: "A", serial: 1, weight: 3 }')
     run(graph, 'merge Parcel { depot: "A", serial: 1 } merge Parcel { depot: "A", serial: 1, weight: 4 }')
     assert rows(graph, "node:Parcel", "weight") == {'["A","1"]': 4.0}
@@ -640,11 +671,12 @@ def test_rows_that_are_certainly_new_are_appended(graph: Graph, monkeypatch: pyt
         "node:Note": append,
         "node:Person": append,
     }
-    assert did('insert Person { name: "bob" }') == {"node:Person": append}
     assert did('create Person { name: "cid" }') == {"node:Person": append}
-    assert did('merge Person { name: "dee" }') == {"node:Person": append}
     assert did('insert Note { text: "y" }') == {"node:Note": append}
+    # Whether these exist is found out once, by the upsert.
+    assert did('insert Person { name: "bob" }') == {"node:Person": upsert}
     assert did('insert Person { name: "ann" }') == {"node:Person": upsert}
+    assert did('merge Person { name: "dee" }') == {"node:Person": upsert}
     assert did('merge Person { name: "ann", age: 1 }') == {"node:Person": upsert}
     assert did('create Person { name: "eve" } update Person set { age: 3 } where name = "ann"') == {
         "node:Person": upsert

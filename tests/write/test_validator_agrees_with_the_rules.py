@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from omnigraph.errors import ConstraintError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.write import checks
 from omnigraph.write.changes import TableChange
+from omnigraph.write.checks import Room
 from omnigraph.write.validate import validate
+from omnigraph.write.verify import verify
 
 SCHEMA = """
 node Person {
@@ -68,6 +71,10 @@ class Stored:
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         return pd.dataset(self.tables[key]).to_table(columns=list(columns) if columns else None, filter=filter)
 
+    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        rows = self.scan(key, columns=columns)
+        return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(max_chunksize=2))
+
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
         return self.scan(key, columns=columns, filter=pc.field(by).isin(values.combine_chunks()))
 
@@ -85,15 +92,18 @@ def table(key: str, rows: Rows) -> pa.Table:
     return pa.Table.from_pylist(records, schema=schema)
 
 
-def found(before: dict[str, Rows], write: dict[str, Write]) -> set[tuple[str, str, str]]:
+def found(before: dict[str, Rows], write: dict[str, Write], room: Room | None = None) -> set[tuple[str, str, str]]:
     changes = {
         key: TableChange(*KINDS[key], table(key, w.rows), pa.array(sorted(w.deleted), pa.utf8()), w.replaced)
         for key, w in write.items()
     }
     try:
-        validate(ACCEPTED, changes, Stored({key: table(key, rows) for key, rows in before.items()}))
+        validate(ACCEPTED, changes, Stored({key: table(key, rows) for key, rows in before.items()}), room)
     except ConstraintError as error:
-        return {(v.kind, v.subject, v.entity_id) for v in error.violations}
+        assert error.total == len(error.violations)
+        found = [(v.kind, v.subject, v.entity_id) for v in error.violations]
+        assert len(found) == len(set(found))
+        return set(found)
     return set()
 
 
@@ -123,6 +133,7 @@ def expected(before: dict[str, Rows], write: dict[str, Write]) -> set[tuple[str,
         for end in ("src", "dst"):
             if row[end] not in persons and (id_ in edges.rows or people.replaced):
                 out.add(("endpoint", f"Knows.{end}", id_))
+    gone = set(before["node:Person"]) - set(persons)
     old = before["edge:Knows"]
     changed = set(old) if edges.replaced else {i for i in old if i in edges.deleted or i in edges.rows}
     for end, subject, low, high in (("src", "Knows @card", 1, 2), ("dst", "Knows @card_in", 0, 2)):
@@ -130,7 +141,7 @@ def expected(before: dict[str, Rows], write: dict[str, Write]) -> set[tuple[str,
         counts = Counter(row[end] for row in knows.values())
         out |= {
             ("cardinality", subject, node)
-            for node in touched - people.deleted
+            for node in touched - gone
             if not low <= counts[node] <= high and "edge:Knows" in write
         }
     return out
@@ -162,6 +173,24 @@ def test_same_violations_as_row_by_row(
     writes = {"node:Person": people_write, "edge:Knows": edges_write}
     write = {key: writes[key] for key in touched}
     assert found(before, write) == expected(before, write)
+    # The same in parts, as when the memory is short.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "_SMALL", 0)
+        assert found(before, write, Room(256)) == expected(before, write)
+
+
+@given(PEOPLE, EDGES)
+def test_the_whole_graph_is_held_to_the_same_rules(people: Rows, edges: Rows) -> None:
+    stored = {"node:Person": people, "edge:Knows": edges}
+    report = verify(ACCEPTED, Stored({key: table(key, rows) for key, rows in stored.items()}))
+    wanted = expected({"node:Person": {}, "edge:Knows": {}}, {key: Write(rows) for key, rows in stored.items()})
+    # A write looks only at nodes that it brings an edge of; here nodes without any count as well.
+    ends = {row["src"] for row in edges.values()}
+    wanted |= {("cardinality", "Knows @card", node) for node in people if node not in ends}
+    # And an edge that leads nowhere is no edge of a node that is not there.
+    wanted -= {violation for violation in wanted if violation[0] == "cardinality" and violation[2] not in people}
+    assert {(v.kind, v.subject, v.entity_id) for v in report.first} == wanted
+    assert report.total == len(wanted)
 
 
 def test_the_first_violation_is_the_first_in_the_order_of_the_rules() -> None:

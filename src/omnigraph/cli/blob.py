@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import one_view, to_stdout
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, addressed, open_to_read
 from omnigraph.errors import BlobRangeError, InputError
@@ -92,9 +92,7 @@ def _write(pieces: Iterator[bytes], out: str | None) -> None:
     """Write bytes out. Nothing is opened before the first are there, so that an early failure touches no file."""
     first = next(pieces, b"")
     if out is None:
-        sys.stdout.buffer.write(first)
-        sys.stdout.buffer.writelines(pieces)
-        sys.stdout.buffer.flush()
+        to_stdout(chain([first], pieces))
         return
     try:
         with open(out, "wb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import click
 
@@ -42,8 +43,14 @@ def export(
         if out is not None:
             graph.export(out, format=format, types=chosen, branch=branch, at=at)
             return
-        sys.stdout.buffer.writelines(graph.export(types=chosen, branch=branch, at=at))
-        sys.stdout.buffer.flush()
+        to_stdout(graph.export(types=chosen, branch=branch, at=at))
+
+
+def to_stdout(pieces: Iterable[bytes]) -> None:
+    """Write bytes as they are."""
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
 
 
 def one_view(branch: str | None, at: str | None) -> None:

@@ -14,6 +14,7 @@ from omnigraph.cli.commit import commit
 from omnigraph.cli.export import export
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.language import check, fmt, lint
+from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.output import print_json
 from omnigraph.cli.schema import schema
@@ -24,7 +25,7 @@ from omnigraph.commit.stamp import CURRENT
 from omnigraph.errors import OmnigraphError, report_for
 
 CAPABILITIES = {
-    "any": ("a data", (mutate, export, blob, branch, tag, commit, snapshot, verify, recovery)),
+    "any": ("a data", (mutate, load, export, blob, branch, tag, commit, snapshot, verify, recovery)),
     "direct": ("a storage", (init, schema, lint)),
     "local": ("a local", (check, fmt)),
 }
@@ -102,6 +103,8 @@ for command in (
     init,
     mutate,
     change,
+    load,
+    ingest,
     export,
     blob,
     branch,

@@ -7,6 +7,7 @@ records, and may be removed by anyone, as often as it takes.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,7 +29,11 @@ RECORDS = "__transactions"
 LONGEST_SECONDS = 24 * 60 * 60.0
 """How long a transaction may last whose process cannot be seen from here. After that it counts as abandoned."""
 
+_PATIENCE_SECONDS = 1.0
+"""How long clearing up waits for others: it is done in passing, and can be done later."""
+
 _PREFIX = f"{SYSTEM}tx-"
+_RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _open: set[str] = set()
 """The hidden branches that this process works on."""
 
@@ -78,7 +83,7 @@ def end(store: Store, name: SystemBranch) -> None:
     """Remove a hidden branch of this process. What cannot be removed now is left to whoever opens the graph next."""
     _open.discard(name)
     with suppress(OmnigraphError):
-        _remove(store, name, forks=_forks(store, name))
+        _remove(store, name, forks=_forks(store, name), wait=store.timeouts.wait)
 
 
 def reclaim(store: Store) -> None:
@@ -88,7 +93,7 @@ def reclaim(store: Store) -> None:
         if found is not None and found.is_abandoned:
             # What cannot be removed now harms nobody, and is tried again.
             with suppress(OmnigraphError):
-                _remove(store, found.name, forks=None)
+                _remove(store, found.name, forks=None, wait=_PATIENCE_SECONDS)
 
 
 def hidden_branches(store: Store) -> list[HiddenBranch]:
@@ -102,7 +107,10 @@ def _path(name: SystemBranch) -> str:
 
 
 def _read(store: Store, path: str) -> HiddenBranch | None:
-    name = SystemBranch(_PREFIX + path.removeprefix(f"{RECORDS}/").removesuffix(".json"))
+    named = _RECORD.fullmatch(path)
+    if named is None:
+        return None  # nothing of ours
+    name = SystemBranch(_PREFIX + named[1])
     try:
         members = orjson.loads(store.objects.get(path).data)
         return HiddenBranch(name, Owner(**members["owner"]))
@@ -112,13 +120,14 @@ def _read(store: Store, path: str) -> HiddenBranch | None:
         return HiddenBranch(name, None)
 
 
-def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:
+def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None, wait: float) -> None:
     """Forks first, and the record last: whoever is interrupted leaves something that can be found and removed.
 
     Args:
         store: the graph.
         name: the hidden branch.
         forks: the table forks that it has, as path and name; None when nobody knows, and all tables are looked at.
+        wait: how long to wait for others who make or remove branches.
 
     Raises:
         LeaseTimeoutError: somebody is at work on it.
@@ -132,16 +141,16 @@ def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]
                 for path, fork in forks:
                     store.tables.drop_fork(path, fork)
             reach(Failpoint.TRANSACTION_FORKS_REMOVED)
-            with store.exclusive_refs() as refs:
+            with store.exclusive_refs(wait=wait) as refs:
                 refs.check()
                 if name in store.manifest.branches():
                     store.manifest.delete_branch(name)
             store.forget(name)
             reach(Failpoint.TRANSACTION_REF_REMOVED)
         recover_branch(store, name, held)  # a write that stopped half way is discarded with its branch
-        store.objects.delete(_path(name))
     # Another branch of this name will never be, so its fencing number need not be kept.
     store.leases.delete(lease_path(name))
+    store.objects.delete(_path(name))
 
 
 def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:

@@ -193,9 +193,9 @@ class Store:
         """The right to remove a branch, if nobody has it. The branch is not looked at: it may be past reading."""
         return self._alone(branch, lambda: 0, 0)
 
-    def exclusive_refs(self) -> AbstractContextManager[Lease]:
+    def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""
-        return self._alone(REFS, lambda: 0, self.timeouts.wait)
+        return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
 
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import orjson
@@ -135,7 +136,6 @@ class Endpoint:
             raise _PassingError("it did not answer in time") from None
         except (OSError, http.client.HTTPException) as error:
             raise _PassingError(f"the connection broke ({type(error).__name__})") from None
-        raise AssertionError("every answer was handled")
 
     def _read(self, response: http.client.HTTPResponse, until: float) -> bytes:
         """The body, as long as it comes in time and has a sensible size."""
@@ -150,9 +150,11 @@ class Endpoint:
             if time.monotonic() > until:
                 raise TimeoutError
             parts.append(part)
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
         return b"".join(parts)
 
-    def _refused(self, error: urllib.error.HTTPError) -> None:
+    def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
         if error.code == 429 or error.code >= 500:
             raise _PassingError(f"it answered {error.code}", _retry_after(error.headers.get("Retry-After")))
         if error.code in (401, 403):  # such an answer may quote the key
@@ -160,7 +162,10 @@ class Endpoint:
                 f"the embedding provider at {self.host} answered {error.code}: it does not accept the key",
                 hint="check the key in the provider's environment variable",
             )
-        said = self._words(error.read(_SHOWN * 100))
+        try:
+            said = self._words(error.read(_SHOWN * 100))
+        except (OSError, http.client.HTTPException):
+            said = ""  # the refusal stands, whatever its reason was
         raise EmbeddingError(f"the embedding provider at {self.host} answered {error.code}{said}")
 
     def _words(self, answer: bytes) -> str:

@@ -42,8 +42,10 @@ def _in_own_list(values: pa.Array, lists: pa.Array) -> pa.Array:
     items = pc.list_flatten(lists)
     if len(items) == 0:
         return pa.repeat(False, len(values))
-    owners = pc.list_parent_indices(lists)
-    equal = compare(ir.CompareOp.EQ, items, values.take(owners)).fill_null(False)
+    # Arrow's own parent indices count items that lie behind a null, which flattening leaves out.
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    owners = np.repeat(np.arange(len(values)), lengths)
+    equal = compare(ir.CompareOp.EQ, items, values.take(pa.array(owners))).fill_null(False)
     found = np.zeros(len(values), bool)
-    found[owners.filter(equal).to_numpy()] = True
+    found[owners[equal.to_numpy(zero_copy_only=False)]] = True
     return pa.array(found)

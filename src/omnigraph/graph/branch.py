@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
+
+import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
-from omnigraph.write.load import LoadMode, LoadReceipt
+from omnigraph.read.blobs import Blob
+from omnigraph.read.files import ExportFormat, ExportReceipt, Target
+from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
 
@@ -48,6 +52,35 @@ class BranchHandle:
         """One node or edge of the branch by id, or None."""
         return self._graph.entity(type_name, entity_id, at=self.snapshot())
 
+    def blob(self, type_name: str, entity_id: str, property: str) -> Blob:
+        """A blob of the newest state, to be read in ranges, as `Graph.blob` gives it."""
+        return self._graph.blob(type_name, entity_id, property, branch=self.name)
+
+    @overload
+    def export(
+        self, target: None = None, *, format: Literal["ndjson"] = "ndjson", types: Sequence[str] | None = None
+    ) -> Iterator[bytes]: ...
+
+    @overload
+    def export(
+        self, target: None = None, *, format: Literal["arrow"], types: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, pa.RecordBatch]]: ...
+
+    @overload
+    def export(
+        self, target: Target, *, format: ExportFormat | str = "ndjson", types: Sequence[str] | None = None
+    ) -> ExportReceipt: ...
+
+    def export(
+        self,
+        target: Target | None = None,
+        *,
+        format: ExportFormat | str = "ndjson",
+        types: Sequence[str] | None = None,
+    ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
+        """Export the newest state of the branch, as `Graph.export` does."""
+        return self._graph.export(target, format=format, types=types, branch=self.name)  # type: ignore[arg-type]  # as given
+
     def mutate(
         self,
         text: str,
@@ -76,10 +109,13 @@ class BranchHandle:
         mode: LoadMode | str,
         type_name: str | None = None,
         lenient: bool = False,
+        base: str | None = None,
         expect_head: str | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
         embed: bool = True,
+        memory_budget: int | str | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
     ) -> LoadReceipt:
         """Load rows as one commit, as `Graph.load` does."""
         return self._graph.load(
@@ -88,10 +124,13 @@ class BranchHandle:
             type_name=type_name,
             lenient=lenient,
             branch=self.name,
+            base=base,
             expect_head=expect_head,
             idempotency_key=idempotency_key,
             message=message,
             embed=embed,
+            memory_budget=memory_budget,
+            progress=progress,
         )
 
     def transaction(

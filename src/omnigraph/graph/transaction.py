@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -19,7 +19,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
-from omnigraph.write.load import LoadMode, LoadReceipt
+from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
 
@@ -86,11 +86,20 @@ class Transaction:
         type_name: str | None = None,
         lenient: bool = False,
         embed: bool = True,
+        memory_budget: int | str | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
     ) -> LoadReceipt:
         """Load rows, as `Graph.load` does. The receipt has no commit: the transaction will."""
         with self._writing() as work:
             receipt = self._graph.load(
-                source, mode=mode, type_name=type_name, lenient=lenient, branch=work, embed=embed
+                source,
+                mode=mode,
+                type_name=type_name,
+                lenient=lenient,
+                branch=work,
+                embed=embed,
+                memory_budget=memory_budget,
+                progress=progress,
             )
         return replace(receipt, branch=self.branch, commit=None)
 

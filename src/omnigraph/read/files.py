@@ -21,6 +21,8 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.read.export import TypeExport
 
+_GROUP_ROWS = 128 * 1024
+
 Target = str | os.PathLike[str] | BinaryIO
 
 
@@ -65,6 +67,8 @@ def write_export(
         InputError: the target cannot be written to.
     """
     if isinstance(target, str | os.PathLike):
+        if "://" in os.fspath(target):
+            raise InputError(f"cannot write {target}: an export is written to local files", hint="name a path")
         path = Path(target)
         try:
             if format is ExportFormat.NDJSON:
@@ -98,12 +102,17 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with beside.open("xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+        _sync(beside)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _sync(path: Path) -> None:
+    """What has its final name should survive a power failure."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportFormat) -> None:
@@ -117,7 +126,9 @@ def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportForm
     beside.mkdir()
     try:
         for part in parts:
-            _write_table(part, beside / f"{part.kind.value}.{part.name}.{format}", format)
+            file = beside / f"{part.kind.value}.{part.name}.{format}"
+            _write_table(part, file, format)
+            _sync(file)
         os.rename(beside, path)  # an empty directory may be in its place
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -127,9 +138,22 @@ def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportForm
 def _write_table(part: TypeExport, path: Path, format: ExportFormat) -> None:
     if format is ExportFormat.PARQUET:
         with pa.parquet.ParquetWriter(path, part.schema) as writer:
-            for batch in part.batches():
-                writer.write_batch(batch)
+            for table in _grouped(part):
+                writer.write_table(table, row_group_size=_GROUP_ROWS)
     else:
         with pa.ipc.new_file(path, part.schema) as writer:
             for batch in part.batches():
                 writer.write_batch(batch)
+
+
+def _grouped(part: TypeExport) -> Iterator[pa.Table]:
+    """Rows in the groups that a Parquet file has. Only of flat columns are many taken together: others may be wide."""
+    flat = not any(pa.types.is_nested(field.type) for field in part.schema)
+    held: list[pa.RecordBatch] = []
+    for batch in part.batches():
+        held.append(batch)
+        if not flat or sum(batch.num_rows for batch in held) >= _GROUP_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)

@@ -17,9 +17,10 @@ TEXT = pa.large_string()
 
 ASIDE = "\0"
 """Stands for content that is not in memory. No other text of JSON has this character as it is."""
-_ESCAPED = r'["\\\x00-\x1f]'
-_CONTROLS = (*range(0x20), ord('"'))
-"""What has to be escaped in a JSON text, beside the backslash itself."""
+_ESCAPED = ("\\", '"', *map(chr, range(0x20)))
+"""What has to be escaped in a JSON text. The backslash comes first: the others become some."""
+_IS_ESCAPED = np.zeros(256, bool)
+_IS_ESCAPED[[ord(character) for character in _ESCAPED]] = True
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
@@ -66,24 +67,27 @@ def json_text(column: pa.Array, type_: ValueType) -> pa.Array:
 def quoted(column: pa.Array) -> pa.Array:
     """Texts in quotes, with escapes where JSON needs them."""
     column = column.cast(TEXT)
-    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
-        column = _escaped(column)
+    for character in _escaped_in(column):
+        column = pc.replace_substring(column, character, literal(character)[1:-1])
     return _around('"', column, '"')
+
+
+def _escaped_in(column: pa.Array) -> list[str]:
+    """The characters in some texts that have to be escaped; all of them are single bytes."""
+    _, ends, data = column.buffers()
+    if data is None:
+        return []
+    places = np.frombuffer(ends, np.int64)[column.offset : column.offset + len(column) + 1]
+    used = np.frombuffer(data, np.uint8)[places[0] : places[-1]]
+    if not _IS_ESCAPED[used].any():
+        return []
+    found = np.bincount(used, minlength=256)
+    return [character for character in _ESCAPED if found[ord(character)]]
 
 
 def _around(before: str, column: pa.Array, after: str) -> pa.Array:
     """Something before and after every value; null stays null."""
     return pc.binary_join_element_wise(pa.scalar(before, TEXT), column, pa.scalar(after, TEXT), pa.scalar("", TEXT))
-
-
-def _escaped(column: pa.Array) -> pa.Array:
-    """Backslashes first, then each other character that is there."""
-    column = pc.replace_substring(column, "\\", "\\\\")
-    occurs = np.bincount(np.frombuffer(column.buffers()[2], np.uint8), minlength=256)
-    for code in _CONTROLS:
-        if occurs[code]:
-            column = pc.replace_substring(column, chr(code), literal(chr(code))[1:-1])
-    return column
 
 
 def _floats(column: pa.Array) -> pa.Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
 from urllib.parse import quote, unquote
@@ -198,15 +199,18 @@ class BlobSources:
         raise SourceFailedError(reason)
 
 
-def _opened(path: str) -> BinaryIO:
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
     """A file. Never a link: whoever checked the path has followed those."""
     try:
         # Without waiting: opening a pipe would block until somebody writes to it.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise SourceFailedError("it is not a file")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                yield file
+        finally:
+            os.close(handle)
     except OSError as error:
-        raise SourceFailedError(error.strerror or "it cannot be opened") from None
-    file = os.fdopen(handle, "rb")
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
-        raise SourceFailedError("it is not a file")
-    return file
+        raise SourceFailedError(error.strerror or "it cannot be read") from None

@@ -10,6 +10,7 @@ from lance import LanceDataset
 
 from omnigraph.storage.scans import filtered, scanner
 
+_ID = "id"
 _FEW = 1_000
 _SHARE = 100
 """Up to one value for so many rows, rows are looked up; above it, reading the whole column once is cheaper."""
@@ -24,7 +25,9 @@ def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: S
     if rows == 0 or len(values) == 0:
         return pa.schema([dataset.schema.field(name) for name in columns]).empty_table()
     if len(values) <= max(_FEW, rows // _SHARE):
-        return filtered(dataset, columns, pc.field(by).isin(values.combine_chunks()), few=True)
+        # An id is there once, so the search may end when all are found.
+        most = len(values) if by == _ID else None
+        return filtered(dataset, columns, pc.field(by).isin(values.combine_chunks()), most, few=True)
     wanted = pa.table({by: values})
     reader = scanner(dataset, columns=list(dict.fromkeys([*columns, by]))).to_reader()
     # The values are prepared anew for every comparison, so there should be few of those.

@@ -93,8 +93,10 @@ def _outside_enum(values: tuple[str, ...]) -> Callable[[pa.Array], pa.Array]:
             return pc.and_(cells.is_valid(), pc.invert(pc.is_in(cells, value_set=allowed)))
         items = pc.list_flatten(cells)
         wrong = pc.and_(items.is_valid(), pc.invert(pc.is_in(items, value_set=allowed)))
+        # Arrow's own parent indices count items that lie behind a null, which flattening leaves out.
+        lengths = pc.list_value_length(cells).fill_null(0).to_numpy(zero_copy_only=False)
         mask = np.zeros(len(cells), bool)
-        mask[pc.list_parent_indices(cells).filter(wrong).to_numpy(zero_copy_only=False)] = True
+        mask[np.repeat(np.arange(len(cells)), lengths)[wrong.to_numpy(zero_copy_only=False)]] = True
         return pa.array(mask)
 
     return broken

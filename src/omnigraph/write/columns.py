@@ -12,14 +12,14 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.convert import Report
-from omnigraph.write.envelopes import unknown_property
+from omnigraph.write.envelopes import key_members, unknown_property
 from omnigraph.write.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.values import without_gaps, without_ids
 
 Read = Callable[[pa.Array, ValueType, Report], pa.Array]
 """Makes a column of a type; tells a report about the rows that do not fit."""
 
-_Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ID = ValueType(Scalar.STRING, nullable=True)
 _END = ValueType(Scalar.STRING)
 
@@ -40,6 +40,7 @@ class Columns:
         self.kind = kind
         self.name = name
         self.problems = problems
+        self.key = key_members(declared)
         self.members = {"id": _ID} | {p.name: p.type for p in declared.properties.values()}
         if kind is TypeKind.EDGE:
             self.members |= {"from": _END, "to": _END}
@@ -69,18 +70,20 @@ class Columns:
         mine = {name: values for name, values in columns.items() if name in self.members}
         if read is None:
             return RawRows(self.kind, self.name, mine, {}, origin)
-        good = np.ones(len(origin.records), bool)
+        without_key: list[int] = []
         for name, values in mine.items():
             kind = self.members[name]
-            mine[name] = read(values, kind, self._report(name, kind, origin, values, good))
-        if not good.all():
-            keep = pa.array(good)
-            mine = {name: values.filter(keep) for name, values in mine.items()}
-            origin = Origin(origin.records[good], origin.place)
+            refused: list[int] = []
+            made = read(values, kind, self._report(name, kind, origin, values, refused))
+            mine[name] = without_gaps(made, kind, refused)
+            if name in self.key:
+                without_key += refused
+        if "id" in mine:
+            mine["id"] = without_ids(mine["id"], without_key)
         return RawRows(self.kind, self.name, mine, {}, origin)
 
-    def _report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, good: _Mask) -> Report:
-        """Tells `problems` about rows that do not fit, and takes them out of the good ones."""
+    def _report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, refused: list[int]) -> Report:
+        """Tells `problems` about rows that do not fit, and notes them."""
         subject = f"{self.name}.{name}"
         coerced = self.problems.coerced if kind.nullable else None
 
@@ -93,7 +96,7 @@ class Columns:
                 what = repr(values[int(rows[0])].as_py())[:40]
                 coerced.add(Leniency.NULLED_VALUE, subject, f"{origin.place(places[0])}: {what}", len(rows))
                 return
-            good[rows] = False
+            refused.extend(rows.tolist())
             self.problems.add_all([Problem(p, origin.place(p), subject, message) for p in places], len(rows))
 
         return report

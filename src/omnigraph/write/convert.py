@@ -322,12 +322,14 @@ def _list(column: pa.Array, target: ValueType, report: Report, null_items: bool)
         column = column.cast(pa.list_(kind.value_field))
     elif not pa.types.is_list(kind):
         return _refuse(column, wanted, report, "a list")
-    parents = pc.list_parent_indices(column)
+    # Arrow's own parent indices count items that lie behind a null, which flattening leaves out.
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    parents = np.repeat(np.arange(len(column)), lengths)
     absent = column.is_null().to_numpy(zero_copy_only=False).copy()
 
     def report_items(mask: pa.Array, message: str) -> None:
         rows = np.zeros(len(column), bool)
-        rows[parents.to_numpy(zero_copy_only=False)[mask.to_numpy(zero_copy_only=False)]] = True
+        rows[parents[mask.to_numpy(zero_copy_only=False)]] = True
         absent[rows] = True
         report(pa.array(rows), f"an item of the list: {message}")
 
@@ -335,8 +337,7 @@ def _list(column: pa.Array, target: ValueType, report: Report, null_items: bool)
     if not null_items:
         report_items(items.is_null(), "null is not allowed")
     converted = convert(items, target.item, report_items)
-    offsets = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    ends = np.concatenate([[0], np.cumsum(offsets)]).astype(np.int32)
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), converted, type=wanted, mask=pa.array(absent))
 
 

@@ -21,7 +21,7 @@ from omnigraph.lang.schema.owner import ROW_COLUMNS
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.problems import Leniency, Problems
 from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import Fault, Written, called, column, whole_number
+from omnigraph.write.values import Fault, Written, called, column, whole_number, without_gaps, without_ids
 
 Place = Callable[[int], str]
 """What a person calls the place of the record at a position."""
@@ -55,12 +55,16 @@ class EnvelopeReader:
         accepted: the schema in force.
         problems: collects what cannot be read. When it counts coercions, the reader is lenient.
         place: where the record at a position stands.
+
+    Attributes:
+        several: whether some line had more than one record.
     """
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems, place: Place) -> None:
         self.catalog = accepted.catalog
         self.problems = problems
         self.place = place
+        self.several = False
         self._twice: list[str] = []
         self._types: dict[tuple[TypeKind, str], _TypeRows] = {}
         self._decoder = json.JSONDecoder(
@@ -93,6 +97,7 @@ class EnvelopeReader:
                 return True
             while at < end and text[at] in " \t\r\n":
                 at += 1
+            self.several = self.several or at < end
             if at < end and self.problems.coerced is None:
                 self.refuse(position, "not JSON: something follows the record on its line")
                 return False
@@ -122,9 +127,7 @@ class EnvelopeReader:
         taken = list(self._types.values())
         self._types.clear()
         for rows in taken:
-            made = rows.table()
-            if made is not None:
-                yield made
+            yield rows.table()
 
     def refuse(self, position: int, message: str, subject: str = "input") -> None:
         self.problems.add(Problem(position, self.place(position), subject, message))
@@ -198,7 +201,8 @@ class _TypeRows:
             self.members |= {"from": _END, "to": _END}
         self.data: list[Mapping[str, Any]] = []
         self.positions: list[int] = []
-        self.bad: set[int] = set()
+        self.key = key_members(declared)
+        self.refused: list[int] = []
 
     def add(self, data: Mapping[str, Any], position: int) -> None:
         if not data.keys() <= self.members.keys():
@@ -214,32 +218,25 @@ class _TypeRows:
             self.reader._coerced(Leniency.IGNORED_PROPERTY, subject, position)
             return
         self.reader.refuse(position, unknown_property(name, self.members), subject)
-        self.bad.add(len(self.data))
 
-    def table(self) -> RawRows | None:
-        """The rows that can be read, or None."""
+    def table(self) -> RawRows:
+        """The rows."""
         columns = {
             name: self._column(name, kind)
             for name, kind in self.members.items()
             if any(name in data for data in self.data)
         }
         absent = {name: pa.array([name not in data for data in self.data]) for name in nullable_defaults(self.declared)}
-        positions = np.array(self.positions, np.int64)
-        if self.bad:
-            good = np.ones(len(positions), bool)
-            good[list(self.bad)] = False
-            keep = pa.array(good)
-            columns = {name: values.filter(keep) for name, values in columns.items()}
-            absent = {name: values.filter(keep) for name, values in absent.items()}
-            positions = positions[good]
-            if len(positions) == 0:
-                return None
-        return RawRows(self.kind, self.declared.name, columns, absent, Origin(positions, self.reader.place))
+        if "id" in columns:
+            columns["id"] = without_ids(columns["id"], self.refused)
+        origin = Origin(np.array(self.positions, np.int64), self.reader.place)
+        return RawRows(self.kind, self.declared.name, columns, absent, origin)
 
     def _column(self, name: str, kind: ValueType) -> pa.Array:
         values = [data.get(name) for data in self.data]
         subject = f"{self.declared.name}.{name}"
         coerced = self.reader.problems.coerced
+        refused: list[int] = []
 
         def refuse(row: int, message: str, fault: Fault) -> None:
             position = self.positions[row]
@@ -249,9 +246,18 @@ class _TypeRows:
                 self.reader._coerced(Leniency.NULLED_VALUE, subject, position, _shown(values[row]))
             else:
                 self.reader.refuse(position, message, subject)
-                self.bad.add(row)
+                refused.append(row)
 
-        return column(values, kind, refuse, null_items=coerced is not None)
+        made = column(values, kind, refuse, null_items=coerced is not None)
+        if name in self.key:
+            self.refused += refused
+        return without_gaps(made, kind, refused)
+
+
+def key_members(declared: NodeType | EdgeType) -> set[str]:
+    """The members that a key is made of, as input names them."""
+    written = {"src": "from", "dst": "to"}
+    return {written.get(name, name) for name in declared.key or ()}
 
 
 def unknown_property(name: object, known: Mapping[str, object]) -> str:

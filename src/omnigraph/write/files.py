@@ -16,6 +16,7 @@ import pyarrow.parquet
 from omnigraph.errors import InputError
 
 _CHUNK = 4 * 1024 * 1024
+_ROWS = 1 << 17
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
@@ -81,7 +82,7 @@ class RowFile:
         try:
             if self.format is Format.PARQUET:
                 with pa.parquet.ParquetFile(self.path) as file:
-                    yield from file.iter_batches()
+                    yield from file.iter_batches(batch_size=_ROWS)
                 return
             with pa.memory_map(str(self.path)) as stream:
                 try:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+_Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _NEWLINE, _RETURN, _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'\n\r"\\{}'
 
@@ -80,7 +81,7 @@ def one_a_line(block: bytes) -> Records | None:
     return Records(block, block, np.concatenate([starts, ends[-1:]]), np.arange(len(starts)))
 
 
-def frame(block: bytes, depth: int = 0) -> Framed:
+def frame(block: bytes, depth: int = 0, *, heads: bool = False) -> Framed:
     """Take a block apart whose records may stretch over several lines.
 
     Brackets are counted outside of strings. A string ends with its line at the latest, so that one that was not closed
@@ -89,6 +90,8 @@ def frame(block: bytes, depth: int = 0) -> Framed:
     Args:
         block: whole lines.
         depth: how many brackets are open before it.
+        heads: whether a line that begins with `{"type"` or `{"edge"` begins a record, even if the one before it did not
+            end. Nothing else can look like that where no property has such a name.
     """
     data = np.frombuffer(block, np.uint8)
     ends = _line_ends(data)
@@ -100,16 +103,17 @@ def frame(block: bytes, depth: int = 0) -> Framed:
     outside = (np.searchsorted(quotes, brackets) - quotes_before[line_of]) % 2 == 0
     steps = _STEP[data[brackets[outside]]]
     net = np.bincount(line_of[outside], weights=steps, minlength=len(ends)).astype(np.int64)
-    level = depth + np.cumsum(net)
-    depths = level - np.minimum(np.minimum.accumulate(level), 0)
+    is_head = _heads(data, starts) if heads else np.zeros(len(starts), bool)
+    depths = _depths(net, depth, is_head)
     ink = np.flatnonzero(_INK[data])
     inked = np.searchsorted(ink, ends) > np.searchsorted(ink, starts)
-    closed = np.concatenate([[depth], depths[:-1]]) == 0
+    closed = is_head | (np.concatenate([[depth], depths[:-1]]) == 0)
     begins = np.flatnonzero(closed & inked)
     head = 0
-    if depth:
+    if depth and not is_head[0]:
         done = np.flatnonzero(depths == 0)
-        head = int(ends[done[0]]) if len(done) else len(block)
+        stops = np.flatnonzero(is_head)
+        head = min(int(ends[done[0]]) if len(done) else len(block), int(starts[stops[0]]) if len(stops) else len(block))
     rest = len(block)
     if depths[-1] > 0 and head < len(block):
         rest = int(starts[begins[-1]])
@@ -118,8 +122,33 @@ def frame(block: bytes, depth: int = 0) -> Framed:
     inner = ends[(depths > 0) & whole_strings] - 1
     flat = data.copy()
     flat[inner[flat[inner] == _NEWLINE]] = ord(" ")
+    flat[starts[is_head & (starts > 0)] - 1] = _NEWLINE
     records = Records(block, flat.tobytes(), np.append(starts[begins], rest), begins)
     return Framed(head, records, rest, int(depths[-1]))
+
+
+def _heads(data: _Bytes, starts: Numbers) -> _Mask:
+    """Lines that begin like a record."""
+    found = np.zeros(len(starts), bool)
+    for head in (b'{"type"', b'{"edge"'):
+        at = starts[starts + len(head) <= len(data)]
+        same = np.ones(len(at), bool)
+        for i, byte in enumerate(head):
+            same &= data[at + i] == byte
+        found[: len(at)] |= same
+    return found
+
+
+def _depths(net: Numbers, depth: int, heads: _Mask) -> Numbers:
+    """How many brackets are open behind each line. None are before a head, and never fewer than none."""
+    level = depth + np.cumsum(net)
+    part = np.cumsum(heads)
+    before = np.concatenate([[0], level[np.flatnonzero(heads)] - net[heads]])
+    level = level - before[part]
+    apart = np.int64(2**40)  # further than any level, so that the lowest so far is that of the same part
+    lowest = np.minimum.accumulate(level - part * apart) + part * apart
+    depths: Numbers = level - np.minimum(lowest, 0)
+    return depths
 
 
 def structural_count(record: bytes) -> int:

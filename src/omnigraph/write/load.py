@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Operation, TableWrite
 from omnigraph.embed import Embedder
-from omnigraph.errors import ConstraintError, KeyConflictError, Violation
+from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.blobs import BlobPolicy, admit
 from omnigraph.write.changes import TableChange, column
@@ -25,7 +25,7 @@ from omnigraph.write.problems import Problems
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.rows import RawRows, RowBuilder
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
-from omnigraph.write.validate import SHOWN, unique_subject, validate
+from omnigraph.write.validate import Violations, broken_values, in_order, spell_twin, unique_subject, validate
 
 __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
 
@@ -100,6 +100,9 @@ class Load:
         self._spool = Spool(budget)
         self._room = Room(budget)
         self._admitted: dict[str, TableChange] | None = None
+        self._twins: dict[str, pa.Table] = {}
+        """Ids that several records give by their key, by type key."""
+        self._conflict: KeyConflictError | None = None
 
     @property
     def spilled(self) -> int:
@@ -117,7 +120,8 @@ class Load:
         for raw in source(self.problems):
             for piece in pieces(raw):
                 self._take(piece)
-                self.tell(LoadPhase.READING)
+                if len(piece.origin.records):
+                    self.tell(LoadPhase.READING)
         self.problems.check()
 
     def _take(self, raw: RawRows) -> None:
@@ -147,7 +151,6 @@ class Load:
 
         Raises:
             ConstraintError: two records have the same key.
-            KeyConflictError: two records have the same id, where each must be new.
             ResourceLimitError: there are more ids than can be compared in the memory that there is.
         """
         self.tell(LoadPhase.CHECKING)
@@ -162,6 +165,7 @@ class Load:
                 builder.kind, builder.type.name, rows, _NONE, replaced=self.mode is LoadMode.OVERWRITE, fresh=fresh
             )
             changes[key] = change
+        self._refuse_twins(changes)
         return changes
 
     def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
@@ -175,12 +179,10 @@ class Load:
         if twice.num_rows == 0:
             return rows
         if builder.type.key is not None:
-            subject = unique_subject(builder.type.name, builder.type.key)
-            shown = twice["id"].slice(0, SHOWN).to_pylist()
-            found = tuple(Violation("unique", subject, id_, "two records have this key") for id_ in shown)
-            raise ConstraintError(found, twice.num_rows)
-        if self.mode is not LoadMode.MERGE:
-            raise KeyConflictError(key, twice["id"][0].as_py())
+            self._twins[key] = twice
+            return rows
+        if self.mode is not LoadMode.MERGE and self._conflict is None:
+            self._conflict = KeyConflictError(key, twice["id"][0].as_py())
         kept = np.ones(rows.num_rows, bool)
         kept[places] = False
         kept[column(groups, "place_max").to_numpy()] = True  # the last record of an id wins
@@ -188,18 +190,35 @@ class Load:
             self._spool.add(key, part)
         return self._spool.take(key)
 
+    def _refuse_twins(self, changes: dict[str, TableChange]) -> None:
+        """Refuse two records with one key. As for everything that compares entities, single values come before."""
+        if not self._twins:
+            return
+        found = Violations()
+        for rows, spell in broken_values(self.accepted.catalog, changes):
+            found.add(rows, spell)
+        for change in in_order(changes):
+            if change.key in self._twins:
+                key = self._builders[change.key].type.key
+                assert key is not None
+                found.add(self._twins[change.key], spell_twin(unique_subject(change.name, key)))
+        raise ConstraintError(tuple(found.first), found.total)
+
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
         """The writes, after every constraint holds against a state.
 
         Raises:
             ConstraintError: a constraint does not hold.
             ExternalBlobPolicyError: a blob comes from where none may come from.
+            KeyConflictError: two records have the same id, where each must be new.
             ResourceLimitError: a check does not fit the memory.
         """
         self.tell(LoadPhase.CHECKING)
         validate(self.accepted, changes, snapshot, self._room)
         if self._admitted is None:
             self._admitted = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
+        if self._conflict is not None:
+            raise self._conflict
         self.tell(LoadPhase.WRITING)
         return [TableWrite(key, self._operation(change), change.rows) for key, change in self._admitted.items()]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -199,12 +200,22 @@ class _Execution:
         place = pc.index_in(step.ids, value_set=column(found, "id"))
         pending = self.pending(step.kind, step.name)
         pending.put(_with_columns(found.take(place.drop_null()), _rows_of(step.columns, place.is_valid())))
-        new = place.is_null()
-        if pc.any(new).as_py():
-            origin = Origin(step.origin.records[new.to_numpy(zero_copy_only=False)], step.origin.place)
-            pending.put(self.builder(step.kind, step.name).build(_rows_of(step.columns, new), origin))
-            self._problems.check()
+        self._create_merged(step, np.flatnonzero(place.is_null().to_numpy(zero_copy_only=False)))
         self.affected[step.kind] += len(step.ids)
+
+    def _create_merged(self, step: Written, missing: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Create what a merge did not find: with the first statement about an entity, and what the last one says."""
+        if len(missing) == 0:
+            return
+        ids = step.ids.take(pa.array(missing)).dictionary_encode()
+        who = ids.indices.to_numpy()
+        first, last = (np.empty(len(ids.dictionary), np.int64) for _ in range(2))
+        first[who[::-1]] = missing[::-1]
+        last[who] = missing  # of several assignments the last one stays
+        columns = {name: values.take(pa.array(last)) for name, values in step.columns.items()}
+        origin = Origin(step.origin.records[first], step.origin.place)
+        self.pending(step.kind, step.name).put(self.builder(step.kind, step.name).build(columns, origin))
+        self._problems.check()
 
     def _update(self, step: Changed) -> None:
         stored, own = self._matches(step.kind, step.name, step.where)
@@ -288,20 +299,18 @@ class _Execution:
         pending = self._pending[change.kind, change.name]
         if len(pending.gone):
             return TableWrite(change.key, Operation.DELETE, deleted=pending.gone)
-        stored = self._already_stored(change.key, pending)
+        unsure = pending.unsure
+        new = len(unsure) == 0 or self.snapshot.pin(change.key).row_count == 0
+        stored = pa.array([], pa.utf8())
+        if not new and pending.strict:  # otherwise it does not matter which are stored, and staging finds them
+            found = self.snapshot.lookup(change.key, "id", chunked(unsure), columns=["id"])
+            stored = column(found, "id")
+            new = len(stored) == 0
         taken = pending.conflicts(stored)
         if len(taken):
             raise KeyConflictError(change.key, pc.min(taken).as_py())
-        new = not pending.known and len(stored) == 0
-        return TableWrite(change.key, Operation.APPEND if new else Operation.UPSERT, change.rows)
-
-    def _already_stored(self, key: str, pending: Pending) -> pa.Array:
-        """Ids of pending rows that are stored. Where it does not matter which they are, they are not looked for."""
-        unsure = pending.unsure
-        decided = pending.known and not pending.strict
-        if decided or len(unsure) == 0 or self.snapshot.pin(key).row_count == 0:
-            return pa.array([], pa.utf8())
-        return column(self.snapshot.lookup(key, "id", chunked(unsure), columns=["id"]), "id")
+        append = new and not pending.known
+        return TableWrite(change.key, Operation.APPEND if append else Operation.UPSERT, change.rows)
 
 
 def _rows_of(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:

@@ -7,22 +7,17 @@ block is cut into ever smaller parts, and only what is left is read record by re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterable, Iterator
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from omnigraph.errors import ResourceLimitError
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.write.envelopes import EnvelopeReader, nullable_defaults
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.write.envelopes import EnvelopeReader
 from omnigraph.write.framing import Numbers, Records, frame, one_a_line, structural_count
+from omnigraph.write.json_types import TypeReader
 from omnigraph.write.problems import SHOWN, Problems
 from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import json_type
 
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024
@@ -32,14 +27,11 @@ MAX_STRUCTURAL = 131_072
 
 _FEW = 64
 """So many records are read one by one, without looking for the unusual ones among them."""
-_TRIES = 24
+_TRIES = 256
 """So often a block is cut in two to find what is unusual in it. If everything is, it is read one by one."""
-_MAX_HEADS = 512
 _PART = 2 * 1024 * 1024
 _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-_HEAD = re.compile(rb'\{[ \t\r\n]*"(type|edge)"[ \t\r\n]*:[ \t\r\n]*"([A-Za-z0-9_]+)"[ \t\r\n]*[,}]')
-_NULL_DATA = r'"data"\s*:\s*null'
 
 
 def read_ndjson(
@@ -69,7 +61,7 @@ def read_ndjson(
 class _Places:
     """What a person calls the lines of a block. The number of the record is added where it is another one.
 
-    Behind a record that never ends, nobody can count records.
+    Behind a record that never ends, or several on a line, it is not certain any more, and left out.
     """
 
     def __init__(self, prefix: str, first: int, starts: Numbers, before: int, lenient: bool) -> None:
@@ -115,9 +107,11 @@ class _Stream:
         self._held: list[bytes] = []
         self._held_line = self._depth = 0
         self._tries = self._recoveries = 0
-        self._heads: dict[bytes, tuple[str, NodeType | EdgeType]] = {}
-        self._times_as_text: dict[str, bool] = {}
+        self._types = TypeReader(accepted)
         self._envelopes = EnvelopeReader(accepted, problems, str)
+        nodes = (node.properties for node in accepted.catalog.nodes.values())
+        edges = (edge.properties for edge in accepted.catalog.edges.values())
+        self._plain = not any({"type", "edge"} & properties.keys() for properties in (*nodes, *edges))
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         """The stream in blocks that end with a line, and whether each is the last."""
@@ -164,7 +158,7 @@ class _Stream:
             self._end(block, 0)
             return
         self._tries, self._recoveries = _TRIES, SHOWN
-        framed = frame(block, self._depth)
+        framed = frame(block, self._depth, heads=self._plain)
         if self._held:
             self._held.append(block[: framed.head])
             size = sum(map(len, self._held))
@@ -176,7 +170,7 @@ class _Stream:
                 self._end(block, 0)
                 return
         self._depth = framed.depth
-        self._begin(framed.records, block.count(b"\n", 0, framed.rest))
+        self._begin(framed.records)
         yield from self._part(framed.records, 0, len(framed.records))
         if framed.rest < len(block):
             self._held = [block[framed.rest :]]
@@ -186,23 +180,23 @@ class _Stream:
     def _take_held(self) -> Iterator[RawRows]:
         """The record that is held, however it ends."""
         record, self._held, self._depth = b"".join(self._held), [], 0
-        lenient = self.problems.coerced is not None
-        starts = np.array([self._held_line])
-        self._places = _Places(self.prefix, self.first, starts, self.records, lenient)
-        self._envelopes.place = self._places
+        self._name_places(np.array([self._held_line]))
         self._recoveries = SHOWN
         self._check_structure(record, self._held_line)
         self._take(record, self._held_line)
         self.records += 1
         yield from self._envelopes.rows()
 
-    def _begin(self, records: Records, *rest_line: int) -> None:
+    def _begin(self, records: Records) -> None:
         sizes = np.diff(records.offsets)
         for record in np.flatnonzero(sizes > MAX_STRUCTURAL).tolist():
             self._check_structure(records.bytes_of(record), self.line + int(records.lines[record]))
+        self._name_places(self.line + records.lines)
+
+    def _name_places(self, starts: Numbers) -> None:
         lenient = self.problems.coerced is not None
-        starts = self.line + np.append(records.lines, np.array(rest_line, np.int64))
         self._places = _Places(self.prefix, self.first, starts, self.records, lenient)
+        self._places.uncertain = self._envelopes.several
         self._envelopes.place = self._places
 
     def _check_structure(self, record: bytes, line: int) -> None:
@@ -249,7 +243,9 @@ class _Stream:
         position = self.first + line - 1
         again = record.find(b"\n{") + 1
         try:
-            if self._envelopes.take_json(record.decode(), position):
+            read = self._envelopes.take_json(record.decode(), position)
+            self._places.uncertain |= self._envelopes.several
+            if read:
                 return
         except UnicodeDecodeError as error:
             at = position + record.count(b"\n", 0, error.start)
@@ -259,140 +255,13 @@ class _Stream:
             return
         self._places.uncertain = True
         behind, first_line = record[again:], line + record.count(b"\n", 0, again)
-        framed = frame(behind)
+        framed = frame(behind, heads=self._plain)
         for i in range(len(framed.records)):
             self._take(framed.records.bytes_of(i), first_line + int(framed.records.lines[i]))
         if framed.rest < len(behind):
             self._take(behind[framed.rest :], first_line + behind.count(b"\n", 0, framed.rest))
 
-    # ---- all of a type at once
-
     def _fast(self, records: Records, low: int, high: int) -> list[RawRows] | None:
         """Some records, type by type; None when something in them needs a closer look."""
-        texts = records.texts(low, high)
-        if high == low:
-            return []
-        try:
-            texts.cast(pa.large_utf8())
-        except pa.ArrowInvalid:
-            return None
-        sorted_out = self._types_of(texts)
-        if sorted_out is None:
-            return None
-        types, codes = sorted_out
         positions = self.first - 1 + self.line + records.lines[low:high]
-        out: list[RawRows] = []
-        for code, (word, declared) in types.items():
-            mask = codes == code
-            mine = texts if mask.all() else texts.filter(pa.array(mask))
-            parsed = self._parse(mine, word, declared)
-            if parsed is None:
-                return None
-            columns, absent = parsed
-            kind = TypeKind.NODE if word == "type" else TypeKind.EDGE
-            out.append(RawRows(kind, declared.name, columns, absent, Origin(positions[mask], self._places)))
-        return out
-
-    def _types_of(
-        self, texts: pa.Array
-    ) -> tuple[dict[int, tuple[str, NodeType | EdgeType]], np.ndarray[tuple[int], np.dtype[np.int32]]] | None:
-        """The types of records by the way they begin, in the order in which they appear, and which each has."""
-        codes = np.full(len(texts), -1, np.int32)
-        numbers: dict[tuple[str, str], int] = {}
-        for head in list(self._heads):
-            self._mark(texts, head, codes, numbers)
-        while len(unknown := np.flatnonzero(codes < 0)):
-            match = _HEAD.match(texts[int(unknown[0])].as_py())
-            if match is None or len(self._heads) >= _MAX_HEADS:
-                return None
-            word, name = match[1].decode(), match[2].decode()
-            catalog = self.accepted.catalog
-            declared = catalog.nodes.get(name) if word == "type" else catalog.edge_by_word(name)
-            if declared is None:
-                return None
-            self._heads[match[0]] = (word, declared)
-            self._mark(texts, match[0], codes, numbers)
-        by_number = {number: pair for pair, number in numbers.items()}
-        known = {(word, declared.name): (word, declared) for word, declared in self._heads.values()}
-        order = codes[np.sort(np.unique(codes, return_index=True)[1])]
-        return {code: known[by_number[code]] for code in order.tolist()}, codes
-
-    def _mark(
-        self,
-        texts: pa.Array,
-        head: bytes,
-        codes: np.ndarray[tuple[int], np.dtype[np.int32]],
-        numbers: dict[tuple[str, str], int],
-    ) -> None:
-        word, declared = self._heads[head]
-        code = numbers.setdefault((word, declared.name), len(numbers))
-        codes[pc.starts_with(texts, head).to_numpy(zero_copy_only=False)] = code
-
-    def _parse(
-        self, texts: pa.Array, word: str, declared: NodeType | EdgeType
-    ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]] | None:
-        """The columns of records that all hold one type, or None when the strict reader finds anything wrong."""
-        offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        text = texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        key = f"{word}:{declared.name}"
-        likely = self._times_as_text.get(key, True)
-        for times_as_text in (likely, not likely):
-            table = _read(text, word, declared, times_as_text)
-            if table is not None:
-                self._times_as_text[key] = times_as_text
-                break
-        else:
-            return None
-        if table.num_rows != len(texts):
-            return None  # more than one value in a record
-        struct = table["data"].combine_chunks()
-        if (
-            struct.null_count
-            and pc.any(
-                pc.match_substring_regex(texts.filter(struct.is_null()).cast(pa.large_utf8()), _NULL_DATA)
-            ).as_py()
-        ):
-            return None
-        columns = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
-        columns = {name: c for name, c in columns.items() if name != "id" or c.null_count < len(c)}
-        if word == "edge":
-            columns |= {end: table[end].combine_chunks() for end in ("from", "to")}
-        absent = {}
-        for name in nullable_defaults(declared):
-            missing = _absent(texts, name, columns[name])
-            if missing is None:
-                return None
-            absent[name] = missing
-        return columns, absent
-
-
-def _absent(texts: pa.Array, name: str, values: pa.Array) -> pa.Array | None:
-    """Which records have no such member, as against those with a written null. None if that is hard to tell."""
-    missing = values.is_null()
-    if values.null_count == 0:
-        return missing
-    lines = texts.filter(missing).cast(pa.large_utf8())
-    if pc.any(pc.match_substring(lines, "\\u")).as_py():
-        return None  # only so can a name be spelled in another way
-    written = pc.match_substring_regex(lines, rf'"{name}"\s*:\s*null')
-    absent = missing.to_numpy(zero_copy_only=False).copy()
-    absent[absent] = ~written.to_numpy(zero_copy_only=False)
-    return pa.array(absent)
-
-
-def _read(text: pa.Buffer, word: str, declared: NodeType | EdgeType, times_as_text: bool) -> pa.Table | None:
-    fields = [pa.field("id", pa.utf8())]
-    fields += [pa.field(p.name, json_type(p.type, times_as_text)) for p in declared.properties.values()]
-    members = [pa.field(word, pa.utf8()), pa.field("data", pa.struct(fields))]
-    if word == "edge":
-        members += [pa.field("from", pa.utf8()), pa.field("to", pa.utf8())]
-    try:
-        return pj.read_json(
-            pa.BufferReader(text),
-            read_options=pj.ReadOptions(use_threads=True, block_size=max(len(text) // 2 + 1, 1 << 20)),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(members), unexpected_field_behavior="error", newlines_in_values=False
-            ),
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
-        return None
+        return self._types.rows(records.texts(low, high), Origin(positions, self._places))

@@ -15,6 +15,7 @@ from omnigraph.lang.arrow import arrow_schema, arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import row_schema
 from omnigraph.write.convert import convert, row_type
@@ -274,10 +275,11 @@ def _filled(column: pa.Array, prop: Property, now: int) -> pa.Array:
     value = now if prop.default.now else prop.default.value
     kind = arrow_type(prop.type)
     if prop.type.scalar is Scalar.DATETIME:
-        fill = pa.array([value], pa.int64()).view(kind)[0]
+        moment = parse_datetime(value) if isinstance(value, str) else value
+        fill = pa.array([moment], pa.int64()).view(kind)[0]
     elif prop.type.scalar is Scalar.DATE:
-        days = value // 86_400_000 if prop.default.now and isinstance(value, int) else value
-        fill = pa.array([days], pa.int32()).cast(kind)[0]
+        day = parse_date(value) if isinstance(value, str) else now // MS_PER_DAY
+        fill = pa.array([day], pa.int32()).cast(kind)[0]
     else:
         fill = pa.scalar(value, kind)
     return column.fill_null(fill)

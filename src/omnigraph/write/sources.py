@@ -19,7 +19,7 @@ from omnigraph.write.lenient import settle
 from omnigraph.write.mappings import read_envelopes, read_rows
 from omnigraph.write.ndjson import read_ndjson
 from omnigraph.write.problems import Coercions, Problems
-from omnigraph.write.rows import RawRows
+from omnigraph.write.rows import Origin, RawRows
 from omnigraph.write.tables import read_batches
 
 _CHUNK = 4 * 1024 * 1024
@@ -37,7 +37,7 @@ TypeRows = ArrowStream | Iterable[Mapping[str, object]] | PathLike
 """The rows of one type: a table, a list of mappings, or a file."""
 LoadSource = (
     PathLike
-    | Iterable[PathLike]
+    | Iterable[PathLike | IO[bytes] | IO[str]]
     | Mapping[str, TypeRows]
     | Iterable[Mapping[str, object]]
     | ArrowStream
@@ -98,7 +98,7 @@ def _parts(source: LoadSource, accepted: AcceptedSchema, type_name: str | None) 
         if type_name is None:
             raise InputError("a table does not say which type its rows have", hint="give type_name=")
         yield from _of_type(type_name, source, accepted)
-    elif callable(getattr(source, "read", None)):
+    elif _is_stream(source):
         _no_type(type_name, "NDJSON")
         yield _ndjson(lambda: _chunks_of(source), accepted, _name_of(source))
     elif isinstance(source, Iterable):
@@ -110,23 +110,27 @@ def _parts(source: LoadSource, accepted: AcceptedSchema, type_name: str | None) 
 _KINDS = "give a file or several, a mapping of type names to tables, or a list of records"
 
 
+def _is_stream(source: object) -> bool:
+    return callable(getattr(source, "read", None))
+
+
 def _no_type(type_name: str | None, what: str) -> None:
     if type_name is not None:
         raise InputError(f"{what} says the types itself: leave type_name out")
 
 
 def _several(source: Iterable[Any], accepted: AcceptedSchema, type_name: str | None) -> Iterator[_Part]:
-    """Paths or records: the first one says which."""
+    """Paths and streams, or records: the first one says which."""
     items = iter(source)
     first = next(items, None)
     if first is None:
         return
     items = chain([first], items)
-    if isinstance(first, str | os.PathLike):
-        for path in items:
-            if not isinstance(path, str | os.PathLike):
-                raise InputError(f"expected another path, found a {type(path).__name__}")
-            yield from (_file(file, accepted, type_name) for file in row_files(Path(path)))
+    if isinstance(first, str | os.PathLike) or _is_stream(first):
+        for item in items:
+            if not isinstance(item, str | os.PathLike) and not _is_stream(item):
+                raise InputError(f"expected another path, found a {type(item).__name__}")
+            yield from _parts(item, accepted, type_name if not _is_stream(item) else None)
     elif type_name is not None:
         yield from _of_type(type_name, items, accepted)
     else:
@@ -141,13 +145,27 @@ def _of_type(name: str, rows: TypeRows, accepted: AcceptedSchema) -> Iterator[_P
         return
     if isinstance(rows, ArrowStream):
         batches = _stream(rows, bare)
-        yield lambda problems, position: read_batches(batches, kind, bare, accepted, problems, bare, position)
+        yield _mentioning(
+            kind, bare, lambda problems, position: read_batches(batches, kind, bare, accepted, problems, bare, position)
+        )
         return
     listed: object = rows
     if isinstance(listed, Mapping | bytes | bytearray) or not isinstance(listed, Iterable):
         found = type(listed).__name__
         raise InputError(f"the rows of {bare} are a {found}", hint="give a table, a list of mappings, or a file")
-    yield lambda problems, position: read_rows(listed, kind, bare, accepted, problems, position)
+    yield _mentioning(
+        kind, bare, lambda problems, position: read_rows(listed, kind, bare, accepted, problems, position)
+    )
+
+
+def _mentioning(kind: TypeKind, name: str, part: _Part) -> _Part:
+    """A part that is about one type. It mentions the type even where it has no rows of it."""
+
+    def read(problems: Problems, position: int) -> Generator[RawRows, None, int]:
+        yield RawRows(kind, name, {}, {}, Origin.counted(0))
+        return (yield from part(problems, position))
+
+    return read
 
 
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
@@ -164,10 +182,18 @@ def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> _Pa
     kind, bare = resolve_type(accepted, type_name or file.stem)
     if file.format in (Format.CSV, Format.TSV):
         delimiter = "," if file.format is Format.CSV else "\t"
-        return lambda problems, position: read_csv(
-            file.chunks(), kind, bare, accepted, problems, name, position, delimiter
+        return _mentioning(
+            kind,
+            bare,
+            lambda problems, position: read_csv(
+                file.chunks(), kind, bare, accepted, problems, name, position, delimiter
+            ),
         )
-    return lambda problems, position: read_batches(file.batches(), kind, bare, accepted, problems, name, position)
+    return _mentioning(
+        kind,
+        bare,
+        lambda problems, position: read_batches(file.batches(), kind, bare, accepted, problems, name, position),
+    )
 
 
 def _ndjson(chunks: Callable[[], Iterator[bytes]], accepted: AcceptedSchema, name: str) -> _Part:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.temporal import parse_date, parse_datetime
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
@@ -260,6 +262,40 @@ def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: b
 def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
     ends = np.cumsum([0, *map(len, values)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), pa.array(np.concatenate(values)))
+
+
+def without_gaps(made: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
+    """A column with anything in the rows that were refused, if it must have something there.
+
+    Nobody will use those rows. This way nobody reports a value as missing that was reported as wrong.
+    """
+    if kind.nullable or not refused:
+        return made
+    if pa.types.is_null(made.type):
+        made = made.cast(arrow_type(kind))
+    gaps = np.zeros(len(made), bool)
+    gaps[list(refused)] = True
+    return pc.if_else(pa.array(gaps), _anything(made.type, kind), made)
+
+
+def without_ids(ids: pa.Array, refused: Sequence[int]) -> pa.Array:
+    """Ids, but none in rows that were refused: what is wrong with their keys is not to be said twice."""
+    if not refused or pa.types.is_null(ids.type):
+        return ids
+    gaps = np.zeros(len(ids), bool)
+    gaps[list(refused)] = True
+    return pc.if_else(pa.array(gaps), pa.scalar(None, ids.type), ids)
+
+
+def _anything(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
+    if pa.types.is_list(stored) or pa.types.is_fixed_size_list(stored):
+        return pa.scalar([0.0] * (kind.dim or 0), stored)
+    if pa.types.is_string(stored):
+        texts = {Scalar.DATE: "1970-01-01", Scalar.DATETIME: "1970-01-01", Scalar.BLOB: "base64:"}
+        return pa.scalar(texts.get(kind.scalar, ""))
+    if pa.types.is_large_binary(stored):
+        return pa.scalar(b"", stored)
+    return pa.scalar(0, pa.int32()).cast(stored)
 
 
 def called(value: Any) -> str:

@@ -842,3 +842,18 @@ def test_text_search_carries_what_the_schema_says_about_words() -> None:
     assert isinstance(usual, ir.TextMatch)
     assert usual.analyzer == ir.Analyzer()
     refused('match { $x: Written  search($x.text, "x") } return { $x }', "T19", catalog=GERMAN)
+
+
+def test_a_default_is_a_value_of_its_property() -> None:
+    """The schema keeps days and times as texts; a literal and a default of the same day are the same here."""
+    catalog = compile_schema(
+        'node N { k: String @key  d: Date @default("1970-01-03")  t: DateTime @default("1970-01-01") }'
+    )
+    (query_,) = compile_queries('query q() { insert N { k: "a" } }', catalog).values()
+    assert isinstance(query_.body, ir.Write)
+    (insert,) = query_.body.statements
+    assert isinstance(insert, ir.InsertNode)
+    assert [(assign.property, assign.value) for assign in insert.defaults] == [
+        ("d", ir.Const(2, ValueType(Scalar.DATE))),
+        ("t", ir.Const(0, ir.DATETIME)),
+    ]

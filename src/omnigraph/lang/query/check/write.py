@@ -12,9 +12,12 @@ from omnigraph.lang.query.check.expr import Allow, Expressions
 from omnigraph.lang.query.check.scope import Context, Scope, fail
 from omnigraph.lang.query.check.values import fit
 from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.lang.temporal import parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 
 _ENDPOINTS = ("from", "to")
+_PARSE = {Scalar.DATE: parse_date, Scalar.DATETIME: parse_datetime}
+"""How the schema's text of a day or a time becomes the number that the IR has."""
 
 
 def write(node: ast.Write, context: Context) -> ir.Write:
@@ -202,7 +205,12 @@ class _Assignments:
 def default_value(prop: Property) -> ir.Const | ir.Now:
     """A property's default as the IR has it."""
     assert prop.default is not None
-    return ir.Now() if prop.default.now else ir.Const(prop.default.value, prop.type)
+    if prop.default.now:
+        return ir.Now()
+    value = prop.default.value
+    if isinstance(value, str) and prop.type.scalar in _PARSE:
+        value = _PARSE[prop.type.scalar](value)
+    return ir.Const(value, prop.type)
 
 
 def _assignable(value: ValueType, target: ValueType) -> bool:

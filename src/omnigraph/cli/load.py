@@ -1,0 +1,176 @@
+"""Loading rows from files: `load`, and `ingest`, its permissive forerunner."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from omnigraph.cli.mutate import precondition_json
+from omnigraph.cli.output import JSON, print_json
+from omnigraph.cli.scope import address, addressed, confirm, open_to_write, writing
+from omnigraph.errors import PreconditionFailedError
+
+if TYPE_CHECKING:
+    from omnigraph.write.load import LoadProgress
+    from omnigraph.write.receipt import LoadReceipt
+
+_STDIN = "-"
+
+
+_DATA = click.option(
+    "--data",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="NDJSON, CSV, Parquet or Arrow: a file, a directory or a pattern; - is NDJSON from stdin. Repeatable.",
+)
+_MODES = click.Choice(["overwrite", "append", "merge"])
+_BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where to.  [default: main]")
+
+
+@click.command()
+@addressed(positional=True)
+@_DATA
+@click.option(
+    "--mode",
+    type=_MODES,
+    required=True,
+    help="append: every id is new. merge: what exists is replaced. overwrite: whole types are replaced.",
+)
+@_BRANCH
+@click.option("--from", "base", metavar="BASE", help="The branch to fork a missing branch from.")
+@click.option("--type", "type_name", metavar="TYPE", help="The type of a file whose name does not say it.")
+@click.option("--lenient", is_flag=True, help="Read what can be read, and say on stderr what was changed for that.")
+@click.option("--no-embed", is_flag=True, help="Leave out the vectors that would be computed from texts.")
+@click.option("--if-commit", metavar="ID", help="Load only if this commit is the head of the branch.")
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
+@click.option("--message", metavar="TEXT", help="The commit's message.")
+@writing(destructive=True)
+@JSON
+def load(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    data: tuple[str, ...],
+    mode: str,
+    branch: str,
+    base: str | None,
+    type_name: str | None,
+    lenient: bool,
+    no_embed: bool,
+    if_commit: str | None,
+    idempotency_key: str | None,
+    message: str | None,
+    actor: str | None,
+    quiet: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Load rows from files, as one commit.
+
+    Everything is checked first: one wrong record, and nothing is written. The exit status is 4 when --if-commit names
+    another commit than the head.
+    """
+    given = address(uri, uri_option, store)
+    options = {
+        "mode": mode,
+        "branch": branch,
+        "base": base,
+        "type_name": type_name,
+        "lenient": lenient,
+        "embed": not no_embed,
+        "expect_head": if_commit,
+        "idempotency_key": idempotency_key,
+        "message": message,
+    }
+    _load(given, data, options, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+
+
+@click.command(hidden=True)
+@addressed(positional=True)
+@_DATA
+@click.option("--mode", type=_MODES, default="merge", help="As in 'load'.  [default: merge]")
+@_BRANCH
+@click.option("--from", "base", metavar="BASE", default="main", help="As in 'load'.  [default: main]")
+@writing(destructive=True)
+@JSON
+def ingest(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    data: tuple[str, ...],
+    mode: str,
+    branch: str,
+    base: str | None,
+    actor: str | None,
+    quiet: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Load rows permissively. Use 'load --lenient' instead."""
+    click.echo("'ingest' is called 'load --lenient' now; this name will go", err=True)
+    options = {"mode": mode, "branch": branch, "base": base, "lenient": True}
+    _load(address(uri, uri_option, store), data, options, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+
+
+def _load(
+    uri: str,
+    data: tuple[str, ...],
+    options: dict[str, Any],
+    *,
+    actor: str | None,
+    quiet: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    if data.count(_STDIN) > 1:
+        raise click.UsageError("stdin can be read once")
+    if options["mode"] == "overwrite":
+        confirm("overwriting", uri, yes=yes, as_json=as_json)
+    source: list[str | IO[bytes]] = [sys.stdin.buffer if name == _STDIN else name for name in data]
+    with open_to_write(uri, actor, quiet=quiet) as graph, _progress(shown=not quiet and not as_json) as progress:
+        try:
+            receipt = graph.load(source, progress=progress, **options)
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
+        uri = graph.uri
+    for coercion in receipt.coerced:
+        click.echo(f"lenient: {coercion}", err=True)
+    if as_json:
+        print_json({"uri": uri, **receipt.to_json()})
+    else:
+        _say(uri, receipt)
+
+
+def _say(uri: str, receipt: LoadReceipt) -> None:
+    click.echo(
+        f"loaded {uri} on branch {receipt.branch} with {receipt.mode.value}: {receipt.total} entities across "
+        f"{len(receipt.nodes)} node types and {len(receipt.edges)} edge types"
+    )
+    if receipt.branch_created:
+        click.echo(f"created branch {receipt.branch} from {receipt.base_branch}")
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[LoadProgress], None] | None]:
+    """A bar on stderr for people who watch, and nothing in a pipe."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rows]:,} rows"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None, rows=0)
+
+        def show(progress: LoadProgress) -> None:
+            bar.update(task, description=progress.phase.value, rows=progress.rows)
+
+        yield show

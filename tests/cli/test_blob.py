@@ -1,0 +1,156 @@
+"""`blob get` and `blob stat`: bytes as they are, references as such."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+from omnigraph.read import blobs
+
+SCHEMA = """
+node Ship { name: String @key  crew: I32?  photo: Blob? }
+edge Docked: Ship -> Ship { log: Blob?  @key(src, dst) }
+"""
+
+
+@pytest.fixture
+def ships(shell: Shell) -> str:
+    uri = str(shell.root / "ships")
+    source = shell.write("assets/film", b"outside")
+    with omnigraph.init(uri, SCHEMA, blob_sources=[f"file://{shell.root}/assets"]) as graph:
+        photos = ["base64:AAECAwQFBgc=", "base64:", None, f"file://{source}"]
+        graph.load(
+            {
+                "Ship": pa.table({"name": ["argo", "empty", "none", "film"], "photo": photos}),
+                "Docked": pa.table({"from": ["argo"], "to": ["none"], "log": [b"log"]}),
+            },
+            mode="overwrite",
+        )
+    return uri
+
+
+def get(shell: Shell, uri: str, *args: str) -> bytes:
+    result = shell.run("blob", "get", "node", "Ship", "argo", "photo", "--uri", uri, *args)
+    assert result.exit_code == 0, result.output
+    return result.stdout_bytes
+
+
+def test_all_of_it_or_a_part(shell: Shell, ships: str) -> None:
+    content = bytes(range(8))
+    assert get(shell, ships) == content
+    assert get(shell, ships, "--offset", "3") == content[3:]
+    assert get(shell, ships, "--offset", "3", "--length", "2") == content[3:5]
+    assert get(shell, ships, "--length", "2") == content[:2]
+    assert get(shell, ships, "--offset", "6", "--length", "100") == content[6:]
+    edge = shell.run("blob", "get", "edge", "Docked", '["argo","none"]', "log", "--store", ships)
+    assert edge.stdout_bytes == b"log"
+
+
+def test_an_empty_blob_has_nothing_but_itself(shell: Shell, ships: str) -> None:
+    empty = ("blob", "get", "node", "Ship", "empty", "photo", "--uri", ships)
+    assert shell.run(*empty).stdout_bytes == b""
+    assert shell.run(*empty).exit_code == 0
+    assert "do not lie within the 0 bytes" in shell.fails(*empty, "--offset", "0")
+
+
+def test_what_cannot_be_had_leaves_the_file_alone(shell: Shell, ships: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = shell.write("out", b"before")
+    argo = ("blob", "get", "node", "Ship", "argo", "photo", "--uri", ships, "--out", out)
+    assert "do not lie within the 8 bytes" in shell.fails(*argo, "--offset", "8")
+    assert "do not lie within the 8 bytes" in shell.fails(*argo, "--offset", "9", "--length", "1")
+    film = ("blob", "get", "node", "Ship", "film", "photo", "--uri", ships, "--out", out)
+    message = shell.fails(*film)
+    assert f"file://{shell.root}/assets/film" in message
+    assert "blob stat" in message
+    assert "is null" in shell.fails("blob", "get", "node", "Ship", "none", "photo", "--uri", ships, "--out", out)
+    assert "is not a Blob" in shell.fails("blob", "get", "node", "Ship", "argo", "crew", "--uri", ships)
+    assert "no type edge:Ship" in shell.fails("blob", "get", "edge", "Ship", "argo", "photo", "--uri", ships)
+
+    def fail(blob: blobs.Blob, start: int, end: int) -> bytes:
+        raise omnigraph.errors.BlobIntegrityError("Ship.photo", "broken")
+
+    monkeypatch.setattr(blobs.Blob, "_bytes", fail)
+    assert "broken" in shell.fails(*argo)
+    assert Path(out).read_bytes() == b"before"
+
+
+def test_a_file_takes_the_bytes(shell: Shell, ships: str) -> None:
+    out = shell.write("out", b"before")
+    assert get(shell, ships, "--out", out, "--length", "4") == b""
+    assert Path(out).read_bytes() == bytes(range(4))
+    assert "cannot write" in shell.fails(
+        "blob", "get", "node", "Ship", "argo", "photo", "--uri", ships, "--out", str(shell.root / "no" / "where")
+    )
+
+
+def test_a_range_that_means_nothing_fails_before_the_graph_is_looked_at(shell: Shell) -> None:
+    nowhere = ("blob", "get", "node", "Ship", "argo", "photo", "--uri", str(shell.root / "nowhere"))
+    assert "asks for nothing" in shell.fails(*nowhere, "--length", "0")
+    assert "beyond any blob" in shell.fails(*nowhere, "--offset", str(2**64 - 1), "--length", "1")
+    shell.fails(*nowhere, "--offset", "-1", code=2)
+    shell.fails("blob", "get", "neither", "Ship", "argo", "photo", "--uri", "x", code=2)
+    assert "there is no graph" in shell.fails(*nowhere, "--length", "1")
+
+
+def test_stat_shows_what_there_is(shell: Shell, ships: str) -> None:
+    said = shell.json("blob", "stat", "node", "Ship", "argo", "photo", "--uri", ships)
+    etag = said.pop("etag")
+    assert etag.startswith('"')
+    assert said == {
+        "selector": {"entity": "node", "type": "Ship", "id": "argo", "property": "photo"},
+        "kind": "managed",
+        "size": 8,
+        "target": {"branch": "main", "resolved_snapshot": "manifest:main:v2"},
+    }
+    with omnigraph.open(ships) as graph:
+        commit = graph.snapshot().commit.id
+    film = shell.json("blob", "stat", "node", "Ship", "film", "photo", "--uri", ships, "--snapshot", commit)
+    assert film == {
+        "selector": {"entity": "node", "type": "Ship", "id": "film", "property": "photo"},
+        "kind": "external",
+        "uri": f"file://{shell.root}/assets/film",
+        "target": {"snapshot": commit, "resolved_snapshot": "manifest:main:v2"},
+    }
+    lines = shell.run("blob", "stat", "node", "Ship", "argo", "photo", "--uri", ships).stdout.splitlines()
+    assert lines == [
+        "entity: node:Ship",
+        "id: argo",
+        "property: photo",
+        "kind: managed",
+        "size: 8",
+        f"etag: {etag}",
+        "branch: main",
+        "resolved_snapshot: manifest:main:v2",
+    ]
+    assert "is null" in shell.fails("blob", "stat", "node", "Ship", "none", "photo", "--uri", ships)
+    assert "not both" in shell.fails(
+        "blob", "stat", "node", "Ship", "argo", "photo", "--uri", ships, "--branch", "main", "--snapshot", "x", code=2
+    )
+
+
+def test_states_are_chosen(shell: Shell, ships: str) -> None:
+    with omnigraph.open(ships) as graph:
+        graph.tags.create("first")
+        graph.load({"Ship": pa.table({"name": ["argo"], "photo": [b"new"]})}, mode="merge")
+        graph.branches.create("work")
+        graph.load({"Ship": pa.table({"name": ["argo"], "photo": [b"work"]})}, mode="merge", branch="work")
+    assert get(shell, ships) == b"new"
+    assert get(shell, ships, "--snapshot", "first") == bytes(range(8))
+    assert get(shell, ships, "--branch", "work") == b"work"
+
+
+def test_commands_that_write_allow_what_the_environment_says(
+    shell: Shell, ships: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = 'query add($photo: String) { insert Ship { name: "new", photo: $photo } }'
+    params = json.dumps({"photo": f"file://{shell.root}/assets/film"})
+    mutate = ("mutate", "--uri", ships, "-e", insert, "--params", params)
+    assert "external blobs are not allowed" in shell.fails(*mutate)
+    monkeypatch.setenv("OMNIGRAPH_BLOB_SOURCES", f"s3://elsewhere/x/ file://{shell.root}/assets/")
+    assert shell.run(*mutate).exit_code == 0
+    assert shell.run("blob", "get", "node", "Ship", "new", "photo", "--uri", ships).stdout_bytes == b"outside"

@@ -1,0 +1,76 @@
+"""`export`: the graph on stdout, or in files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+
+
+@pytest.fixture
+def filled(shell: Shell, graph: str) -> str:
+    shell.add_person(graph, "bob")
+    shell.add_person(graph, "ann")
+    return graph
+
+
+LINES = [
+    '{"type":"Person","data":{"id":"ann","age":null,"name":"ann"}}',
+    '{"type":"Person","data":{"id":"bob","age":null,"name":"bob"}}',
+]
+
+
+def test_ndjson_goes_to_stdout(shell: Shell, filled: str) -> None:
+    for args in ([filled], ["--uri", filled], ["--store", filled], [filled, "--jsonl"], [filled, "--format", "ndjson"]):
+        result = shell.run("export", *args)
+        assert result.exit_code == 0
+        assert result.stdout.splitlines() == LINES
+        assert result.stderr == ""
+    assert "--jsonl" not in shell.run("export", "--help").stdout
+
+
+def test_types_and_states_are_chosen(shell: Shell, filled: str) -> None:
+    with omnigraph.open(filled) as graph:
+        first = next(commit for commit in graph.commits if commit.labels == (("step", "bob"),)).id
+        graph.branches.create("work")
+    shell.add_person(filled, "cid", branch="work")
+    assert shell.run("export", filled, "--type", "Knows").stdout == ""
+    assert shell.run("export", filled, "--type", "Knows", "--type", "Person").stdout.splitlines() == LINES
+    assert shell.run("export", filled, "--snapshot", first).stdout.splitlines() == LINES[1:]
+    assert len(shell.run("export", filled, "--branch", "work").stdout.splitlines()) == 3
+    assert "did you mean 'Person'?" in shell.fails("export", filled, "--type", "Persn")
+    assert "not both" in shell.fails("export", filled, "--branch", "work", "--snapshot", first, code=2)
+    assert "there is no branch" in shell.fails("export", filled, "--branch", "nope")
+
+
+def test_files(shell: Shell, filled: str) -> None:
+    out = shell.root / "people.ndjson"
+    result = shell.run("export", filled, "--out", str(out))
+    assert (result.exit_code, result.output) == (0, "")
+    assert out.read_text().splitlines() == LINES
+    directory = shell.root / "people.parquet"
+    assert shell.run("export", filled, "--format", "parquet", "--out", str(directory)).exit_code == 0
+    rows = pyarrow.parquet.read_table(directory / "node.Person.parquet")
+    assert rows["id"].to_pylist() == ["ann", "bob"]
+    assert "add --out" in shell.fails("export", filled, "--format", "arrow", code=2)
+    assert "is not an empty directory" in shell.fails("export", filled, "--format", "arrow", "--out", str(directory))
+
+
+def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_path: Path) -> None:
+    rows = "".join(f'{{"type":"Person","data":{{"name":"p{number}"}}}}\n' for number in range(20_000))
+    with omnigraph.open(filled) as graph:
+        graph.load(shell.write("more.ndjson", rows), mode="append")
+    command = [sys.executable, "-m", "omnigraph.cli.main", "export", filled]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == LINES[0] + "\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.wait()

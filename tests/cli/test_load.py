@@ -1,0 +1,218 @@
+"""`omnigraph load`: rows from files, as one commit."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.cli.shell import Shell
+
+import omnigraph
+from omnigraph.cli import load as command
+from omnigraph.cli.main import cli
+from omnigraph.write.load import LoadPhase, LoadProgress
+
+PEOPLE = """\
+{"type": "Person", "data": {"name": "ann", "age": 31}}
+{"type": "Person", "data": {"name": "bob"}}
+{"edge": "Knows", "from": "ann", "to": "bob", "data": {"since": "2020-01-31"}}
+"""
+
+
+@pytest.fixture
+def people(shell: Shell) -> str:
+    return shell.write("people.ndjson", PEOPLE)
+
+
+def names(uri: str, branch: str = "main") -> list[str]:
+    with omnigraph.open(uri, read_only=True) as graph:
+        found: list[str] = graph.snapshot(branch=branch).scan("node:Person")["id"].to_pylist()
+    return sorted(found)
+
+
+def test_a_load(shell: Shell, graph: str, people: str) -> None:
+    result = shell.run("load", graph, "--data", people, "--mode", "append")
+    assert result.exit_code == 0
+    assert (
+        result.stdout == f"loaded {graph} on branch main with append: 3 entities across 1 node types and 1 edge types\n"
+    )
+    assert result.stderr == f"omnigraph load → {graph} (direct, local)\n"
+    assert names(graph) == ["ann", "bob"]
+
+
+def test_json(shell: Shell, graph: str, people: str) -> None:
+    result = shell.json("load", graph, "--data", people, "--mode", "merge", "--as", "kim", "--message", "first")
+    commit = result.pop("commit")
+    assert commit["actor_id"] == "kim"
+    assert result == {
+        "uri": graph,
+        "branch": "main",
+        "base_branch": None,
+        "branch_created": False,
+        "mode": "merge",
+        "nodes": [{"name": "Person", "entities_loaded": 2}],
+        "edges": [{"name": "Knows", "entities_loaded": 1}],
+        "total_entities": 3,
+        "coerced": [],
+        "actor_id": "kim",
+    }
+    shown = shell.json("commit", "show", commit["graph_commit_id"], "--uri", graph)
+    assert shown["message"] == "first"
+
+
+def test_several_files_of_several_formats(shell: Shell, graph: str, people: str) -> None:
+    csv = shell.write("Person.csv", "name,age\ncid,4\n")
+    odd = shell.write("odd.csv", "name,age\ndee,5\n")
+    assert "3 entities" in shell.run("load", graph, "--data", people, "--mode", "append").stdout
+    assert (
+        "2 entities"
+        in shell.run("load", graph, "--data", csv, "--data", odd, "--type", "Person", "--mode", "append").stdout
+    )
+    assert names(graph) == ["ann", "bob", "cid", "dee"]
+    pattern = str(shell.root / "*.csv")
+    assert "there is no type 'odd'" in shell.fails("load", graph, "--data", pattern, "--mode", "merge", "--quiet")
+
+
+def test_stdin(shell: Shell, graph: str) -> None:
+    result = shell.run("load", graph, "--data", "-", "--mode", "append", stdin=PEOPLE)
+    assert result.exit_code == 0, result.stderr
+    assert names(graph) == ["ann", "bob"]
+    assert "stdin can be read once" in shell.fails(
+        "load", graph, "--data", "-", "--data", "-", "--mode", "merge", code=2
+    )
+
+
+def test_a_branch_is_forked_where_it_is_missing(shell: Shell, graph: str, people: str) -> None:
+    args = ("load", graph, "--data", people, "--branch", "draft")
+    assert "there is no branch 'draft'" in shell.fails(*args, "--mode", "append", "--quiet")
+    made = shell.run(*args, "--mode", "append", "--from", "main")
+    assert made.stdout.endswith("\ncreated branch draft from main\n")
+    assert (names(graph), names(graph, "draft")) == ([], ["ann", "bob"])
+    again = shell.run(*args, "--mode", "merge", "--from", "main")
+    assert "created" not in again.stdout
+
+
+def test_a_wrong_file_changes_nothing(shell: Shell, graph: str) -> None:
+    wrong = shell.write("wrong.ndjson", PEOPLE + '{"type": "Person", "data": {"name": "cid", "age": "old"}}\n')
+    said = shell.fails("load", graph, "--data", wrong, "--mode", "append", "--quiet")
+    assert said == (
+        "wrong.ndjson, line 4: Person.age: expected a whole number, found a text\n"
+        "  help: nothing was written; correct the input and send it again\n"
+    )
+    assert names(graph) == []
+    assert "there is no" in shell.fails(
+        "load", graph, "--data", str(shell.root / "none.csv"), "--mode", "append", "--quiet"
+    )
+
+
+def test_the_mode_has_no_default(shell: Shell, graph: str, people: str) -> None:
+    assert "--mode" in shell.fails("load", graph, "--data", people, code=2)
+    assert "--data" in shell.fails("load", graph, "--mode", "merge", code=2)
+    assert "'replace' is not one of" in shell.fails("load", graph, "--data", people, "--mode", "replace", code=2)
+
+
+def test_lenient(shell: Shell, graph: str) -> None:
+    odd = shell.write("odd.ndjson", '{"type": "Person", "data": {"name": "ann", "age": "31", "hat": 1}}\n')
+    result = shell.run("load", graph, "--data", odd, "--mode", "append", "--lenient", "--quiet")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == (
+        "lenient: Person.hat: ignored property (1), first at odd.ndjson, record 1\n"
+        "lenient: Person.age: nulled value (1), first at odd.ndjson, record 1: '31'\n"
+    )
+    found = shell.json("load", graph, "--data", odd, "--mode", "merge", "--lenient", "--quiet")
+    assert found["coerced"][1] == {
+        "kind": "nulled_value",
+        "subject": "Person.age",
+        "count": 1,
+        "example": "odd.ndjson, record 1: '31'",
+    }
+
+
+def test_ingest_is_the_former_name(shell: Shell, graph: str) -> None:
+    odd = shell.write("odd.ndjson", '{"type": "Person", "data": {"name": "ann", "age": "31"}}\n')
+    result = shell.run("ingest", graph, "--data", odd, "--branch", "inbox")
+    assert result.exit_code == 0, result.stderr
+    assert "load --lenient" in result.stderr
+    assert "with merge: 1 entities" in result.stdout
+    assert "created branch inbox from main" in result.stdout
+    assert "ingest" not in shell.run("--help").stdout
+
+
+def test_a_lost_condition(shell: Shell, graph: str, people: str) -> None:
+    head = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
+    args = ("load", graph, "--data", people, "--mode", "merge", "--if-commit", head, "--quiet")
+    assert shell.run(*args).exit_code == 0
+    assert shell.run(*args).exit_code == 4
+    lost = shell.run(*args, "--json")
+    assert lost.exit_code == 4
+    assert json.loads(lost.stdout)["precondition_failure"]["expected"] == head
+
+
+def test_an_idempotency_key(shell: Shell, graph: str, people: str) -> None:
+    args = ("load", graph, "--data", people, "--mode", "append", "--idempotency-key", "monday", "--quiet")
+    assert shell.json(*args)["commit"] == shell.json(*args)["commit"]
+
+
+def test_overwriting_elsewhere_wants_consent(shell: Shell, people: str) -> None:
+    args = ("load", "memory://nowhere", "--data", people, "--mode")
+    said = shell.fails(*args, "overwrite")
+    assert "overwriting on memory://nowhere cannot be undone" in said
+    assert "--yes" in said
+    assert "there is no graph" in shell.fails(*args, "overwrite", "--yes", "--quiet")
+    assert "there is no graph" in shell.fails(*args, "merge", "--quiet")
+
+
+# ---- the bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal that stderr goes to."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return screen
+
+
+def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with command._progress(shown=True) as tell:
+        assert tell is not None
+        tell(LoadProgress(LoadPhase.READING, 12_345, 0, {}))
+        tell(LoadProgress(LoadPhase.WRITING, 23_456, 0, {}))
+    assert "writing" in terminal.getvalue()
+    assert "23,456 rows" in terminal.getvalue()
+
+
+def test_no_bar_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched(monkeypatch)
+    with command._progress(shown=False) as tell:
+        assert tell is None
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with command._progress(shown=True) as tell:
+        assert tell is None
+
+
+@pytest.mark.parametrize("flag", ["--quiet", "--json"])
+def test_a_pipe_stays_clean(graph: str, people: str, flag: str) -> None:
+    result = CliRunner().invoke(cli, ["load", graph, "--data", people, "--mode", "merge", flag], prog_name="omnigraph")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.output
+
+
+def test_an_empty_file(shell: Shell, graph: str, tmp_path: Path) -> None:
+    empty = shell.write("empty.ndjson", "")
+    result = shell.run("load", graph, "--data", empty, "--mode", "append", "--quiet")
+    assert (
+        result.stdout == f"loaded {graph} on branch main with append: 0 entities across 0 node types and 0 edge types\n"
+    )
+    assert shell.json("load", graph, "--data", empty, "--mode", "append", "--quiet")["commit"] is None

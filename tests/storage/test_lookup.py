@@ -1,0 +1,91 @@
+"""Rows are found by value the same way however many are asked for; an index makes the cost follow the question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage import lookup
+from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.tables import TableRef, TableStorage
+
+SCHEMA = pa.schema([pa.field("id", pa.utf8(), nullable=False), ("number", pa.uint32()), ("text", pa.utf8())])
+
+
+def rows(start: int, end: int) -> pa.Table:
+    numbers = range(start, end)
+    return pa.table(
+        {"id": [f"p{i:06}" for i in numbers], "number": [i % 100 for i in numbers], "text": ["x" * 50] * len(numbers)},
+        schema=SCHEMA,
+    )
+
+
+def table(tables: TableStorage, count: int) -> TableRef:
+    base = tables.create("t", SCHEMA)
+    for start in (0, count // 2):
+        staged = tables.stage_append(base, rows(start, start + count // 2))
+        assert staged is not None
+        base = tables.commit_staged(staged)
+    return base
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableStorage:
+    return TableStorage(str(tmp_path))
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["streamed", "looked up"])
+@pytest.mark.parametrize(
+    ("by", "values"),
+    [
+        ("id", pa.array(["p000003", "p000150", "nobody"])),
+        ("number", pa.array([7, 99], pa.uint32())),
+        ("id", pa.array([], pa.utf8())),
+    ],
+    ids=["text", "a type that Lance takes no filter on", "nothing"],
+)
+def test_the_same_rows_are_found_either_way(
+    tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str, values: pa.Array
+) -> None:
+    monkeypatch.setattr(lookup, "_FEW", few)
+    monkeypatch.setattr(lookup, "_SHARE", 10**9)
+    monkeypatch.setattr(lookup, "_TOGETHER", 30)
+    ref = table(tables, 200)
+    found = tables.lookup(ref, by, pa.chunked_array([values]), columns=["text", "id"])
+    wanted = set(values.to_pylist())
+    expected = rows(0, 200).filter(pa.array([row[by] in wanted for row in rows(0, 200).to_pylist()]))
+    assert found.column_names == ["text", "id"]
+    assert sorted(found["id"].to_pylist()) == sorted(expected["id"].to_pylist())
+
+
+def test_nothing_is_found_in_an_empty_table(tables: TableStorage) -> None:
+    found = tables.lookup(tables.create("t", SCHEMA), "id", pa.chunked_array([["a"]]), columns=["id"])
+    assert (found.num_rows, found.column_names) == (0, ["id"])
+
+
+def test_an_index_keeps_the_cost_from_following_the_table(tmp_path: Path) -> None:
+    read: dict[tuple[int, bool], int] = {}
+    for count in (2_000, 200_000):
+        tables = TableStorage(str(tmp_path / str(count)))
+        ref = table(tables, count)
+        staged = tables.stage_indexes(ref, [IndexSpec("id", IndexKind.BTREE)])
+        assert staged is not None
+        for indexed, at in ((False, ref), (True, tables.commit_staged(staged))):
+            dataset = tables._open(at)
+            dataset.io_stats_incremental()
+            found = tables.lookup(at, "id", pa.chunked_array([["p000007"]]), columns=["id", "text"])
+            assert found.num_rows == 1
+            read[count, indexed] = dataset.io_stats_incremental().read_bytes
+    assert read[200_000, False] > 20 * read[2_000, False]
+    assert read[200_000, True] < 200_000 < read[200_000, False]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_groups_keep_order_and_lose_nothing(size: int) -> None:
+    reader = pa.RecordBatchReader.from_batches(SCHEMA, rows(0, 50).to_batches(max_chunksize=3))
+    groups = list(lookup.in_groups(reader, size))
+    assert pa.concat_tables(groups).equals(rows(0, 50))
+    assert all(group.num_rows >= size for group in groups[:-1])

@@ -1,0 +1,254 @@
+"""The lenient reader takes what the strict one refuses, never silently: the receipt counts what it changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import omnigraph
+from omnigraph.errors import BadRowsError
+from omnigraph.graph import Graph
+from omnigraph.write.problems import Leniency
+from omnigraph.write.receipt import LoadReceipt
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32?
+    big: I64
+    tags: [String]?
+    counts: [I64]?
+    face: Vector(2)?
+    mood: String? @default("calm")
+}
+node Day { day: Date @key  note: String? }
+node Bed { garden: String  serial: I64  @key(garden, serial) }
+node Note { text: String? }
+edge On: Person -> Day
+edge In: Person -> Bed
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
+        yield made
+
+
+def load(graph: Graph, *lines: str) -> LoadReceipt:
+    return graph.load("\n".join(lines).encode(), mode="append", lenient=True)
+
+
+def counts(receipt: LoadReceipt) -> dict[tuple[str, str], int]:
+    return {(c.kind.value, c.subject): c.count for c in receipt.coerced}
+
+
+def person(**data: object) -> str:
+    return json.dumps({"type": "Person", "data": {"name": "ann", "big": 1, **data}})
+
+
+# ---- H20: wrong-typed values become null, and that is reported
+
+
+def test_a_wrong_type_is_refused_by_default(graph: Graph) -> None:
+    with pytest.raises(BadRowsError, match=r"line 1: Person\.age: expected a whole number, found a text"):
+        graph.load(person(age="31").encode(), mode="append")
+
+
+def test_nulled_values_are_counted(graph: Graph) -> None:
+    receipt = load(graph, person(age="31"), person(name="bob", age=3.5), person(name="cid", age=4))
+    assert counts(receipt) == {("nulled_value", "Person.age"): 2}
+    assert receipt.coerced[0].example == "record 1: '31'"
+    ages = {row["id"]: row["age"] for row in graph.snapshot().scan("node:Person").to_pylist()}
+    assert ages == {"ann": None, "bob": None, "cid": 4}
+
+
+def test_a_required_property_is_not_nulled(graph: Graph) -> None:
+    with pytest.raises(BadRowsError, match=r"record 1: Person\.big: expected a whole number"):
+        load(graph, person(big="1"))
+
+
+def test_a_value_of_the_right_type_that_does_not_fit_is_an_error(graph: Graph) -> None:
+    with pytest.raises(BadRowsError, match=r"Person\.age: out of range for I32"):
+        load(graph, person(age=2**40))
+    with pytest.raises(BadRowsError, match=r"Person\.face: a vector has 2 numbers"):
+        load(graph, person(face=[1]))
+
+
+@pytest.mark.parametrize("face", [[1, None], [1, "x"], [1, [2]]])
+def test_elements_of_vectors_are_never_nulled(graph: Graph, face: list[object]) -> None:
+    with pytest.raises(BadRowsError, match=r"Person\.face"):
+        load(graph, person(face=face))
+
+
+def test_items_of_lists_become_null(graph: Graph) -> None:
+    receipt = load(graph, person(tags=["a", None, 3, "b"], counts=[1, "2"]))
+    assert counts(receipt) == {("null_item", "Person.tags"): 2, ("null_item", "Person.counts"): 1}
+    ann = graph.entity("Person", "ann")
+    assert ann is not None
+    assert (ann["tags"], ann["counts"]) == (["a", None, None, "b"], [1, None])
+
+
+def test_a_nulled_value_is_not_a_missing_one(graph: Graph) -> None:
+    load(graph, person(mood=3), person(name="bob"))
+    moods = {row["id"]: row["mood"] for row in graph.snapshot().scan("node:Person").to_pylist()}
+    assert moods == {"ann": None, "bob": "calm"}
+
+
+def test_the_commit_of_a_repeated_request_remembers(graph: Graph) -> None:
+    text = person(age="31").encode()
+    first = graph.load(text, mode="append", lenient=True, idempotency_key="k")
+    again = graph.load(text, mode="append", lenient=True, idempotency_key="k")
+    assert again == first
+    assert again.coerced == first.coerced != ()
+
+
+# ---- the shape of records
+
+
+def test_what_means_nothing_is_ignored(graph: Graph) -> None:
+    receipt = load(
+        graph,
+        '{"type": "Note", "edge": "On", "seq": 7, "data": {"id": "n", "text": "x", "txet": "y", "_tombstone": true}}',
+        '{"type": "Note", "data": {"id": "m", "text": "first", "text": "last"}}',
+        '{"type": "Note", "data": null}',
+    )
+    assert counts(receipt) == {
+        ("ignored_member", "Note envelope.edge"): 1,
+        ("ignored_member", "Note envelope.seq"): 1,
+        ("ignored_property", "Note._tombstone"): 1,
+        ("ignored_property", "Note.txet"): 1,
+        ("duplicate_member", "Note.text"): 1,
+        ("nulled_value", "Note envelope.data"): 1,
+    }
+    note = graph.entity("Note", "m")
+    assert note is not None
+    assert note["text"] == "last"
+    assert receipt.total == 3
+
+
+def test_ends_among_the_data_are_ignored(graph: Graph) -> None:
+    receipt = load(
+        graph,
+        person(),
+        '{"type": "Day", "data": {"day": 1}}',
+        '{"edge": "on", "from": "ann", "to": "1", "data": {"src": "bob", "to": "2", "id": "e"}}',
+    )
+    assert counts(receipt) == {("ignored_property", "On.src"): 1, ("ignored_property", "On.to"): 1}
+    edge = graph.entity("On", "e")
+    assert edge is not None
+    assert (edge["src"], edge["dst"]) == ("ann", "1")
+
+
+def test_values_follow_each_other_in_any_layout(graph: Graph) -> None:
+    text = (
+        f"{person()} {person(name='bob')}\n\n{json.dumps(json.loads(person(name='cid')), indent=2)}{person(name='dee')}"
+    )
+    assert graph.load(text.encode(), mode="append", lenient=True).total == 4
+    with pytest.raises(BadRowsError, match=r"record 2 \(line 4\): Person\.big: expected a whole number"):
+        load(graph, person(name="eve"), "", "", person(name="fay", big="x"))
+    with pytest.raises(BadRowsError, match=r"line 3: Person\.big: expected a whole number"):
+        load(graph, person(name="eve") * 2, "", person(name="fay", big="x"))
+
+
+def test_what_is_no_json_is_still_an_error(graph: Graph) -> None:
+    for text in ("oops", '{"type": "Note"', '{"type": "Persom", "data": {}}', "[]"):
+        with pytest.raises(BadRowsError, match="record 1"):
+            load(graph, text)
+
+
+# ---- ids that are other spellings of a key
+
+
+def test_another_spelling_of_a_key_is_taken_and_edges_follow(graph: Graph) -> None:
+    receipt = load(
+        graph,
+        '{"edge": "On", "from": "ann", "to": "2019-05-02", "data": {"id": "e1"}}',
+        '{"edge": "On", "from": "ann", "to": "18019", "data": {"id": "e2"}}',
+        '{"edge": "In", "from": "ann", "to": "KEW", "data": {"id": "e3"}}',
+        '{"edge": "In", "from": "ann", "to": "[\\"RBGE\\", 7]", "data": {"id": "e4"}}',
+        person(id="ann"),
+        '{"type": "Day", "data": {"id": "2019-05-02", "day": "2019-05-02"}}',
+        '{"type": "Day", "data": {"id": "18019", "day": "2019-05-03"}}',
+        '{"type": "Bed", "data": {"id": "KEW", "garden": "KEW", "serial": 1042}}',
+        '{"type": "Bed", "data": {"id": "[\\"RBGE\\", 7]", "garden": "RBGE", "serial": 7}}',
+    )
+    assert counts(receipt) == {
+        ("rewritten_id", "Day.id"): 1,
+        ("rewritten_id", "Bed.id"): 2,
+        ("rewritten_end", "On.to"): 1,
+        ("rewritten_end", "In.to"): 2,
+    }
+    view = graph.snapshot()
+    assert sorted(view.scan("node:Day")["id"].to_pylist()) == ["18018", "18019"]
+    ends = {row["id"]: row["dst"] for key in ("edge:On", "edge:In") for row in view.scan(key).to_pylist()}
+    assert ends == {"e1": "18018", "e2": "18019", "e3": '["KEW","1042"]', "e4": '["RBGE","7"]'}
+
+
+def test_an_id_that_is_not_the_key_is_refused(graph: Graph) -> None:
+    with pytest.raises(BadRowsError, match=r"record 1: Day\.id: differs from the id that the key gives"):
+        load(graph, '{"type": "Day", "data": {"id": "2019-05-03", "day": "2019-05-02"}}')
+    with pytest.raises(BadRowsError, match=r"Person\.id: differs"):
+        load(graph, person(id="Ann"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        '{"type": "Bed", "data": {"id": "KEW", "garden": "KEW", "serial": 2}}',
+        '{"type": "Bed", "data": {"id": "7", "garden": "RBGE", "serial": 7}}\n'
+        '{"type": "Bed", "data": {"id": "7", "garden": "KEW", "serial": 7}}',
+    ],
+)
+def test_an_id_that_means_two_entities_is_refused(graph: Graph, other: str) -> None:
+    first = '{"type": "Bed", "data": {"id": "KEW", "garden": "KEW", "serial": 1}}'
+    with pytest.raises(BadRowsError, match=r"Bed\.id: the id '(KEW|7)' means more than one entity"):
+        load(graph, first, other)
+
+
+def test_a_spelling_that_is_the_id_of_another_is_refused(graph: Graph) -> None:
+    with pytest.raises(BadRowsError, match=r"Day\.id: the id '1970-01-03' means|Bed\.id: the id"):
+        load(
+            graph,
+            '{"type": "Bed", "data": {"id": "[\\"a\\",\\"1\\"]", "garden": "a", "serial": 1}}',
+            '{"type": "Bed", "data": {"id": "[\\"a\\",\\"1\\"]", "garden": "[\\"a\\",\\"1\\"]", "serial": 2}}',
+        )
+
+
+def test_many_edges_wait_for_their_nodes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.write.ndjson.BLOCK_BYTES", 500)
+    edges = [f'{{"edge": "On", "from": "p{i}", "to": "1970-01-02"}}' for i in range(100)]
+    nodes = [person(name=f"p{i}") for i in range(100)]
+    receipt = load(graph, *edges, *nodes, '{"type": "Day", "data": {"id": "1970-01-02", "day": 1}}')
+    assert counts(receipt) == {("rewritten_id", "Day.id"): 1, ("rewritten_end", "On.to"): 100}
+    assert set(graph.snapshot().scan("edge:On")["dst"].to_pylist()) == {"1"}
+
+
+# ---- columns
+
+
+def test_columns_are_read_leniently_too(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "Person.csv").write_text("name,big,age,shoe\nann,1,old,42\nbob,2,3,43\n")
+    receipt = graph.load(tmp_path / "Person.csv", mode="append", lenient=True)
+    assert counts(receipt) == {("nulled_value", "Person.age"): 1, ("ignored_property", "Person.shoe"): 1}
+    pa.parquet.write_table(
+        pa.table({"name": ["cid"], "big": [1], "age": ["x"], "hat": [1]}), tmp_path / "Person.parquet"
+    )
+    receipt = graph.load(tmp_path / "Person.parquet", mode="append", lenient=True)
+    assert counts(receipt) == {("nulled_value", "Person.age"): 1, ("ignored_property", "Person.hat"): 1}
+
+
+def test_nothing_changed_is_nothing_reported(graph: Graph) -> None:
+    assert load(graph, person(id="ann", age=3, tags=["a"])).coerced == ()
+
+
+def test_every_kind_is_shown_somewhere() -> None:
+    """A kind that no test here causes is a kind that nobody has seen."""
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [kind for kind in Leniency if f'("{kind.value}"' not in text] == []

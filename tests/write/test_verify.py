@@ -1,0 +1,144 @@
+"""The whole graph can be held to its schema, whoever wrote it and however."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.errors import ResourceLimitError
+from omnigraph.graph import Graph
+from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.write.spill import MEMORY_VARIABLE
+
+SCHEMA = """
+node Person { name: String @key  mail: String? @unique  age: I32?  @range(age, 0..150) }
+node Note { text: String }
+edge Knows: Person -> Person { since: Date?  @unique(src, dst) }
+edge Wrote: Person -> Note @card(1..) @card_in(1..1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
+        made.load(
+            {
+                "Person": pa.table({"name": ["ann", "bob"], "mail": ["a", "b"], "age": [30, None]}),
+                "Note": pa.table({"id": ["n", "m"], "text": ["x", "y"]}),
+                "Knows": pa.table({"id": ["k"], "from": ["ann"], "to": ["bob"]}),
+                "Wrote": pa.table({"from": ["ann", "bob"], "to": ["n", "m"]}),
+            },
+            mode="append",
+        )
+        yield made
+
+
+def smuggle(graph: Graph, key: str, branch: str = "main", /, **columns: list[object]) -> None:
+    """Rows that no check has seen."""
+    schema = graph.snapshot().scan(key).schema
+    rows = {field.name: columns.get(field.name, [None]) for field in schema}
+    table = pa.table({name: pa.array(values, schema.field(name).type) for name, values in rows.items()}, schema=schema)
+    graph.write_tables(WriteRequest(branch=branch), lambda _: [TableWrite(key, Operation.APPEND, table)])
+
+
+def found(graph: Graph, branch: str = "main") -> list[str]:
+    report = graph.verify(branch=branch)
+    assert report.ok is (report.total == 0)
+    assert report.total == len(report.violations)
+    return [str(violation) for violation in report.violations]
+
+
+def test_a_graph_that_was_written_through_the_engine_is_sound(graph: Graph) -> None:
+    assert found(graph) == []
+
+
+def test_a_node_that_never_had_an_edge_is_found(graph: Graph) -> None:
+    graph.load({"Person": pa.table({"name": ["cid"]})}, mode="append")  # no write can see that
+    assert found(graph) == ["Wrote @card: 'cid': has 0 edges, allowed are 1.."]
+
+
+@pytest.mark.parametrize(
+    ("key", "row", "said"),
+    [
+        ("node:Person", {"id": "x", "name": "x", "age": 999}, "Person.age: 'x': 999 is outside 0..150"),
+        ("node:Person", {"id": "x", "name": "x", "mail": "a"}, "Person.mail: 'x': has the same value as 'ann'"),
+        ("node:Person", {"id": "x", "name": "y"}, "Person.id: 'x': differs from 'y', which its key gives"),
+        ("node:Person", {"id": "ann", "name": "ann"}, "Person.id: 'ann': 2 entities have this id"),
+        ("edge:Knows", {"id": "x", "src": "ann", "dst": "gone"}, "Knows.dst: 'x': dst 'gone' not found in Person"),
+        ("edge:Knows", {"id": "x", "src": "ann", "dst": "bob"}, "Knows.(dst, src): 'x': has the same value as 'k'"),
+        ("edge:Wrote", {"id": "x", "src": "ann", "dst": "m"}, "Wrote @card_in: 'm': has 2 edges, allowed are 1..1"),
+    ],
+    ids=["value", "unique", "key", "id", "dangling", "tuple", "cardinality"],
+)
+def test_what_was_smuggled_in_is_found(graph: Graph, key: str, row: dict[str, object], said: str) -> None:
+    smuggle(graph, key, "main", **{name: [value] for name, value in row.items()})
+    assert said in found(graph)
+
+
+def test_branches_and_commits_are_checked_as_they_are(graph: Graph) -> None:
+    sound = graph.snapshot().commit.id
+    graph.branches.create("dev")
+    smuggle(graph, "edge:Knows", "dev", id=["x"], src=["gone"], dst=["bob"])
+    assert found(graph) == []
+    assert found(graph, "dev") == ["Knows.src: 'x': src 'gone' not found in Person"]
+    smuggle(graph, "node:Person", id=["x"], name=["x"], age=[-1])
+    assert not graph.verify().ok
+    assert graph.verify(commit=sound).ok
+
+
+def test_everything_is_counted_and_the_first_by_id_are_shown(graph: Graph) -> None:
+    for start in (200, 0, 100):
+        ids: list[object] = [f"e{i:03}" for i in range(start, start + 100)]
+        smuggle(graph, "edge:Knows", id=ids, src=ids, dst=["bob"] * 100, since=[None] * 100)
+    report = graph.verify()
+    assert report.total == 300
+    assert [v.entity_id for v in report.violations] == [f"e{i:03}" for i in range(100)]
+
+
+def test_the_report_as_json(graph: Graph) -> None:
+    smuggle(graph, "node:Person", id=["x"], name=["x"], age=[-1])
+    said = graph.verify().to_json()
+    assert said["graph_commit_id"] == graph.snapshot().commit.id
+    assert (said["branch"], said["ok"], said["total"]) == ("main", False, 2)
+    assert said["entities"] == {"node:Person": 3, "node:Note": 2, "edge:Knows": 1, "edge:Wrote": 2}
+    assert said["violations"][0] == {
+        "kind": "value",
+        "subject": "Person.age",
+        "entity_id": "x",
+        "message": "-1 is outside 0..150",
+    }
+
+
+def test_memory_that_is_too_short_is_said(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MEMORY_VARIABLE, "16")
+    with pytest.raises(ResourceLimitError, match=r"Note\.id"):
+        graph.verify()
+
+
+def test_the_command(graph: Graph, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    good = shell.run("verify", graph.uri)
+    assert (good.exit_code, good.stdout) == (0, "verified 7 entities on branch main: every constraint holds\n")
+    smuggle(graph, "node:Person", id=["x"], name=["x"], age=[-1])
+    bad = shell.run("verify", graph.uri)
+    assert bad.exit_code == 1
+    assert bad.stdout.splitlines() == [
+        "Person.age: 'x': -1 is outside 0..150",
+        "Wrote @card: 'x': has 0 edges, allowed are 1..",
+        "verified 8 entities on branch main: 2 violations",
+    ]
+    told = shell.run("verify", graph.uri, "--branch", "main", "--json")
+    assert told.exit_code == 1
+    assert '"total": 2' in told.stdout
+    assert shell.run("verify", graph.uri, "--branch", "nowhere").exit_code == 1

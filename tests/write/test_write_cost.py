@@ -1,0 +1,93 @@
+"""What a small write reads: the columns that it searches, and of everything else only the rows that it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance import LanceDataset
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.storage.tables import TableStorage
+
+SCHEMA = """
+node Person { name: String @key  mail: String @unique  bio: String  weight: F64 }
+edge Knows: Person -> Person @card(0..5) { since: Date?  note: String }
+"""
+ROWS = 20_000
+BIO = 200
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("cost") / "graph"
+    random = np.random.default_rng(1)
+    names = [f"person-{i:06}" for i in range(ROWS)]
+    # Texts that do not compress, so that reading a column of them costs what it looks like.
+    bios = [random.bytes(BIO // 2).hex() for _ in range(ROWS)]
+    with omnigraph.init(place, SCHEMA) as graph:
+        graph.load(
+            {
+                "Person": pa.table({"name": names, "mail": names, "bio": bios, "weight": random.random(ROWS)}),
+                "Knows": pa.table({"from": names, "to": names[::-1], "note": bios}),
+            },
+            mode="append",
+        )
+    return place
+
+
+@contextmanager
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """How many bytes all handles of tables together have read since."""
+    handles: list[LanceDataset] = []
+    original = TableStorage._open
+
+    def noted(self: TableStorage, ref: object) -> LanceDataset:
+        dataset = original(self, ref)  # type: ignore[arg-type]
+        if not any(dataset is handle for handle in handles):
+            dataset.io_stats_incremental()
+            handles.append(dataset)
+        return dataset
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableStorage, "_open", noted)
+        yield lambda: sum(handle.io_stats_incremental().read_bytes for handle in handles)
+
+
+def person(name: str) -> dict[str, pa.Table]:
+    return {"Person": pa.table({"name": [name], "mail": [f"{name}@"], "bio": ["b"], "weight": [1.0]})}
+
+
+EDGE = {"Knows": pa.table({"from": ["person-000007"], "to": ["person-000008"], "note": ["n"]})}
+UPDATE = 'query q() { update Person set { weight: 2.0 } where name = "person-000011" }'
+MERGE = 'query q() { merge Person { name: "person-000012", weight: 3.0 } }'
+
+WRITES: dict[str, Callable[[Graph], object]] = {
+    "upsert": lambda graph: graph.load(person("person-000007"), mode="merge"),
+    "insert": lambda graph: graph.load(person("new"), mode="append"),
+    "edge": lambda graph: graph.load(EDGE, mode="append"),
+    "update": lambda graph: graph.mutate(UPDATE),
+    "merge": lambda graph: graph.mutate(MERGE),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_without_an_index_only_columns_that_are_searched_are_read_whole(
+    place: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    with omnigraph.open(place) as graph, bytes_read(monkeypatch) as read:
+        WRITES[write](graph)
+        taken = read()
+    # Ids, ends and mails are short. One of the long columns would be more than all of them together.
+    assert 0 < taken < ROWS * BIO / 4
