@@ -65,7 +65,7 @@ class Candidates:
     def _where(self, name: str, space: Space) -> Numbers:
         numbers = space.everything()
         for expr in self._own[name]:
-            frame = Frame(len(numbers), {name: Binding((space,), numbers)})
+            frame = Frame(len(numbers), {name: Binding((space,), numbers)}, searching=self._context.search)
             numbers = numbers[true_rows(holds(expr, frame, self._context.request))]
         self._context.budget.spend(space.count)
         return numbers

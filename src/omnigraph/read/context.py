@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.embed import Embedder
 from omnigraph.evaluate import Request
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Spending
 from omnigraph.read.space import Spaces
+from omnigraph.read.search.search import Search
 from omnigraph.read.topology import Topologies
 
 
@@ -22,6 +25,8 @@ class Context:
         request: parameters and time.
         budget: what it has used so far, and what it may use.
     """
+        embedder: gives what turns texts into vectors, for a read that looks for one.
+        search: finds words and ranks.
 
     snapshot: Snapshot
     accepted: AcceptedSchema
@@ -29,3 +34,8 @@ class Context:
     spaces: Spaces
     topologies: Topologies
     budget: Spending
+    embedder: Callable[[], Embedder] | None = None
+    search: Search = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "search", Search(self))

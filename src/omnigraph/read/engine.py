@@ -13,6 +13,7 @@ from omnigraph.read.shape import shape
 
 def run(read: ir.Read, context: Context) -> pa.Table:
     """The result of a read."""
+    context.search.prepare(read)
     few = counted(read, context)
     if few is not None:
         return shape(read, few[0], context, few[1])

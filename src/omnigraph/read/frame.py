@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
+from omnigraph.read.search.fusion import Fused
 from omnigraph.read.space import NOTHING, Mask, Numbers, Space, one_piece, places
 
 
@@ -94,6 +96,12 @@ def _stretches(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
     return np.repeat(starts - begins[:-1], lengths) + np.arange(begins[-1]), begins
 
 
+class Searching(Protocol):
+    """What finds words and ranks for the entities of a variable."""
+
+    def values(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest, binding: Binding) -> pa.Array: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Rows of a match.
@@ -103,12 +111,16 @@ class Frame:
         bindings: what variables of nodes and edges hold.
         paths: what path variables hold.
         origin: the row of the frame that a block was run on, for each row that came of it.
+        searching: finds words and ranks.
+        fused: what fusions give to each row, once the match is complete.
     """
 
     count: int
     bindings: Mapping[str, Binding] = field(default_factory=dict)
     paths: Mapping[str, Path] = field(default_factory=dict)
     origin: Numbers | None = None
+    searching: Searching | None = None
+    fused: Mapping[ir.Fusion, Fused] = field(default_factory=dict)
     _columns: dict[tuple[str, str], pa.Array] = field(default_factory=dict)
 
     @property
@@ -122,6 +134,10 @@ class Frame:
     def bind_path(self, name: str, path: Path) -> Frame:
         return replace(self, paths={**self.paths, name: path}, _columns={})
 
+    def with_fused(self, fused: Mapping[ir.Fusion, Fused]) -> Frame:
+        """With what fusions give to each row."""
+        return replace(self, fused=fused, _columns={}) if fused else self
+
     def take(self, rows: Numbers) -> Frame:
         """Other rows, made of these."""
         return Frame(
@@ -129,6 +145,8 @@ class Frame:
             {name: binding.take(rows) for name, binding in self.bindings.items()},
             {name: path.take(rows) for name, path in self.paths.items()},
             None if self.origin is None else np.where(rows == NOTHING, NOTHING, self.origin[rows]),
+            self.searching,
+            {fusion: values.take(rows) for fusion, values in self.fused.items()},
         )
 
     def filter(self, mask: Mask) -> Frame:
@@ -174,6 +192,13 @@ class Frame:
 
 def variables(expr: object) -> frozenset[str]:
     """The variables that an expression is about."""
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        if isinstance(expr, ir.Fusion):
+            score = self.fused[expr].score
+            return pa.array(score, mask=np.isnan(score))
+        assert self.searching is not None, "these rows cannot be searched"
+        return self.searching.values(expr, self.bindings[expr.field.var])
+
     from omnigraph.lang.query.walk import walk
 
     return frozenset(

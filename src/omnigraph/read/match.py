@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from omnigraph.evaluate import holds
@@ -17,7 +19,7 @@ from omnigraph.read.space import NOTHING, Mask, Numbers
 
 def solutions(block: ir.Block, context: Context) -> Frame:
     """The rows of a whole match."""
-    return solve(block, Frame(1), context)
+    return solve(block, Frame(1, searching=context.search), context)
 
 
 def solve(block: ir.Block, frame: Frame, context: Context) -> Frame:
@@ -200,7 +202,7 @@ def _run_on(block: ir.Block, frame: Frame, context: Context) -> tuple[Frame, Num
     keys = frame.keys(names)
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     few = frame.take(first)
-    start = Frame(few.count, few.bindings, few.paths, np.arange(few.count))
+    start = replace(few, origin=np.arange(few.count))
     return solve(block, start, context), back
 
 

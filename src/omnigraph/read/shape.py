@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,6 +48,9 @@ class _Results:
         return self.columns[name]
 
 
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        return self.rows.search(expr)
+
 def shape(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None = None) -> pa.Table:
     """The result of a read from the rows of its match.
 
@@ -56,6 +61,7 @@ def shape(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None
         weights: how many rows of the match each row stands for, where only their number is asked for.
     """
     if read.grouped:
+    frame = context.search.fuse(read, frame)
         return _grouped(read, frame, context, weights)
     if read.distinct:
         return _distinct(read, frame, context)
@@ -93,16 +99,40 @@ def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     """One row for each row of the match. Columns that do not decide the order are computed for what is kept only."""
     by_name = {column.name: column for column in read.columns}
     needed = _named([key.expr for key in read.order], by_name)
+    frame = _best(read, frame, by_name, context)
     early = _columns([c for c in read.columns if c.name in needed], frame, context)
     rows = _Results(frame, early)
     keys = [_key(key, rows, context) for key in read.order]
     keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
+    if isinstance(read.ranked, ir.Fusion):
+        places = frame.fused[read.ranked].place
+        keys = [Key(lambda: pa.array(places))]
     chosen = _cut(in_order(keys, frame.count, *_window(read, context)), context)
     made = _columns(read.columns, frame.take(chosen), context)
     return _table(read, made)
 
 
 def _key(key: ir.SortKey, rows: Rows, context: Context) -> Key:
+def _best(read: ir.Read, frame: Frame, columns: Mapping[str, ir.OutColumn], context: Context) -> Frame:
+    """Where a rank comes first in the order, the rows that can be in the result."""
+    offset, limit = _window(read, context)
+    end = None if limit is None else offset + limit
+    if read.ranked is not None:
+        return context.search.best(read.ranked, frame, end)
+    if not read.order or end is None:
+        return frame
+    key = read.order[0]
+    expr = key.expr
+    while isinstance(expr, ir.Column):
+        expr = columns[expr.name].expr
+    if not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Fusion):
+        return frame
+    best_first = not key.nulls_first and key.descending is not isinstance(expr, ir.Nearest)
+    best = context.search.best(expr, frame, end) if best_first else frame
+    # Rows without a rank come last, when there are too few with one.
+    return best if best.count >= end else frame
+
+
     return Key(lambda: evaluate(key.expr, rows, context.request), key.descending, key.nulls_first)
 
 
@@ -195,3 +225,6 @@ class _Nothing:
 
     def column(self, name: str) -> pa.Array:
         raise AssertionError(f"there is no column {name}")
+
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        raise AssertionError("entities are not there after grouping")

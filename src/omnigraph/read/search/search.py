@@ -1,0 +1,239 @@
+"""What one read searches: filters by words, and ranks as columns and orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.embed import embed_query
+from omnigraph.errors import ParameterError
+from omnigraph.evaluate.expression import constant_of
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.read.frame import Binding, Frame
+from omnigraph.read.search.fusion import ArmValues, Fused, fused
+from omnigraph.read.search.scores import Scores
+from omnigraph.read.search.vectors import Vector, Vectors
+from omnigraph.read.search.words import Words, relevance
+from omnigraph.read.space import NOTHING, Mask, Numbers, Space
+from omnigraph.storage.analysis import words_of
+
+if TYPE_CHECKING:
+    from omnigraph.read.context import Context
+
+_MOST_EDITS = 2
+
+Kind = TypeVar("Kind", bound=np.generic)
+
+
+class Search:
+    """Searching in one read. What is found for a condition or a rank is kept until the read ends."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._matches: dict[tuple[ir.TextMatch, tuple[str, ...]], list[Mask]] = {}
+        self._relevances: dict[tuple[ir.Bm25, tuple[str, ...]], list[Scores]] = {}
+        self._queries: dict[ir.Nearest, Vector | None] = {}
+
+    # For each row
+
+    def values(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest, binding: Binding) -> pa.Array:
+        """What a condition or rank says about the entities of a variable."""
+        if isinstance(expr, ir.TextMatch):
+            return pa.array(_gather(binding, self._matching(expr, binding.spaces), False, np.bool_))
+        scores = self._scores(expr, binding)
+        return pa.array(scores, mask=np.isnan(scores))
+
+    def _scores(self, expr: ir.Bm25 | ir.Nearest, binding: Binding) -> Scores:
+        if isinstance(expr, ir.Bm25):
+            return _gather(binding, self._relevance(expr, binding.spaces), np.nan, np.float64)
+        found = np.full(len(binding.numbers), np.nan)
+        query = self._query(expr, binding)
+        for space, rows in _parts(binding):
+            if query is not None and len(rows):
+                numbers, back = np.unique(binding.numbers[rows], return_inverse=True)
+                found[rows] = self._vectors(space, expr.field.name).distances(query, expr.metric, numbers)[back]
+        return found
+
+    # Words
+
+    def _matching(self, expr: ir.TextMatch, spaces: tuple[Space, ...]) -> list[Mask]:
+        key = (expr, tuple(space.key for space in spaces))
+        if key not in self._matches:
+            self._matches[key] = [self._match(expr, space) for space in spaces]
+        return self._matches[key]
+
+    def _match(self, expr: ir.TextMatch, space: Space) -> Mask:
+        text = self._text(expr.query)
+        if text is None:
+            return np.zeros(space.slots, bool)
+        analyzer = expr.analyzer
+        if expr.mode is ir.TextMode.FUZZY:
+            # Letters are those of the word that was written, not of what is left without its ending.
+            analyzer = _unstemmed(analyzer)
+        words = self._words(space, expr.field.name, analyzer)
+        query, places = words_of(text, analyzer)
+        match expr.mode:
+            case ir.TextMode.ANY:
+                return words.any_of(query)
+            case ir.TextMode.ALL:
+                return words.all_of(query)
+            case ir.TextMode.PHRASE:
+                return words.phrase(query, places)
+        assert expr.edits is not None
+        edits = self._number(expr.edits, "the edits of fuzzy are a number from 0 to 2", range(_MOST_EDITS + 1))
+        return words.nearly(query, edits)
+
+    def _relevance(self, expr: ir.Bm25, spaces: tuple[Space, ...]) -> list[Scores]:
+        key = (expr, tuple(space.key for space in spaces))
+        if key not in self._relevances:
+            text = self._text(expr.query)
+            words = [self._words(space, expr.field.name, expr.analyzer) for space in spaces]
+            self._relevances[key] = relevance(words, [] if text is None else words_of(text, expr.analyzer)[0])
+        return self._relevances[key]
+
+    def _words(self, space: Space, name: str, analyzer: ir.Analyzer) -> Words:
+        label = f"words of {name} by {analyzer}"
+        self._context.budget.spend()
+        return space.derived(label, name, lambda column: Words.of(column, analyzer))
+
+    def _text(self, expr: ir.Expr) -> str | None:
+        value = constant_of(expr, self._context.request)
+        assert value is not None, "a query is a literal or a parameter"
+        text: str | None = value.as_py()
+        return text
+
+    def _number(self, expr: ir.Const | ir.Param, rule: str, allowed: range) -> int:
+        value = constant_of(expr, self._context.request)
+        assert value is not None
+        number = value.as_py()
+        if number not in allowed:
+            assert isinstance(expr, ir.Param), "a literal was checked"
+            raise ParameterError(expr.name, rule)
+        return int(number)
+
+    # Vectors
+
+    def _vectors(self, space: Space, name: str) -> Vectors:
+        return space.derived(f"vectors of {name}", name, Vectors.of)
+
+    def _query(self, expr: ir.Nearest, binding: Binding) -> Vector | None:
+        """The vector that is looked for; None when it is null."""
+        if expr not in self._queries:
+            self._queries[expr] = self._query_vector(expr, [space.type_name for space in binding.spaces])
+        return self._queries[expr]
+
+    def _query_vector(self, expr: ir.Nearest, types: Sequence[str]) -> Vector | None:
+        value = constant_of(expr.query, self._context.request)
+        assert value is not None, "a query is a literal or a parameter"
+        given = value.as_py()
+        if given is None:
+            return None
+        if not isinstance(given, str):
+            return np.array(given, np.float32)
+        if not types:
+            return None
+        target = self._context.accepted.catalog.nodes[types[0]].properties[expr.field.name]
+        assert self._context.embedder is not None, "this read was given nothing to embed texts with"
+        vector: Vector = embed_query(self._context.embedder(), given, target, types[0])[0]
+        return vector
+
+    # The order of a read
+
+    def prepare(self, read: ir.Read) -> None:
+        """Embed the texts of a read, before anything else is done."""
+        types = {node.name: node.types for node in _nodes(read.match)}
+        for part in walk((read.columns, read.order)):
+            if isinstance(part, ir.Nearest) and part not in self._queries:
+                self._queries[part] = self._query_vector(part, types[part.field.var])
+
+    def fuse(self, read: ir.Read, frame: Frame) -> Frame:
+        """The rows of a whole match, with what fusions say about them: that depends on which entities are left."""
+        fusions = [part for part in walk((read.columns, read.order)) if isinstance(part, ir.Fusion)]
+        return frame.with_fused({fusion: self._fused(fusion, frame) for fusion in dict.fromkeys(fusions)})
+
+    def _fused(self, expr: ir.Fusion, frame: Frame) -> Fused:
+        k = self._number(expr.k, "k of rrf is a whole number above zero", range(1, 2**63))
+        binding = frame.bindings[ranked_variable(expr)]
+        keys, _ = binding.keys()
+        _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+        entities = binding.take(first)
+        arms = [ArmValues(self._scores(arm.rank, entities) * _direction(arm.rank), arm.weight) for arm in expr.arms]
+        return fused(arms, k, lambda chosen: _by_id(entities.take(chosen))).take(back)
+
+    def best(self, rank: ir.Rank, frame: Frame, count: int | None) -> Frame:
+        """The rows that have a rank, without those that certainly do not belong to the best `count` of them."""
+        binding = frame.bindings[ranked_variable(rank)]
+        if isinstance(rank, ir.Nearest):
+            kept = self._near(rank, binding, count)
+            return frame.filter(kept)
+        values = -(frame.fused[rank].score if isinstance(rank, ir.Fusion) else self._scores(rank, binding))
+        there = ~np.isnan(values)
+        if count is not None and 0 < count < int(there.sum()):
+            there &= values <= np.partition(values[there], count - 1)[count - 1]
+        return frame.filter(there)
+
+    def _near(self, rank: ir.Nearest, binding: Binding, count: int | None) -> Mask:
+        kept = np.zeros(len(binding.numbers), bool)
+        query = self._query(rank, binding)
+        for space, rows in _parts(binding):
+            if query is None or not len(rows):
+                continue
+            vectors = self._vectors(space, rank.field.name)
+            numbers, back = np.unique(binding.numbers[rows], return_inverse=True)
+            wanted = len(numbers) if count is None else count
+            near = vectors.contenders(query, rank.metric, numbers, wanted)
+            near[near] = ~np.isnan(vectors.distances(query, rank.metric, numbers[near]))
+            kept[rows] = near[back]
+        return kept
+
+
+def ranked_variable(rank: ir.Rank) -> str:
+    """The variable whose entities are ranked."""
+    return (rank.arms[0].rank if isinstance(rank, ir.Fusion) else rank).field.var
+
+
+def _direction(rank: ir.Bm25 | ir.Nearest) -> float:
+    return 1.0 if isinstance(rank, ir.Nearest) else -1.0
+
+
+def _unstemmed(analyzer: ir.Analyzer) -> ir.Analyzer:
+    return replace(analyzer, stem=False)
+
+
+def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
+    yield from block.nodes
+    for optional in block.optionals:
+        yield from _nodes(optional)
+
+
+def _parts(binding: Binding) -> Iterator[tuple[Space, Numbers]]:
+    """The rows of a binding that hold entities, type by type."""
+    there = binding.numbers != NOTHING
+    for number, space in enumerate(binding.spaces):
+        yield space, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
+
+
+def _gather(
+    binding: Binding, by_space: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
+) -> npt.NDArray[Kind]:
+    """What is known by the numbers of entities, for each row of a binding."""
+    found = np.full(len(binding.numbers), nothing, kind)
+    for (_, rows), known in zip(_parts(binding), by_space, strict=True):
+        found[rows] = known[binding.numbers[rows]]
+    return found
+
+
+def _by_id(binding: Binding) -> Numbers:
+    """Numbers that sort entities by id, and those of several types with one id by type."""
+    if binding.which is None:
+        return binding.spaces[0].id_order()[binding.numbers]
+    ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
+    order: Numbers = ids.astype(np.int64) * len(binding.spaces) + binding.which
+    return order
