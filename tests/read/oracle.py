@@ -186,20 +186,26 @@ class Oracle:
     def solutions(self, block: ir.Block, outer: Row) -> list[Row]:
         """Every assignment of the variables of a block, beside what is bound already."""
         later = {name for optional in block.optionals for name in introduced(optional)}
-        expands = [e for e in block.expands if not {e.left, e.right} & later]
+        waiting = [e for e in block.expands if {e.left, e.right} & later]
         conditions = list(conjuncts(block.filters))
-        filters = [f for f in conditions if not mentioned(f) & later]
-        rows = list(self._assigned(list(block.nodes), expands, outer))
+        filters = [f for f in conditions if not mentioned(f) & self._unbound(waiting, later)]
+        rows = list(self._assigned(list(block.nodes), [e for e in block.expands if e not in waiting], outer))
         rows = self._kept(rows, filters)
         for optional in block.optionals:
             rows = [wider for row in rows for wider in self._optional(optional, row)]
-        for expand in block.expands:
-            if expand not in expands:
+            later -= set(introduced(optional))
+            for expand in [e for e in waiting if not {e.left, e.right} & later]:
+                waiting.remove(expand)
                 rows = [row.with_(way) for row in rows for way in self._ways(expand, row)]
         rows = self._kept(rows, [f for f in conditions if f not in filters])
         for negation in block.negations:
             rows = [left for row in rows for left in self._without(negation, row)]
         return rows
+
+    def _unbound(self, waiting: list[ir.Expand], later: set[str]) -> set[str]:
+        """What is not bound before the optional blocks: their variables, and what is walked to from those."""
+        held = {name for e in waiting for name in (e.edge_var and e.edge_var.name, e.path_var) if name}
+        return later | held
 
     def _assigned(self, nodes: list[ir.NodeVar], expands: list[ir.Expand], row: Row) -> Iterator[Row]:
         """Every assignment of some variables that the expands allow."""

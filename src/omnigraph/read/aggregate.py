@@ -13,6 +13,7 @@ from omnigraph.errors import ExecutionError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
+from omnigraph.read.order import list_codes, ranks
 from omnigraph.read.space import Numbers
 
 _LOW = np.int64(0xFFFFFFFF)
@@ -37,13 +38,7 @@ class Groups:
         """Rows with equal keys are a group; null is a value like any other. Without keys, all rows are one group."""
         if not keys:
             return cls(1, np.zeros(rows, np.int64), np.zeros(0, np.int64))
-        codes = np.zeros(rows, np.int64)
-        for key in keys:
-            part, size = _codes(key)
-            if rows and int(codes.max()) >= 2**62 // max(size, 1):
-                codes = np.unique(codes, return_inverse=True)[1]
-            codes = codes * size + part
-        _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
+        _, first, of_row = np.unique(_together(keys, rows), return_index=True, return_inverse=True)
         return cls(len(first), of_row.astype(np.int64), first.astype(np.int64))
 
     def total(self, weights: Numbers) -> pa.Array:
@@ -53,39 +48,39 @@ class Groups:
         return pa.array(found)
 
 
-def _codes(values: pa.Array) -> tuple[Numbers, int]:
+def _codes(values: pa.Array) -> Numbers:
     """Numbers that are equal where values are."""
     if pa.types.is_nested(values.type):
-        return _list_codes(values)
+        return list_codes(values, _codes)
     if pa.types.is_floating(values.type):
         values = pc.add(values, pa.scalar(0, values.type))
     encoded = values.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary) + 1
+    codes: Numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
 
 
-def _list_codes(values: pa.Array) -> tuple[Numbers, int]:
-    """Lists are equal when they are as long and their items are equal, one by one."""
-    if pa.types.is_fixed_size_list(values.type):
-        values = values.cast(pa.list_(values.type.value_type))
-    lengths = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    items, size = _codes(pc.list_flatten(values))
-    starts = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
-    codes = np.unique(lengths, return_inverse=True)[1].astype(np.int64)
-    for place in range(int(lengths.max(initial=0))):
-        has = lengths > place
-        codes = codes * (size + 1)
-        codes[has] += items[starts[has] + place] + 1
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
-    return codes, int(codes.max(initial=0)) + 1
+def _together(keys: Sequence[pa.Array], rows: int) -> Numbers:
+    """Numbers that are equal where all of several values are."""
+    codes = np.zeros(rows, np.int64)
+    for key in keys:
+        part = _codes(key)
+        size = int(part.max(initial=0)) + 1
+        if int(codes.max(initial=0)) >= 2**62 // size:
+            codes = np.unique(codes, return_inverse=True)[1]
+        codes = codes * size + part
+    return codes
 
 
-def aggregated(aggregate: ir.Aggregate, values: pa.Array | None, groups: Groups) -> pa.Array:
+def aggregated(
+    aggregate: ir.Aggregate, values: pa.Array | None, groups: Groups, kinds: pa.Array | None = None
+) -> pa.Array:
     """One value for each group.
 
     Args:
         aggregate: what to compute.
         values: its argument for each row; None counts rows.
         groups: the rows that belong together.
+        kinds: what tells equal values apart: the types of nodes, whose ids may be equal.
 
     Raises:
         ExecutionError: a sum of whole numbers is too large.
@@ -95,7 +90,8 @@ def aggregated(aggregate: ir.Aggregate, values: pa.Array | None, groups: Groups)
     there = values.is_valid().to_numpy(zero_copy_only=False)
     group, present = groups.of_row[there], values.drop_null()
     if aggregate.distinct:
-        keep = _first_of_each(group, present)
+        told_apart = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
+        keep = np.sort(np.unique(_together([pa.array(group), *told_apart], len(group)), return_index=True)[1])
         group, present = group[keep], present.take(pa.array(keep))
     counts = np.bincount(group, minlength=groups.count).astype(np.int64)
     kind = arrow_type(aggregate.type)
@@ -116,17 +112,9 @@ def aggregated(aggregate: ir.Aggregate, values: pa.Array | None, groups: Groups)
             return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ordered).cast(kind)
 
 
-def _first_of_each(group: Numbers, values: pa.Array) -> Numbers:
-    codes, size = _codes(values)
-    return np.sort(np.unique(group * size + codes, return_index=True)[1])
-
-
 def _sorted(values: pa.Array, group: Numbers) -> Numbers:
     """Rows by group, and within it by value."""
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
-    return np.lexsort((ranks, group))
+    return np.lexsort((ranks(values), group))
 
 
 def _end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa.Array:
@@ -145,6 +133,8 @@ def _sum(values: pa.Array, group: Numbers, counts: Numbers, kind: pa.DataType) -
     if pa.types.is_floating(kind):
         return pa.array(_float_sum(values, group, len(counts)), mask=empty)
     numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype != np.uint64:
+        numbers = numbers.astype(np.int64)
     # In two halves, neither of which can overflow.
     high = np.zeros(len(counts), np.int64)
     low = np.zeros(len(counts), np.int64)

@@ -10,6 +10,7 @@ import numpy as np
 
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
 from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
 from omnigraph.read.expand import adjacencies, reversed_steps
@@ -55,10 +56,9 @@ def _root(read: ir.Read) -> str | None:
     )
     if not simple:
         return None
-    keys = {column.name for column in read.keys}
-    for column in read.columns:
-        if column.name not in keys and not _counts_rows(column.expr, names):
-            return None
+    aggregates = [part for part in walk((read.columns, read.having)) if isinstance(part, ir.Aggregate)]
+    if not all(_counts_rows(aggregate, names) for aggregate in aggregates):
+        return None
     by = frozenset(name for column in read.keys for name in variables(column.expr))
     if len(by) > 1 or not by <= names:
         return None
@@ -93,11 +93,12 @@ def _is_forest(block: ir.Block, names: set[str]) -> bool:
     return True
 
 
-def _counts_rows(expr: ir.Expr, names: set[str]) -> bool:
+def _counts_rows(aggregate: ir.Aggregate, names: set[str]) -> bool:
     """Whether an aggregate is the number of rows."""
-    if not isinstance(expr, ir.Aggregate) or expr.function is not ir.AggregateFunction.COUNT or expr.distinct:
+    if aggregate.function is not ir.AggregateFunction.COUNT or aggregate.distinct:
         return False
-    return expr.arg is None or (isinstance(expr.arg, ir.Ident) and expr.arg.var in names and not expr.arg.nullable)
+    arg = aggregate.arg
+    return arg is None or (isinstance(arg, ir.Ident) and arg.var in names and not arg.nullable)
 
 
 class _Tree:

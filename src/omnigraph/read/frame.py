@@ -170,6 +170,9 @@ class Frame:
         return self._columns[var, name]
 
     def ident(self, var: str, role: ir.Role) -> pa.Array:
+        if var in self.paths:
+            # A path has no id; what is asked is whether there is one.
+            return self.path(var, ir.PathPart.LENGTH)
         return self.prop(var, ROLE_COLUMNS[role])
 
     def type_of(self, var: str) -> pa.Array:

@@ -38,39 +38,47 @@ class _Solver:
         self.block = block
         self.frame = frame
         self.context = context
-        self.later = _introduced(block.optionals)
-        self.nodes = {
-            node.name: node for node in block.nodes if node.name not in self.later and node.name not in frame.bindings
-        }
+        self.nodes = {node.name: node for node in block.nodes}
         self.candidates = Candidates(self.nodes, block.filters, context)
         self.filters = self.candidates.others
         self.expands = list(block.expands)
 
     def run(self) -> Frame:
-        required = [e for e in self.expands if not {e.left, e.right} & self.later]
-        self.expands = [e for e in self.expands if e not in required]
-        waiting = list(self.nodes)
-        while required or waiting:
-            self._filter()
-            expand = self._next(required)
-            if expand is not None:
-                required.remove(expand)
-                self._expand(expand)
-            else:
-                self._product(self._smallest(waiting))
-            waiting = [name for name in waiting if name not in self.frame.bindings]
-        self._filter()
+        self._bind(self._without_optionals())
         for optional in self.block.optionals:
+            self._bind([name for name in optional.outer if name in self.nodes])
             self.frame = _left_join(optional, self.frame, self.context)
-            self._filter()
-        for expand in self.expands:
-            self._expand(expand)
-        self._filter()
+        self._bind(list(self.nodes))
         for negation in self.block.negations:
             self.frame = _without(negation, self.frame, self.context)
         return self.frame
 
+    def _without_optionals(self) -> list[str]:
+        """The variables that no chain of edges joins with one of an optional block: they can be bound at once."""
+        joined = {e.left for e in self.expands} | {e.right for e in self.expands}
+        waiting = joined - self.nodes.keys() - self.frame.bindings.keys()
+        grown = True
+        while grown:
+            more = {name for e in self.expands for name in (e.left, e.right) if {e.left, e.right} & waiting}
+            grown = not more <= waiting
+            waiting |= more
+        return [name for name in self.nodes if name not in waiting]
+
     # One step after another
+
+    def _bind(self, names: list[str]) -> None:
+        """Bind some variables at least, and walk every expand that can be walked from what is bound."""
+        while True:
+            self._filter()
+            expand = self._next()
+            if expand is not None:
+                self.expands.remove(expand)
+                self._expand(expand)
+                continue
+            missing = [name for name in names if name not in self.frame.bindings]
+            if not missing:
+                return
+            self._product(min(missing, key=self.candidates.size))
 
     def _filter(self) -> None:
         """Apply every condition whose variables are all bound."""
@@ -83,13 +91,17 @@ class _Solver:
                 left.append((expr, names))
         self.filters = left
 
-    def _next(self, expands: list[ir.Expand]) -> ir.Expand | None:
+    def _next(self) -> ir.Expand | None:
         """The expand to walk next: one whose ends are both bound, else the one that leads to the fewest rows."""
         bound = self.frame.bindings
-        ready = [e for e in expands if e.left in bound or e.right in bound]
-        closing = [e for e in ready if e.left in bound and e.right in bound]
+        closing = [e for e in self.expands if e.left in bound and e.right in bound]
         if closing:
             return min(closing, key=lambda e: e.hops is not None)
+        ready = [
+            e
+            for e in self.expands
+            if (e.left in bound and e.right in self.nodes) or (e.right in bound and e.left in self.nodes)
+        ]
         return min(ready, key=self._growth, default=None)
 
     def _growth(self, expand: ir.Expand) -> float:
@@ -105,9 +117,6 @@ class _Solver:
         if expand.hops is not None:
             total = max(total, 1.0) ** min(expand.hops.max or 8, 8)
         return total * share
-
-    def _smallest(self, waiting: list[str]) -> str:
-        return min(waiting, key=self.candidates.size)
 
     def _product(self, name: str) -> None:
         """Every row with every node that a variable may hold."""
@@ -188,18 +197,15 @@ class _Solver:
         return kept
 
 
-def _introduced(blocks: tuple[ir.Block, ...]) -> frozenset[str]:
-    """The node variables that optional blocks bring in."""
-    return frozenset(node.name for block in blocks for node in block.nodes)
-
-
 def _run_on(block: ir.Block, frame: Frame, context: Context) -> tuple[Frame, Numbers]:
     """The rows of a block, and which of them belong to each row of a frame.
 
     Rows that agree in all that the block mentions have the same solutions, which are found once.
     """
-    names = [name for name in block.outer if name in frame.bindings]
-    keys = frame.keys(names)
+    if any(name in frame.paths for name in block.outer):
+        keys = np.arange(frame.count)
+    else:
+        keys = frame.keys(list(block.outer))
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     few = frame.take(first)
     start = replace(few, origin=np.arange(few.count))

@@ -49,8 +49,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
 
 def _codes(values: pa.Array, key: Key) -> Numbers:
     """Numbers that sort as the values of a key do."""
-    ranks = pc.rank(_sortable(values), sort_keys="ascending", tiebreaker="dense")
-    codes: Numbers = ranks.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = ranks(values)
     if key.descending:
         codes = -codes
     missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
@@ -59,10 +58,39 @@ def _codes(values: pa.Array, key: Key) -> Numbers:
     return codes
 
 
-def _sortable(values: pa.Array) -> pa.Array:
+def ranks(values: pa.Array) -> Numbers:
+    """Numbers that sort as values do and are equal where they are; null is the lowest. Lists go item by item."""
+    if pa.types.is_nested(values.type):
+        return list_codes(values, ranks)
     if pa.types.is_boolean(values.type):
-        return values.cast(pa.int8())
-    if pa.types.is_floating(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_floating(values.type):
         # Both zeros are equal.
-        return pc.add(values, pa.scalar(0, values.type))
-    return values
+        values = pc.add(values, pa.scalar(0, values.type))
+    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    codes: Numbers = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    if values.null_count:
+        codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+    return codes
+
+
+def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
+    """Numbers that are equal where lists are, and sort as lists do when the numbers of items sort as items do.
+
+    Args:
+        values: lists or vectors.
+        item_codes: gives numbers that are not negative.
+    """
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.list_(values.type.value_type))
+    lengths = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    items = item_codes(pc.list_flatten(values)) + 1
+    size = int(items.max(initial=0)) + 1
+    starts = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
+    codes: Numbers = (lengths >= 0).astype(np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        has = lengths > place
+        codes = codes * size
+        codes[has] += items[starts[has] + place]
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    return codes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import InputError
@@ -150,43 +151,83 @@ def _named(exprs: Sequence[ir.Expr], columns: Mapping[str, ir.OutColumn]) -> set
 
 def _distinct(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     made = _columns(read.columns, frame, context)
-    groups = Groups.of(list(made.values()), frame.count)
-    return _finished(read, {name: column.take(pa.array(groups.first)) for name, column in made.items()}, context)
+    kinds = _kinds(read.columns, frame)
+    groups = Groups.of([*made.values(), *kinds.values()], frame.count)
+    return _finished(read, _taken(made, groups.first), _taken(kinds, groups.first), context)
+
+
+def _kinds(columns: Sequence[ir.OutColumn], rows: Rows) -> dict[str, pa.Array]:
+    """For columns that are nodes of several types, those types: they tell nodes of one id apart."""
+    return {column.name: rows.type_of(column.expr.var) for column in columns if isinstance(column.expr, ir.Entity)}
+
+
+def _taken(columns: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:
+    return {name: column.take(pa.array(rows)) for name, column in columns.items()}
 
 
 def _grouped(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None = None) -> pa.Table:
-    keys = read.keys
-    made = _columns(keys, frame, context)
-    groups = Groups.of(list(made.values()), frame.count)
-    result = {name: column.take(pa.array(groups.first)) for name, column in made.items()}
+    made, kinds = _columns(read.keys, frame, context), _kinds(read.keys, frame)
+    groups = Groups.of([*made.values(), *kinds.values()], frame.count)
+    result, kinds = _taken(made, groups.first), _taken(kinds, groups.first)
     within = _Results(frame, made)
+    aggregates: dict[ir.Aggregate, str] = {}
+
+    def of_group(expr: ir.Expr) -> ir.Expr:
+        """An expression over the columns of groups, once its aggregates are columns."""
+        known = len(aggregates)
+        rewritten = _named_aggregates(expr, aggregates)
+        for aggregate, name in list(aggregates.items())[known:]:
+            result[name] = _aggregate(aggregate, within, groups, weights, context)
+        return rewritten
+
+    rows = _Results(_Nothing(groups.count), result)
     for column in read.columns:
-        if column.name in result:
-            continue
-        expr = column.expr
-        if isinstance(expr, ir.Aggregate) and weights is not None:
-            result[column.name] = groups.total(weights)
-        elif isinstance(expr, ir.Aggregate):
-            values = None if expr.arg is None else evaluate(expr.arg, within, context.request)
-            result[column.name] = aggregated(expr, values, groups)
-        else:
-            # An expression over earlier columns of the group.
-            result[column.name] = evaluate(expr, _Results(_Nothing(groups.count), result), context.request)
-    ordered = {column.name: result[column.name] for column in read.columns}
+        if column.name not in made:
+            result[column.name] = evaluate(of_group(column.expr), rows, context.request)
+    kept = np.ones(groups.count, bool)
     for condition in read.having:
-        kept = true_rows(holds(condition, _Results(_Nothing(_count(ordered)), ordered), context.request))
-        ordered = {name: column.filter(pa.array(kept)) for name, column in ordered.items()}
-    return _finished(read, ordered, context)
+        kept &= true_rows(holds(of_group(condition), rows, context.request))
+    chosen = np.flatnonzero(kept)
+    ordered = {column.name: result[column.name] for column in read.columns}
+    return _finished(read, _taken(ordered, chosen), _taken(kinds, chosen), context)
 
 
-def _finished(read: ir.Read, columns: Mapping[str, pa.Array], context: Context) -> pa.Table:
+def _named_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
+    """An expression with columns in the place of its aggregates. The names of new ones are added."""
+    if isinstance(expr, ir.Aggregate):
+        return ir.Column(names.setdefault(expr, f"#{len(names)}"), expr.type)
+    if isinstance(expr, tuple):
+        return tuple(_named_aggregates(part, names) for part in expr)
+    if not is_dataclass(expr) or isinstance(expr, type):
+        return expr
+    parts = {field.name: getattr(expr, field.name) for field in fields(expr)}
+    return replace(expr, **{name: _named_aggregates(part, names) for name, part in parts.items()})
+
+
+def _aggregate(
+    aggregate: ir.Aggregate, rows: Rows, groups: Groups, weights: Numbers | None, context: Context
+) -> pa.Array:
+    if weights is not None:
+        return groups.total(weights)
+    if aggregate.arg is None:
+        return aggregated(aggregate, None, groups)
+    kinds = rows.type_of(aggregate.arg.var) if isinstance(aggregate.arg, ir.Entity) else None
+    return aggregated(aggregate, evaluate(aggregate.arg, rows, context.request), groups, kinds)
+
+
+def _finished(
+    read: ir.Read, columns: Mapping[str, pa.Array], kinds: Mapping[str, pa.Array], context: Context
+) -> pa.Table:
     """Rows that are columns only, in order and cut."""
     count = _count(columns)
     rows = _Results(_Nothing(count), columns)
     keys = [_key(key, rows, context) for key in read.order]
-    keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
-    chosen = pa.array(_cut(in_order(keys, count, *_window(read, context)), context))
-    return _table(read, {name: column.take(chosen) for name, column in columns.items()})
+    for tie in read.ties:
+        keys.append(_key(ir.SortKey(tie), rows, context))
+        if isinstance(tie, ir.Column) and tie.name in kinds:
+            keys.append(Key(partial(kinds.__getitem__, tie.name)))
+    chosen = _cut(in_order(keys, count, *_window(read, context)), context)
+    return _table(read, _taken(columns, chosen))
 
 
 def _count(columns: Mapping[str, pa.Array]) -> int:
