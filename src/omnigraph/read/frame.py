@@ -192,9 +192,6 @@ class Frame:
     def column(self, name: str) -> pa.Array:
         raise AssertionError(f"a match has no column {name}")
 
-
-def variables(expr: object) -> frozenset[str]:
-    """The variables that an expression is about."""
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         if isinstance(expr, ir.Fusion):
             score = self.fused[expr].score
@@ -202,6 +199,9 @@ def variables(expr: object) -> frozenset[str]:
         assert self.searching is not None, "these rows cannot be searched"
         return self.searching.values(expr, self.bindings[expr.field.var])
 
+
+def variables(expr: object) -> frozenset[str]:
+    """The variables that an expression is about."""
     from omnigraph.lang.query.walk import walk
 
     return frozenset(

@@ -48,9 +48,9 @@ class _Results:
     def column(self, name: str) -> pa.Array:
         return self.columns[name]
 
-
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         return self.rows.search(expr)
+
 
 def shape(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None = None) -> pa.Table:
     """The result of a read from the rows of its match.
@@ -61,8 +61,8 @@ def shape(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None
         context: the read.
         weights: how many rows of the match each row stands for, where only their number is asked for.
     """
-    if read.grouped:
     frame = context.search.fuse(read, frame)
+    if read.grouped:
         return _grouped(read, frame, context, weights)
     if read.distinct:
         return _distinct(read, frame, context)
@@ -99,21 +99,20 @@ def _columns(columns: Sequence[ir.OutColumn], rows: Rows, context: Context) -> d
 def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     """One row for each row of the match. Columns that do not decide the order are computed for what is kept only."""
     by_name = {column.name: column for column in read.columns}
-    needed = _named([key.expr for key in read.order], by_name)
     frame = _best(read, frame, by_name, context)
+    needed = _named([key.expr for key in read.order], by_name)
     early = _columns([c for c in read.columns if c.name in needed], frame, context)
     rows = _Results(frame, early)
     keys = [_key(key, rows, context) for key in read.order]
-    keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
     if isinstance(read.ranked, ir.Fusion):
         places = frame.fused[read.ranked].place
         keys = [Key(lambda: pa.array(places))]
+    keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
     chosen = _cut(in_order(keys, frame.count, *_window(read, context)), context)
     made = _columns(read.columns, frame.take(chosen), context)
     return _table(read, made)
 
 
-def _key(key: ir.SortKey, rows: Rows, context: Context) -> Key:
 def _best(read: ir.Read, frame: Frame, columns: Mapping[str, ir.OutColumn], context: Context) -> Frame:
     """Where a rank comes first in the order, the rows that can be in the result."""
     offset, limit = _window(read, context)
@@ -134,6 +133,7 @@ def _best(read: ir.Read, frame: Frame, columns: Mapping[str, ir.OutColumn], cont
     return best if best.count >= end else frame
 
 
+def _key(key: ir.SortKey, rows: Rows, context: Context) -> Key:
     return Key(lambda: evaluate(key.expr, rows, context.request), key.descending, key.nulls_first)
 
 
