@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
 from omnigraph.read.frame import Binding, Path
 from omnigraph.read.hops import Walk
-from omnigraph.read.space import NOTHING, Mask, Numbers, one_piece
+from omnigraph.read.order import ranks
+from omnigraph.read.space import NOTHING, Mask, Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +23,20 @@ class _Layer:
         node: the node.
         parent: where it was reached from, in the layer before.
         edge: the edge that was walked.
-        rank: the order of its path among those of the layer that have the same start.
+        by_nodes: the order of paths by the ids of their nodes. Nodes of different types may have one id.
+        by_edges: the order of paths by the ids of their edges.
     """
 
     start: Numbers
     node: Numbers
     parent: Numbers
     edge: Numbers
-    rank: Numbers
+    by_nodes: Numbers
+    by_edges: Numbers
 
     def filter(self, chosen: Numbers | Mask) -> _Layer:
-        return _Layer(self.start[chosen], self.node[chosen], self.parent[chosen], self.edge[chosen], self.rank[chosen])
+        columns = (self.start, self.node, self.parent, self.edge, self.by_nodes, self.by_edges)
+        return _Layer(*(column[chosen] for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class Search:
         size = max(self._walk.world.size, 1)
         known = np.flatnonzero(starts != NOTHING)
         nothing = np.full(len(known), NOTHING, np.int64)
-        layers = [_Layer(known, starts[known], nothing, nothing, np.zeros(len(known), np.int64))]
+        equal = np.zeros(len(known), np.int64)
+        layers = [_Layer(known, starts[known], nothing, nothing, equal, equal)]
         seen = np.unique(known * size + starts[known])
         kept: list[tuple[int, _Layer]] = []
         hops = self._hops
@@ -87,23 +90,21 @@ class Search:
     def _steps(self, layer: _Layer, *, loops: bool) -> _Layer:
         """Every edge from a layer, one entry each."""
         source, node, edge = self._walk.edges_from(layer.node)
-        found = _Layer(layer.start[source], node, source, edge, layer.rank[source])
+        found = _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
         return found.filter((layer.node[source] == node) if loops else (layer.node[source] != node))
 
     def _best(self, found: _Layer) -> _Layer:
-        """Of all ways to a node from a start the first, by the path so far and then by the edge."""
+        """Of all ways to a node from a start the first, by the nodes so far and then by the edges."""
         if len(found.node) == 0:
             return found
-        edge_rank = _ranks(self.edge_binding(found.edge))
-        order = np.lexsort((edge_rank, found.rank, found.node, found.start))
-        found = found.filter(order)
+        edge_ids = ranks(self.edge_binding(found.edge).values("id"))
+        order = np.lexsort((edge_ids, found.by_edges, found.by_nodes, found.node, found.start))
+        found, edge_ids = found.filter(order), edge_ids[order]
         first = np.ones(len(order), bool)
         first[1:] = (np.diff(found.start) != 0) | (np.diff(found.node) != 0)
-        found = found.filter(first)
-        node_rank = _ranks(self.node_binding(found.node))
-        rank = np.zeros(len(found.node), np.int64)
-        rank[np.lexsort((node_rank, found.rank, found.start))] = np.arange(len(found.node))
-        return _Layer(found.start, found.node, found.parent, found.edge, rank)
+        found, edge_ids = found.filter(first), edge_ids[first]
+        node_ids = ranks(self.node_binding(found.node).values("id"))
+        return replace(found, by_nodes=_then(found.by_nodes, node_ids), by_edges=_then(found.by_edges, edge_ids))
 
     def node_binding(self, numbers: Numbers) -> Binding:
         which = np.searchsorted(self._walk.world.begins, numbers, "right") - 1
@@ -140,19 +141,8 @@ def _firsts(lengths: Numbers) -> Numbers:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _ranks(binding: Binding) -> Numbers:
-    """The order of entities by id; those of different types with one id by type name."""
-    ids = binding.values("id")
-    table = pa.table({"id": ids, "type": binding.type_names()})
-    order = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("type", "ascending")]).to_numpy()
-    ordered = table.take(pa.array(order))
-    changes = np.ones(len(order), bool)
-    for name in ("id", "type"):
-        column = one_piece(ordered[name]).dictionary_encode().indices.to_numpy()
-        if name == "id":
-            changes[1:] = np.diff(column) != 0
-        else:
-            changes[1:] |= np.diff(column) != 0
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(changes)
-    return ranks
+def _then(first: Numbers, second: Numbers) -> Numbers:
+    """Numbers that sort as pairs do."""
+    pairs = first * (int(second.max()) + 1) + second
+    found: Numbers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
+    return found
