@@ -100,18 +100,13 @@ def _rows_of(start: Binding, type_name: str) -> Numbers:
 
 
 def _gather(start: Binding, rows: Numbers, adjacency: Adjacency, which: int, edge_which: int) -> Reached:
-    nodes = start.numbers[rows]
-    begin = adjacency.first[nodes]
-    degree = adjacency.first[nodes + 1] - begin
-    total = int(degree.sum())
-    ends = np.cumsum(degree)
-    at = np.repeat(begin - (ends - degree), degree) + np.arange(total)
+    degree, at = adjacency.walk(start.numbers[rows])
     return Reached(
         np.repeat(rows, degree),
-        np.full(total, which, np.int64),
-        adjacency.neighbour[at],
-        np.full(total, edge_which, np.int64),
-        adjacency.edge[at],
+        np.full(len(at), which, np.int64),
+        adjacency.far(at),
+        np.full(len(at), edge_which, np.int64),
+        adjacency.edges(at),
     )
 
 
@@ -205,13 +200,11 @@ def meet(context: Context, frame: Frame, expand: ir.Expand) -> Frame:
             rows = both
             if turn:
                 rows = rows[left.numbers[rows] != right.numbers[rows]]
-            pairs = left.numbers[rows] * adjacency.others + right.numbers[rows]
-            begin = np.searchsorted(adjacency.pairs, pairs, "left")
-            degree = np.searchsorted(adjacency.pairs, pairs, "right") - begin
+            degree, begin = adjacency.between(left.numbers[rows], right.numbers[rows])
             at = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
             nothing = np.zeros(len(at), np.int64)
             edge_which = np.full(len(at), edges.index(step.edge), np.int64)
-            found.append(Reached(np.repeat(rows, degree), nothing, nothing, edge_which, adjacency.edge[at]))
+            found.append(Reached(np.repeat(rows, degree), nothing, nothing, edge_which, adjacency.edges(at)))
     reached = _joined(found)
     context.budget.spend(len(reached.row))
     if expand.edge_var is None:

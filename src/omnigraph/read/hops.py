@@ -80,31 +80,23 @@ class Walk:
         """All neighbours of some nodes, each with the start that its node has."""
         found_starts, found_nodes = [np.array([], np.int64)], [np.array([], np.int64)]
         for left, right, adjacency in self._parts:
-            mine = (nodes >= left) & (nodes < left + len(adjacency.first) - 1)
-            at = nodes[mine] - left
-            begin = adjacency.first[at]
-            degree = adjacency.first[at + 1] - begin
-            total = int(degree.sum())
-            self._context.budget.spend(total)
-            place = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(total)
+            mine = (nodes >= left) & (nodes < left + adjacency.nodes)
+            degree, place = adjacency.walk(nodes[mine] - left)
+            self._context.budget.spend(len(place))
             found_starts.append(np.repeat(starts[mine], degree))
-            found_nodes.append(adjacency.neighbour[place] + right)
+            found_nodes.append(adjacency.far(place) + right)
         return np.concatenate(found_starts), np.concatenate(found_nodes)
 
     def edges_from(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """All edges from some nodes: the place of the node, the node at the other end, and the edge."""
         sources, found, edges = ([np.array([], np.int64)] for _ in range(3))
         for (left, right, adjacency), begins in zip(self._parts, self._edge_parts, strict=True):
-            mine = np.flatnonzero((nodes >= left) & (nodes < left + len(adjacency.first) - 1))
-            at = nodes[mine] - left
-            begin = adjacency.first[at]
-            degree = adjacency.first[at + 1] - begin
-            total = int(degree.sum())
-            self._context.budget.spend(total)
-            place = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(total)
+            mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
+            degree, place = adjacency.walk(nodes[mine] - left)
+            self._context.budget.spend(len(place))
             sources.append(np.repeat(mine, degree))
-            found.append(adjacency.neighbour[place] + right)
-            edges.append(adjacency.edge[place] + begins)
+            found.append(adjacency.far(place) + right)
+            edges.append(adjacency.edges(place) + begins)
         return np.concatenate(sources), np.concatenate(found), np.concatenate(edges)
 
     def reach(self, starts: Numbers, hops: ir.HopRange) -> tuple[Numbers, Numbers]:

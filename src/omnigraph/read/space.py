@@ -7,10 +7,11 @@ holes than entities, the entities are numbered without them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,54 +19,91 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.storage.tables import TableRef
+from omnigraph.read.cache import ColumnCache, Sized
+
+__all__ = [
+    "NOTHING",
+    "ColumnCache",
+    "Integers",
+    "Mask",
+    "Numbering",
+    "Numbers",
+    "Space",
+    "Spaces",
+    "one_piece",
+    "places",
+]
 
 Numbers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.signedinteger[Any]]
+"""Numbers that are kept: half as wide where that is enough."""
 Mask = npt.NDArray[np.bool_]
+
+Made = TypeVar("Made", bound=Sized)
 
 NOTHING = -1
 """The number that a variable of an `optional` block has where the block found nothing."""
 
+_ROW_ID = "_rowid"
 _SPARSE = 4
 """With more slots per entity than this, holes are left out."""
 
-_CACHED_BYTES = 1 << 30
-_FEW = 64
+_SMALL = 10_000
+"""The columns of a table with no more entities than this are read whole."""
+
+_ASKING = 10_000
+_TAKING = 50
+"""Asking the table for values costs as much as reading so many from a whole column, and each value so many more."""
+
+_FEW = 16
 
 
-class ColumnCache:
-    """Columns that were read, shared by all reads of a handle, up to a number of bytes."""
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """How the entities of a version are numbered.
 
-    def __init__(self, limit: int = _CACHED_BYTES) -> None:
-        self._limit = limit
-        self._held: OrderedDict[tuple[TableRef, str], Any] = OrderedDict()
-        self._size = 0
-        self._lock = Lock()
+    Attributes:
+        slots: how many numbers there are, holes included.
+        base: the row id of the number 0, where holes are kept.
+        row_ids: the row ids by number, where holes are left out.
+        positions: where the entity of each number lies in the table, `NOTHING` in holes; None when entities lie in the
+            order of their numbers, without holes.
+        live: which numbers are entities; None when all are.
+    """
 
-    def get(self, ref: TableRef, name: str, read: Callable[[], Any]) -> Any:
-        """What is cached under a name of a version, or what is read now."""
-        key = (ref, name)
-        with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
-        found = read()
-        with self._lock:
-            if key not in self._held:
-                self._held[key] = found
-                self._size += found.nbytes
-            while self._size > self._limit and len(self._held) > 1:
-                _, gone = self._held.popitem(last=False)
-                self._size -= gone.nbytes
-        return found
+    slots: int
+    base: int
+    row_ids: Numbers | None
+    positions: Numbers | None
+    live: Mask | None
 
-    def holds(self, ref: TableRef, name: str) -> bool:
-        with self._lock:
-            return (ref, name) in self._held
+    @classmethod
+    def of(cls, row_ids: Numbers) -> Numbering:
+        """The numbering of entities that have these row ids, in the order in which they lie in the table."""
+        count = len(row_ids)
+        if count == 0:
+            return cls(0, 0, None, None, None)
+        base, last = int(row_ids.min()), int(row_ids.max())
+        slots = last - base + 1
+        if slots > _SPARSE * count:
+            order: Numbers = np.argsort(row_ids, kind="stable")
+            lie_in_order = np.array_equal(order, np.arange(count))
+            return cls(count, 0, row_ids[order], None if lie_in_order else order, None)
+        if slots == count and row_ids[0] == base and bool((np.diff(row_ids) == 1).all()):
+            return cls(slots, base, None, None, None)
+        positions = np.full(slots, NOTHING, np.int64)
+        positions[row_ids - base] = np.arange(count)
+        return cls(slots, base, None, positions, None if slots == count else positions != NOTHING)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self.row_ids, self.positions, self.live) if part is not None)
 
 
 class Space:
     """The entities of one type at one version, as the numbers from 0 to `slots`.
+
+    Nothing is read before it is asked for.
 
     Args:
         snapshot: what is read.
@@ -74,81 +112,171 @@ class Space:
 
     Attributes:
         count: how many entities there are.
-        slots: how many numbers there are, holes included.
-        live: which numbers are entities; None when all are.
     """
 
     def __init__(self, snapshot: Snapshot, key: str, cache: ColumnCache) -> None:
+        pin = snapshot.pin(key)
         self.key = key
         self.type_name = key.partition(":")[2]
-        self.ref = snapshot.pin(key).ref
+        self.ref = pin.ref
+        self.count = pin.row_count
         self._snapshot = snapshot
         self._cache = cache
-        self.schema = snapshot.schema(key)
-        row_ids: Numbers = cache.get(self.ref, "_rowid", self._read_row_ids)
-        self.count = len(row_ids)
-        self._positions: Numbers | None = None
-        """Where the entity of each number lies in the table; None when they lie in the order of their numbers."""
-        self.live: Mask | None = None
-        self._base = int(row_ids.min()) if self.count else 0
-        self._row_ids: Numbers | None = None
-        """The row ids by number, when holes are left out."""
-        spread = int(row_ids.max()) - self._base + 1 if self.count else 0
-        if spread > _SPARSE * self.count:
-            order = np.argsort(row_ids, kind="stable")
-            self._row_ids = row_ids[order]
-            self.slots = self.count
-            self._positions = None if np.array_equal(order, np.arange(self.count)) else order
-        else:
-            self.slots = spread
-            numbers = row_ids - self._base
-            if spread != self.count or not np.array_equal(numbers, np.arange(spread)):
-                self._positions = np.full(spread, NOTHING, np.int64)
-                self._positions[numbers] = np.arange(self.count)
-            if spread != self.count:
-                assert self._positions is not None
-                self.live = self._positions != NOTHING
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot of the same graph has this version of the table."""
+        pin = snapshot.tables.get(self.key)
+        return pin is not None and pin.ref == self.ref
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self._snapshot.schema(self.key)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.schema.names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for the entities and their values."""
+        return self._snapshot.fingerprint(self.key)
+
+    @property
+    def place(self) -> str:
+        """Where the table is."""
+        return self._snapshot.place(self.key)
+
+    def earlier_fingerprint(self, version: int) -> str | None:
+        """The fingerprint of an earlier version, on the way to this one; None when that cannot be read."""
+        return self._snapshot.earlier_fingerprint(self.key, version)
+
+    @cached_property
+    def indexed(self) -> frozenset[str]:
+        """The columns whose values can be looked up."""
+        return self._snapshot.looked_up(self.key)
+
+    # Numbers
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
 
     def _read_row_ids(self) -> Numbers:
-        reader = self._snapshot.batches(self.key, columns=["_rowid"])
-        found: Numbers = reader.read_all()["_rowid"].to_numpy().astype(np.int64)
+        found: Numbers = self.batches([_ROW_ID]).read_all()[_ROW_ID].to_numpy()
+        return found.astype(np.int64)
+
+    @property
+    def slots(self) -> int:
+        """How many numbers there are, holes included."""
+        return self.numbering.slots
+
+    @property
+    def live(self) -> Mask | None:
+        """Which numbers are entities; None when all are."""
+        return self.numbering.live
+
+    @cached_property
+    def _everything(self) -> Numbers:
+        found: Numbers = np.arange(self.slots) if self.live is None else np.flatnonzero(self.live)
+        found.flags.writeable = False
         return found
 
     def everything(self) -> Numbers:
-        """The numbers of all entities, in order."""
-        return np.arange(self.slots) if self.live is None else np.flatnonzero(self.live)
+        """The numbers of all entities, in order. Not to be written to."""
+        return self._everything
 
     def row_ids(self, numbers: Numbers) -> Numbers:
         """The row ids of entities."""
-        return self._base + numbers if self._row_ids is None else self._row_ids[numbers]
+        known = self.numbering
+        return known.base + numbers if known.row_ids is None else known.row_ids[numbers]
 
     def numbers(self, row_ids: Numbers) -> Numbers:
         """The numbers of entities that are there, by row id."""
-        if self._row_ids is None:
-            return row_ids - self._base
-        found: Numbers = np.searchsorted(self._row_ids, row_ids).astype(np.int64)
+        known = self.numbering
+        if known.row_ids is None:
+            return row_ids - known.base
+        found: Numbers = np.searchsorted(known.row_ids, row_ids).astype(np.int64)
         return found
 
+    # Values
+
+    def batches(self, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """Columns of all entities as a stream, in the order in which they lie in the table."""
+        return self._snapshot.batches(self.key, columns=columns)
+
+    def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
+        """Columns of entities that are there, by row id."""
+        return self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns)
+
     def declares(self, name: str) -> bool:
-        return bool(name in self.schema.names)
+        return name in self.names
+
+    def _name(self, column: str) -> tuple[str, object, str]:
+        # The version too: a column may get another name without that its files change.
+        return (self.fingerprint, self.ref, column)
+
+    def has(self, name: str) -> bool:
+        """Whether a column is in memory."""
+        return self._cache.holds(self._name(name))
 
     def column(self, name: str) -> pa.Array:
         """A column by number; null in holes."""
-        return self._cache.get(self.ref, name, lambda: self._read(name))
+        if self.count == 0:
+            return pa.array([], self.schema.field(name).type)
+        return self._cache.get(self._name(name), lambda: self._read(name))
 
     def _read(self, name: str) -> pa.Array:
-        values = self._snapshot.batches(self.key, columns=[name]).read_all()[name]
-        if self._positions is None:
-            return one_piece(values)
-        places = pa.array(self._positions, mask=self._positions == NOTHING)
-        return one_piece(one_piece(values).take(places))
+        values = one_piece(self.batches([name]).read_all()[name])
+        positions = self.numbering.positions
+        if positions is None:
+            return values
+        return one_piece(values.take(pa.array(positions, mask=positions == NOTHING)))
+
+    def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
+        """Something that is made of a column. It is kept under a label, while the column itself need not be."""
+        whole = self.column if self.count == 0 or self.has(name) else self._read
+        return self._cache.get(self._name(label), lambda: make(whole(name)))
+
+    def id_order(self) -> Numbers:
+        """The place of each entity in the order of ids."""
+        return self.derived("order of ids", "id", _places_in_order)
 
     def take(self, name: str, numbers: Numbers) -> pa.Array:
-        """Values of some entities; null for `NOTHING`."""
-        return self.column(name).take(places(numbers))
+        """Values of some entities; null for `NOTHING`.
+
+        A few values of a large table are asked for by row id. Who asks often enough gets the whole column into memory.
+        """
+        if self._asks(name, len(numbers)):
+            return self._ask(name, numbers)
+        column = self.column(name)
+        if numbers is self.__dict__.get("_everything") and len(numbers) == len(column):
+            return column
+        return column.take(places(numbers))
+
+    def _asks(self, name: str, count: int) -> bool:
+        """Whether to ask the table for some values."""
+        if self.count <= _SMALL or self.has(name) or not _can_be_taken(self.schema.field(name).type):
+            return False
+        return self._cache.rents(self._name(name), _ASKING + _TAKING * count, self.count)
+
+    def _ask(self, name: str, numbers: Numbers) -> pa.Array:
+        there = numbers != NOTHING
+        if not there.any():
+            return pa.nulls(len(numbers), self.schema.field(name).type)
+        found = one_piece(self.rows(self.row_ids(numbers[there]), [name])[name])
+        if there.all():
+            return found
+        return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
     def find(self, ids: pa.Array) -> Numbers:
-        """The numbers of entities by id; `NOTHING` for those that do not exist."""
+        """The numbers of entities by id; `NOTHING` for those that do not exist.
+
+        A few ids are looked up in the table while its ids are not in memory.
+        """
+        if self.count == 0 or len(ids) == 0:
+            return np.full(len(ids), NOTHING, np.int64)
+        if self._looks_up(len(ids)):
+            return self._look_up(ids)
         stored = self.column("id")
         if len(ids) <= _FEW:
             # Asking for each is quicker than preparing a table of all ids.
@@ -157,14 +285,37 @@ class Space:
         numbers: Numbers = places_.fill_null(NOTHING).to_numpy(zero_copy_only=False).astype(np.int64)
         return numbers
 
+    def _looks_up(self, count: int) -> bool:
+        if "id" in self.indexed:
+            return self._asks("id", count)
+        # Without an index, looking up reads all ids, and throws them away again.
+        return not self.has("id") and self.count > 100 * _SMALL and self._asks("id", count + self.count // _TAKING // 4)
+
+    def _look_up(self, ids: pa.Array) -> Numbers:
+        wanted = pa.chunked_array([ids.drop_null()])
+        found = self._snapshot.lookup(self.key, "id", wanted, columns=["id", _ROW_ID])
+        at = pc.index_in(ids, value_set=one_piece(found["id"]))
+        if at.null_count == len(at):
+            return np.full(len(ids), NOTHING, np.int64)
+        numbers = self.numbers(found[_ROW_ID].to_numpy().astype(np.int64))
+        there = at.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(there, numbers[at.fill_null(0).to_numpy(zero_copy_only=False)], NOTHING)
+
 
 class Spaces:
-    """The spaces of one snapshot, each made when it is first asked for."""
+    """The spaces of one snapshot, each made when it is first asked for.
 
-    def __init__(self, snapshot: Snapshot, cache: ColumnCache) -> None:
-        self._snapshot = snapshot
-        self._cache = cache
-        self._made: dict[str, Space] = {}
+    Args:
+        snapshot: what is read.
+        cache: keeps columns.
+        others: of other snapshots of the graph: a table that has the same version there has the same space.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache: ColumnCache, others: Spaces | None = None) -> None:
+        self.snapshot = snapshot
+        self.cache = cache
+        known = {} if others is None else dict(others._made)
+        self._made: dict[str, Space] = {key: space for key, space in known.items() if space.is_of(snapshot)}
         self._lock = Lock()
 
     def nodes(self, name: str) -> Space:
@@ -174,12 +325,10 @@ class Spaces:
         return self._of(f"edge:{name}")
 
     def _of(self, key: str) -> Space:
-        with self._lock:
-            found = self._made.get(key)
+        found = self._made.get(key)
         if found is None:
-            found = Space(self._snapshot, key, self._cache)
             with self._lock:
-                found = self._made.setdefault(key, found)
+                found = self._made.setdefault(key, Space(self.snapshot, key, self.cache))
         return found
 
 
@@ -189,5 +338,18 @@ def places(numbers: Numbers) -> pa.Array:
     return pa.array(numbers, mask=missing) if missing.any() else pa.array(numbers)
 
 
+def _places_in_order(ids: pa.Array) -> Numbers:
+    places = np.empty(len(ids), np.int64)
+    places[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids))
+    return places
+
+
 def one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+
+
+def _can_be_taken(kind: pa.DataType) -> bool:
+    """Whether values that are asked for look as those of a whole column do: a blob is given otherwise."""
+    return not (isinstance(kind, pa.BaseExtensionType) or pa.types.is_struct(kind) or pa.types.is_large_binary(kind))

@@ -1,0 +1,162 @@
+"""Who is next to whom: the edges of a type as arrays of numbers, by the node at one of their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from omnigraph.read.space import Integers, Mask, Numbers
+
+_NARROW = 2**31
+
+
+class Adjacency:
+    """The edges of each node at one end.
+
+    Args:
+        first: the edges of node n are those from `first[n]` to `first[n + 1]`.
+        neighbour: the nodes at the other end, ascending for each node.
+        edge: the edges, or what gives them: many reads do not ask for them.
+        others: how many numbers there are at the other end.
+    """
+
+    def __init__(
+        self, first: Numbers, neighbour: Integers, edge: Integers | Callable[[], Integers], others: int
+    ) -> None:
+        self.first = first
+        self.neighbour = neighbour
+        self.others = others
+        self._edge = edge
+
+    @cached_property
+    def edge(self) -> Integers:
+        return self._edge() if callable(self._edge) else self._edge
+
+    @property
+    def nodes(self) -> int:
+        """How many numbers there are at this end."""
+        return len(self.first) - 1
+
+    def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        """The edges of some nodes, one after another.
+
+        Returns:
+            How many edges each node has, and their places.
+        """
+        begin = self.first.take(nodes)
+        degree = self.first.take(nodes + 1)
+        degree -= begin
+        ends = np.cumsum(degree)
+        begin += degree
+        begin -= ends
+        places = np.repeat(begin, degree)
+        places += np.arange(len(places))
+        return degree, places
+
+    def far(self, places: Numbers) -> Numbers:
+        """The nodes at the other end of edges."""
+        return self.neighbour.take(places).astype(np.int64)
+
+    def edges(self, places: Numbers) -> Numbers:
+        """Edges by place."""
+        return self.edge.take(places).astype(np.int64)
+
+    def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
+        """The edges from some nodes to others, pair by pair.
+
+        Returns:
+            How many edges each pair has, and the place of the first.
+        """
+        begin, end = self.first.take(near), self.first.take(near + 1)
+        low = self._search(begin, end, far)
+        return self._search(low, end, far + 1) - low, low
+
+    def _search(self, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
+        """The first place in each stretch whose neighbour is not less than what is wanted there."""
+        low, high = low.copy(), high.copy()
+        while (open_ := np.flatnonzero(low < high)).size:
+            middle = (low[open_] + high[open_]) // 2
+            less = self.neighbour.take(middle) < wanted[open_]
+            low[open_[less]] = middle[less] + 1
+            high[open_[~less]] = middle[~less]
+        return low
+
+    @cached_property
+    def _again(self) -> Mask:
+        """Which edges lead to where the one before leads too, from the same node."""
+        again = np.zeros(len(self.neighbour), bool)
+        np.equal(self.neighbour[1:], self.neighbour[:-1], out=again[1:])
+        again[self.first[:-1][self.degree > 0]] = False
+        return again
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether some node has the same neighbour twice."""
+        return bool(self._again.any())
+
+    @cached_property
+    def distinct(self) -> Adjacency:
+        """The same with each neighbour once; of several edges to it, the first."""
+        if not self.repeats:
+            return self
+        kept = ~self._again
+        first = np.concatenate([[0], np.cumsum(kept)])[self.first]
+        return Adjacency(first, self.neighbour[kept], lambda: self.edge[kept], self.others)
+
+    @cached_property
+    def degree(self) -> Numbers:
+        return np.diff(self.first)
+
+    @cached_property
+    def loops(self) -> Mask:
+        """Which nodes have an edge to themselves, where both ends are of one type."""
+        owner = np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
+        found = np.zeros(self.nodes, bool)
+        found[owner[owner == self.neighbour]] = True
+        return found
+
+
+def narrow(numbers: Integers, size: int) -> Integers:
+    """Numbers below a size, half as wide where that is enough."""
+    return numbers.astype(np.int32 if size < _NARROW else np.int64, copy=False)
+
+
+def firsts(owner: Integers, nodes: int) -> Numbers:
+    """Where the edges of each node begin, once they are sorted by node."""
+    first = np.zeros(nodes + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=nodes), out=first[1:])
+    return first
+
+
+def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
+    """The order of edges by their near end, then by their far end, then as they are."""
+    a, b, c = (max(size - 1, 0).bit_length() for size in (nodes, others, len(near)))
+    if a + b + c < 64:
+        keys = near.astype(np.int64)
+        keys <<= b
+        keys |= far
+        return _packed_order(keys, c)
+    order = by_one(far, others)
+    return order[by_one(near[order], nodes)]
+
+
+def by_one(numbers: Integers, size: int) -> Numbers:
+    """The order of numbers below a size; equal ones stay in their order."""
+    c = max(len(numbers) - 1, 0).bit_length()
+    if max(size - 1, 0).bit_length() + c < 64:
+        return _packed_order(numbers.astype(np.int64), c)
+    order: Numbers = np.argsort(numbers, kind="stable").astype(np.int64)
+    return order
+
+
+def _packed_order(keys: Numbers, bits: int) -> Numbers:
+    """The order of keys, found by sorting each together with its place, which is quicker than sorting places."""
+    keys <<= bits
+    keys |= np.arange(len(keys))
+    # What is nearly sorted, as after a small change, is sorted in one pass.
+    descents = np.count_nonzero(keys[1:] < keys[:-1])
+    keys.sort(kind="stable" if descents * 64 < len(keys) else "quicksort")
+    keys &= (1 << bits) - 1
+    return keys
