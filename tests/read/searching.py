@@ -199,7 +199,8 @@ def bm25(texts: Mapping[str, str | None], query: str, analyzer: ir.Analyzer = US
 
 
 def single(number: float) -> float:
-    return float(np.float32(number))
+    """A number in single precision, if that can hold it."""
+    return number if abs(number) >= float(np.finfo(np.float32).max) else float(np.float32(number))
 
 
 def distances(vectors: Mapping[str, Sequence[float] | None], query: Sequence[float], metric: str) -> dict[str, float]:

@@ -16,6 +16,7 @@ from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
+from omnigraph.storage.indexes import Coverage, IndexSpec
 from omnigraph.storage.uri import GraphUri
 
 
@@ -110,6 +111,10 @@ class Snapshot:
     def looked_up(self, key: str) -> frozenset[str]:
         """The columns of a type whose values can be looked up in an index."""
         return self._store.tables.looked_up(self.pin(key).ref)
+
+    def index_coverage(self, key: str, specs: Sequence[IndexSpec]) -> list[Coverage]:
+        """How many entities of a type each of some indexes covers."""
+        return self._store.tables.index_coverage(self.pin(key).ref, specs)
 
     def content(self, key: str, rows: pa.Table, *, largest: int | None = None) -> Iterator[pa.Table]:
         """Entities that were read with their `_rowid`, with the content of their blobs; a portion at a time.

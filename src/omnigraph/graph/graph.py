@@ -43,6 +43,8 @@ from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
 from omnigraph.write.spill import memory_budget
+from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
+from omnigraph.upkeep.indexes import coverage as index_coverage
 from omnigraph.write.verify import IntegrityReport, verify
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
@@ -632,3 +634,40 @@ def _micros(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+    def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
+        """The indexes that the schema asks for, and the rows that each covers. Rows without an index are found too.
+
+        Args:
+            branch: the newest state of a branch; by default the handle's.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.load({"Person": pyarrow.table({"name": ["ann", "bob"]})}, mode="append")
+            ...     [(index.property, index.kind, index.uncovered) for index in graph.indexes()]
+            [('id', 'btree', 2), ('name', 'fts', 2)]
+        """
+        view = self._view(branch, at)
+        return index_coverage(view, self._schema_at(view).catalog)
+
+    def ensure_indexes(self, *, branch: str | None = None) -> IndexReceipt:
+        """Build what is missing of the indexes that the schema asks for, as one commit. No answer changes by it.
+
+        Writes never do this: an index covers the rows that were there when it was last brought up to date. A few
+        vectors get none, because it is as quick to look at all of them.
+
+        Args:
+            branch: where to; by default the handle's branch.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.load({"Person": pyarrow.table({"name": ["ann", "bob"]})}, mode="append")
+            ...     [(index.property, index.covered) for index in graph.ensure_indexes().built]
+            [('id', 2), ('name', 2)]
+        """
+        self._writable()
+        target = branch_name(self.default_branch if branch is None else branch)
+        return ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+

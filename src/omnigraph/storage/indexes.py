@@ -73,6 +73,13 @@ def coverage(dataset: LanceDataset, spec: IndexSpec) -> Coverage:
     return Coverage(built, sum(rows.values()) - outside, outside)
 
 
+def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
+    """How many values, nulls aside, lie in the fragments that an index does not cover."""
+    left = set(uncovered(dataset, spec))
+    parts = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in left]
+    return sum(int(part.count_rows(f"`{spec.column}` IS NOT NULL")) for part in parts)
+
+
 def others(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
     """The segments of the indexes that none of some specifications asks for."""
     names = {spec.name for spec in specs}

@@ -36,7 +36,16 @@ from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.difference import Difference, difference
 from omnigraph.storage.fingerprints import fingerprint
 from omnigraph.storage.handles import HandleCache
-from omnigraph.storage.indexes import Coverage, IndexSpec, build, coverage, looked_up, others, uncovered
+from omnigraph.storage.indexes import (
+    Coverage,
+    IndexSpec,
+    build,
+    coverage,
+    looked_up,
+    others,
+    uncovered,
+    uncovered_values,
+)
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     is_conflict,
@@ -322,6 +331,11 @@ class TableStorage:
         """How much of a version each of some indexes covers."""
         with reporting(self._root, ref.path):
             return [coverage(self._open(ref), spec) for spec in specs]
+
+    def uncovered_values(self, ref: TableRef, spec: IndexSpec) -> int:
+        """How many values, nulls aside, an index does not cover yet."""
+        with reporting(self._root, ref.path):
+            return uncovered_values(self._open(ref), spec)
 
     def lacks_indexes(self, ref: TableRef, specs: Sequence[IndexSpec], kept: Sequence[IndexSpec]) -> bool:
         """Whether some indexes do not cover everything, or others are there that should go."""
