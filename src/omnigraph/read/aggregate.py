@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
-from omnigraph.read.order import list_codes, ranks
+from omnigraph.read.codes import Codes, renumbered, together, value_codes
+from omnigraph.read.order import ranks
 from omnigraph.read.space import Numbers
 
 _LOW = np.int64(0xFFFFFFFF)
+_EXACT = float(2**53)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Groups:
     Attributes:
         count: how many groups there are.
         of_row: the group of each row.
-        first: some row of each group.
+        first: the first row of each group; none when all rows are one group, which may have no row.
     """
 
     count: int
@@ -34,41 +34,37 @@ class Groups:
     first: Numbers
 
     @classmethod
-    def of(cls, keys: Sequence[pa.Array], rows: int) -> Groups:
-        """Rows with equal keys are a group; null is a value like any other. Without keys, all rows are one group."""
-        if not keys:
-            return cls(1, np.zeros(rows, np.int64), np.zeros(0, np.int64))
-        _, first, of_row = np.unique(_together(keys, rows), return_index=True, return_inverse=True)
-        return cls(len(first), of_row.astype(np.int64), first.astype(np.int64))
+    def everything(cls, rows: int) -> Groups:
+        """All rows as one group."""
+        return cls(1, np.zeros(rows, np.int64), np.zeros(0, np.int64))
+
+    @classmethod
+    def of(cls, codes: Codes) -> Groups:
+        """Rows with equal codes are a group."""
+        of_row, count = renumbered(codes)
+        first = np.empty(count, np.int64)
+        first[of_row[::-1]] = np.arange(len(of_row))[::-1]
+        return cls(count, of_row, first)
 
     def total(self, weights: Numbers) -> pa.Array:
-        """The sum of whole numbers, one for each row, by group."""
-        found = np.zeros(self.count, np.int64)
-        np.add.at(found, self.of_row, weights)
-        return pa.array(found)
+        """The sum of whole numbers that are not negative, one for each row, by group."""
+        return pa.array(_whole_sums(weights, self.of_row, self.count))
 
 
-def _codes(values: pa.Array) -> Numbers:
-    """Numbers that are equal where values are."""
-    if pa.types.is_nested(values.type):
-        return list_codes(values, _codes)
-    if pa.types.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0, values.type))
-    encoded = values.dictionary_encode(null_encoding="encode")
-    codes: Numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes
+def _whole_sums(numbers: Numbers, group: Numbers, count: int) -> Numbers:
+    if count == 1:
+        return numbers.sum(keepdims=True) if len(numbers) else np.zeros(1, np.int64)
+    if len(numbers) == 0 or float(numbers.max()) * len(numbers) < _EXACT:
+        # Floats add whole numbers of this size without loss.
+        return np.bincount(group, weights=numbers, minlength=count).astype(np.int64)
+    found = np.zeros(count, np.int64)
+    np.add.at(found, group, numbers)
+    return found
 
 
-def _together(keys: Sequence[pa.Array], rows: int) -> Numbers:
-    """Numbers that are equal where all of several values are."""
-    codes = np.zeros(rows, np.int64)
-    for key in keys:
-        part = _codes(key)
-        size = int(part.max(initial=0)) + 1
-        if int(codes.max(initial=0)) >= 2**62 // size:
-            codes = np.unique(codes, return_inverse=True)[1]
-        codes = codes * size + part
-    return codes
+def is_count(aggregate: ir.Aggregate) -> bool:
+    """Whether an aggregate counts rows, or values of all rows."""
+    return aggregate.function is AggregateFunction.COUNT and not aggregate.distinct
 
 
 def aggregated(
@@ -91,7 +87,8 @@ def aggregated(
     group, present = groups.of_row[there], values.drop_null()
     if aggregate.distinct:
         told_apart = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
-        keep = np.sort(np.unique(_together([pa.array(group), *told_apart], len(group)), return_index=True)[1])
+        codes = [Codes(group, groups.count), *map(value_codes, told_apart)]
+        keep = np.sort(Groups.of(together(codes, len(group))).first)
         group, present = group[keep], present.take(pa.array(keep))
     counts = np.bincount(group, minlength=groups.count).astype(np.int64)
     kind = arrow_type(aggregate.type)
@@ -119,6 +116,8 @@ def _sorted(values: pa.Array, group: Numbers) -> Numbers:
 
 def _end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa.Array:
     """The least or greatest value of each group."""
+    if pa.types.is_integer(values.type) and len(values):
+        return _whole_end(values, group, counts, last=last)
     order = _sorted(values, group)
     ends = np.cumsum(counts)
     places = ends - 1 if last else ends - counts
@@ -126,6 +125,14 @@ def _end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa
     if len(order) == 0:
         return pa.nulls(len(counts), values.type)
     return values.take(pa.array(order[np.where(empty, 0, places)], mask=empty))
+
+
+def _whole_end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa.Array:
+    numbers = values.to_numpy(zero_copy_only=False)
+    bounds = np.iinfo(numbers.dtype)
+    found = np.full(len(counts), bounds.min if last else bounds.max, numbers.dtype)
+    (np.maximum if last else np.minimum).at(found, group, numbers)
+    return pa.array(found, values.type, mask=counts == 0)
 
 
 def _sum(values: pa.Array, group: Numbers, counts: Numbers, kind: pa.DataType) -> pa.Array:
@@ -149,5 +156,8 @@ def _sum(values: pa.Array, group: Numbers, counts: Numbers, kind: pa.DataType) -
 def _float_sum(values: pa.Array, group: Numbers, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Sums that do not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(values.type) and (len(numbers) == 0 or float(np.abs(numbers).max()) * len(numbers) < _EXACT):
+        # Whole numbers of this size add up to the same in any order.
+        return np.bincount(group, weights=numbers, minlength=count).astype(np.float64)
     order = np.lexsort((numbers, group))
     return np.bincount(group[order], weights=numbers[order], minlength=count).astype(np.float64)

@@ -11,12 +11,15 @@ import pyarrow.compute as pc
 
 from omnigraph.read.space import Mask, Numbers
 
+_MANY = 4
+"""Where no more than one of so many rows is kept, the others are sorted out before anything is sorted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A sort key. Its values are computed when an earlier key does not decide."""
+    """A sort key. Its values are computed where earlier keys do not decide: for all rows (None), or for some."""
 
-    values: Callable[[], pa.Array]
+    values: Callable[[Numbers | None], pa.Array]
     descending: bool = False
     nulls_first: bool = True
 
@@ -30,21 +33,83 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
     end = count if limit is None else min(offset + limit, count)
     if end <= offset:
         return np.array([], np.int64)
-    rows = np.arange(count)
-    group = np.zeros(count, np.int64)
+    rows: Numbers | None = None
+    begins = np.zeros(count, bool)
+    """Which rows are greater than the one before, as far as is known."""
     for key in keys:
-        codes = _codes(key.values(), key)[rows]
-        order = np.lexsort((codes, group))
-        rows, group, codes = rows[order], group[order], codes[order]
-        changes = (np.diff(group) != 0) | (np.diff(codes) != 0)
-        group = np.concatenate([[0], np.cumsum(changes)]) if len(rows) else group
-        if end < len(rows):
-            # Rows that are equal to the last that is kept may still come before it.
-            inside = int(np.searchsorted(group, group[end - 1], "right"))
-            rows, group = rows[:inside], group[:inside]
-        if len(rows) == 0 or group[-1] + 1 == len(rows):
+        tied = None if rows is None else _tied(begins)
+        if tied is not None and len(tied) == 0:
             break
-    return rows[offset:end]
+        asked = rows if rows is None or tied is None else rows[tied]
+        values = key.values(asked)
+        if rows is None:
+            # Rows that are equal to the last that is kept may still come before it.
+            chosen = _foremost(values, key, end) if end * _MANY <= count else None
+            rows = np.arange(count) if chosen is None else chosen
+            values = values if chosen is None else values.take(pa.array(chosen))
+            tied = np.arange(len(rows))
+            begins = begins[: len(rows)]
+            asked = rows
+        assert asked is not None
+        assert tied is not None
+        codes = _codes(values, key)
+        group = np.cumsum(begins)[tied]
+        order = np.lexsort((codes, group))
+        rows[tied] = asked[order]
+        codes, group = codes[order], group[order]
+        begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
+        behind = np.flatnonzero(begins[end:])
+        if len(behind):
+            rows, begins = rows[: end + int(behind[0])], begins[: end + int(behind[0])]
+    return (np.arange(count) if rows is None else rows)[offset:end]
+
+
+def _tied(begins: Mask) -> Numbers:
+    """The places of rows that are equal to one beside them."""
+    equal = np.zeros(len(begins) + 1, bool)
+    equal[1:-1] = ~begins[1:]
+    return np.flatnonzero(equal[1:] | equal[:-1])
+
+
+def _foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
+    """The rows that are among the first so many, and all that are equal to the last of those; None for all rows."""
+    if pa.types.is_nested(values.type) or pa.types.is_boolean(values.type):
+        return None
+    missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
+    if key.nulls_first:
+        if values.null_count >= count:
+            return np.flatnonzero(missing)
+        wanted = count - values.null_count
+    else:
+        if len(values) - values.null_count < count:
+            return None
+        wanted = count
+    inside = _within(values.drop_null(), key, wanted)
+    if inside is None:
+        return None
+    if values.null_count == 0:
+        return np.flatnonzero(inside)
+    found = missing.copy() if key.nulls_first else np.zeros(len(missing), bool)
+    found[~missing] = inside
+    return np.flatnonzero(found)
+
+
+def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
+    """Which values are among the first so many, or equal to the last of those. There are no nulls."""
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+            return None
+        place = len(numbers) - count if key.descending else count - 1
+        last = np.partition(numbers, place)[place]
+        found: Mask = numbers >= last if key.descending else numbers <= last
+        return found
+    direction = "descending" if key.descending else "ascending"
+    first = pc.select_k_unstable(values, count, sort_keys=[("", direction)])
+    last = values[first[-1].as_py()]
+    inside = pc.greater_equal(values, last) if key.descending else pc.less_equal(values, last)
+    kept: Mask = inside.to_numpy(zero_copy_only=False)
+    return kept
 
 
 def _codes(values: pa.Array, key: Key) -> Numbers:

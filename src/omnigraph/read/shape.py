@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,63 @@ from omnigraph.evaluate import Rows, evaluate, holds
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
-from omnigraph.read.aggregate import Groups, aggregated
+from omnigraph.read.aggregate import Groups, aggregated, is_count
+from omnigraph.read.codes import key_codes
 from omnigraph.read.context import Context
 from omnigraph.read.frame import Frame, true_rows
 from omnigraph.read.order import Key, in_order
 from omnigraph.read.space import Numbers
+
+_LATE = ir.Prop | ir.Ident | ir.Entity | ir.TypeOf
+"""Columns that are just looked up: nothing can go wrong, so they are looked up for what is kept only."""
+
+
+class _Columns:
+    """Columns of a result, for rows that each have some row of a match: the first of a group.
+
+    Args:
+        count: how many rows there are.
+        made: columns that are there.
+        late: columns that are looked up when they are asked for.
+        frame: the match.
+        first: the row of the match that each row has, if there are late columns.
+        context: the read.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        made: Mapping[str, pa.Array],
+        late: Mapping[str, ir.Expr],
+        frame: Frame,
+        first: Numbers,
+        context: Context,
+    ) -> None:
+        self.count = count
+        self._made = dict(made)
+        self._late = late
+        self._frame = frame
+        self._first = first
+        self._context = context
+
+    @cached_property
+    def _rows(self) -> Frame:
+        return self._frame.take(self._first)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        if name not in self._made:
+            self._made[name] = evaluate(self._late[name], self._rows, self._context.request)
+        return self._made[name]
+
+    def add(self, name: str, values: pa.Array) -> None:
+        self._made[name] = values
+
+    def take(self, rows: Numbers) -> _Columns:
+        """The same for other rows, made of these."""
+        places = pa.array(rows)
+        made = {name: values.take(places) for name, values in self._made.items()}
+        first = self._first[rows] if self._late else self._first
+        return _Columns(len(rows), made, self._late, self._frame, first, self._context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +79,7 @@ class _Results:
     """Rows that have the columns of a result beside what they are made of."""
 
     rows: Rows
-    columns: Mapping[str, pa.Array]
+    columns: Mapping[str, pa.Array] | _Columns
 
     @property
     def count(self) -> int:
@@ -102,12 +154,11 @@ def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     frame = _best(read, frame, by_name, context)
     needed = _named([key.expr for key in read.order], by_name)
     early = _columns([c for c in read.columns if c.name in needed], frame, context)
-    rows = _Results(frame, early)
-    keys = [_key(key, rows, context) for key in read.order]
+    keys = [_frame_key(key, frame, early, context) for key in read.order]
     if isinstance(read.ranked, ir.Fusion):
         places = frame.fused[read.ranked].place
-        keys = [Key(lambda: pa.array(places))]
-    keys += [_key(ir.SortKey(tie), rows, context) for tie in read.ties]
+        keys = [Key(lambda rows: pa.array(places if rows is None else places[rows]))]
+    keys += [_frame_key(ir.SortKey(tie), frame, early, context) for tie in read.ties]
     chosen = _cut(in_order(keys, frame.count, *_window(read, context)), context)
     made = _columns(read.columns, frame.take(chosen), context)
     return _table(read, made)
@@ -133,8 +184,22 @@ def _best(read: ir.Read, frame: Frame, columns: Mapping[str, ir.OutColumn], cont
     return best if best.count >= end else frame
 
 
-def _key(key: ir.SortKey, rows: Rows, context: Context) -> Key:
-    return Key(lambda: evaluate(key.expr, rows, context.request), key.descending, key.nulls_first)
+def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:
+    def values(rows: Numbers | None) -> pa.Array:
+        if rows is None:
+            return evaluate(key.expr, _Results(frame, columns), context.request)
+        few = {name: values.take(pa.array(rows)) for name, values in columns.items()}
+        return evaluate(key.expr, _Results(frame.take(rows), few), context.request)
+
+    return Key(values, key.descending, key.nulls_first)
+
+
+def _column_key(key: ir.SortKey, columns: _Columns, context: Context) -> Key:
+    def values(rows: Numbers | None) -> pa.Array:
+        of = columns if rows is None else columns.take(rows)
+        return evaluate(key.expr, _Results(_Nothing(of.count), of), context.request)
+
+    return Key(values, key.descending, key.nulls_first)
 
 
 def _named(exprs: Sequence[ir.Expr], columns: Mapping[str, ir.OutColumn]) -> set[str]:
@@ -150,46 +215,54 @@ def _named(exprs: Sequence[ir.Expr], columns: Mapping[str, ir.OutColumn]) -> set
 
 
 def _distinct(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
-    made = _columns(read.columns, frame, context)
-    kinds = _kinds(read.columns, frame)
-    groups = Groups.of([*made.values(), *kinds.values()], frame.count)
-    return _finished(read, _taken(made, groups.first), _taken(kinds, groups.first), context)
+    columns, groups = _together(read.columns, frame, context)
+    return _finished(read, columns.take(groups.first) if groups.count != frame.count else columns, context)
 
 
-def _kinds(columns: Sequence[ir.OutColumn], rows: Rows) -> dict[str, pa.Array]:
-    """For columns that are nodes of several types, those types: they tell nodes of one id apart."""
-    return {column.name: rows.type_of(column.expr.var) for column in columns if isinstance(column.expr, ir.Entity)}
+def _together(keys: Sequence[ir.OutColumn], frame: Frame, context: Context) -> tuple[_Columns, Groups]:
+    """Columns of the rows of a match, and the rows for which all of them are equal."""
+    exprs = {column.name: column.expr for column in keys}
+    late: dict[str, ir.Expr] = {name: expr for name, expr in exprs.items() if isinstance(expr, _LATE)}
+    late |= {_kind(name): ir.TypeOf(expr.var) for name, expr in exprs.items() if isinstance(expr, ir.Entity)}
+    columns = _Columns(frame.count, {}, late, frame, np.arange(frame.count), context)
+    for column in keys:
+        if column.name not in late:
+            columns.add(column.name, evaluate(column.expr, _Results(frame, columns), context.request))
+    if not keys:
+        return columns, Groups.everything(frame.count)
+    return columns, Groups.of(key_codes(exprs, frame, columns.__getitem__, context.accepted.catalog))
 
 
-def _taken(columns: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:
-    return {name: column.take(pa.array(rows)) for name, column in columns.items()}
+def _kind(name: str) -> str:
+    """Beside a column of nodes of several types, the one of those types: they tell nodes of one id apart."""
+    return f"#type of {name}"
 
 
 def _grouped(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None = None) -> pa.Table:
-    made, kinds = _columns(read.keys, frame, context), _kinds(read.keys, frame)
-    groups = Groups.of([*made.values(), *kinds.values()], frame.count)
-    result, kinds = _taken(made, groups.first), _taken(kinds, groups.first)
-    within = _Results(frame, made)
+    keys, groups = _together(read.keys, frame, context)
+    within = _Results(frame, keys)
+    result = keys.take(groups.first) if read.keys else _Columns(1, {}, {}, frame, groups.first, context)
     aggregates: dict[ir.Aggregate, str] = {}
 
     def of_group(expr: ir.Expr) -> ir.Expr:
         """An expression over the columns of groups, once its aggregates are columns."""
         known = len(aggregates)
-        rewritten = _named_aggregates(expr, aggregates)
+        rewritten: ir.Expr = _named_aggregates(expr, aggregates)
         for aggregate, name in list(aggregates.items())[known:]:
-            result[name] = _aggregate(aggregate, within, groups, weights, context)
+            result.add(name, _aggregate(aggregate, within, groups, weights, context))
         return rewritten
 
     rows = _Results(_Nothing(groups.count), result)
+    names = {column.name for column in read.keys}
     for column in read.columns:
-        if column.name not in made:
-            result[column.name] = evaluate(of_group(column.expr), rows, context.request)
-    kept = np.ones(groups.count, bool)
-    for condition in read.having:
-        kept &= true_rows(holds(of_group(condition), rows, context.request))
-    chosen = np.flatnonzero(kept)
-    ordered = {column.name: result[column.name] for column in read.columns}
-    return _finished(read, _taken(ordered, chosen), _taken(kinds, chosen), context)
+        if column.name not in names:
+            result.add(column.name, evaluate(of_group(column.expr), rows, context.request))
+    if read.having:
+        kept = np.ones(groups.count, bool)
+        for condition in read.having:
+            kept &= true_rows(holds(of_group(condition), rows, context.request))
+        result = result.take(np.flatnonzero(kept))
+    return _finished(read, result, context)
 
 
 def _named_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
@@ -207,31 +280,28 @@ def _named_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
 def _aggregate(
     aggregate: ir.Aggregate, rows: Rows, groups: Groups, weights: Numbers | None, context: Context
 ) -> pa.Array:
-    if weights is not None:
-        return groups.total(weights)
+    if weights is not None and is_count(aggregate):
+        if aggregate.arg is None or not aggregate.arg.type.nullable:
+            return groups.total(weights)
+        there = evaluate(aggregate.arg, rows, context.request).is_valid().to_numpy(zero_copy_only=False)
+        return groups.total(np.where(there, weights, 0))
     if aggregate.arg is None:
         return aggregated(aggregate, None, groups)
     kinds = rows.type_of(aggregate.arg.var) if isinstance(aggregate.arg, ir.Entity) else None
     return aggregated(aggregate, evaluate(aggregate.arg, rows, context.request), groups, kinds)
 
 
-def _finished(
-    read: ir.Read, columns: Mapping[str, pa.Array], kinds: Mapping[str, pa.Array], context: Context
-) -> pa.Table:
+def _finished(read: ir.Read, columns: _Columns, context: Context) -> pa.Table:
     """Rows that are columns only, in order and cut."""
-    count = _count(columns)
-    rows = _Results(_Nothing(count), columns)
-    keys = [_key(key, rows, context) for key in read.order]
+    kinds = {_kind(c.name): ir.TypeOf(c.expr.var) for c in read.columns if isinstance(c.expr, ir.Entity)}
+    keys = [_column_key(key, columns, context) for key in read.order]
     for tie in read.ties:
-        keys.append(_key(ir.SortKey(tie), rows, context))
-        if isinstance(tie, ir.Column) and tie.name in kinds:
-            keys.append(Key(partial(kinds.__getitem__, tie.name)))
-    chosen = _cut(in_order(keys, count, *_window(read, context)), context)
-    return _table(read, _taken(columns, chosen))
-
-
-def _count(columns: Mapping[str, pa.Array]) -> int:
-    return len(next(iter(columns.values())))
+        keys.append(_column_key(ir.SortKey(tie), columns, context))
+        if isinstance(tie, ir.Column) and _kind(tie.name) in kinds:
+            kind = kinds[_kind(tie.name)]
+            keys.append(_column_key(ir.SortKey(ir.Column(_kind(tie.name), kind.type)), columns, context))
+    chosen = _cut(in_order(keys, columns.count, *_window(read, context)), context)
+    return _table(read, columns.take(chosen))
 
 
 def _cut(chosen: Numbers, context: Context) -> Numbers:
@@ -239,7 +309,7 @@ def _cut(chosen: Numbers, context: Context) -> Numbers:
     return chosen
 
 
-def _table(read: ir.Read, columns: Mapping[str, pa.Array]) -> pa.Table:
+def _table(read: ir.Read, columns: Mapping[str, pa.Array] | _Columns) -> pa.Table:
     fields = [pa.field(c.name, arrow_type(c.expr.type), c.expr.type.nullable) for c in read.columns]
     return pa.table(
         [columns[c.name].cast(f.type) for c, f in zip(read.columns, fields, strict=True)], pa.schema(fields)

@@ -211,6 +211,10 @@ class Space:
     def declares(self, name: str) -> bool:
         return name in self.names
 
+    def holds_plain(self, name: str) -> bool:
+        """Whether a column has values that can be looked up and compared: a blob has none."""
+        return self.declares(name) and _is_plain(self.schema.field(name).type)
+
     def _name(self, column: str) -> tuple[str, object, str]:
         # The version too: a column may get another name without that its files change.
         return (self.fingerprint, self.ref, column)
@@ -255,7 +259,7 @@ class Space:
 
     def _asks(self, name: str, count: int) -> bool:
         """Whether to ask the table for some values."""
-        if self.count <= _SMALL or self.has(name) or not _can_be_taken(self.schema.field(name).type):
+        if self.count <= _SMALL or self.has(name) or not self.holds_plain(name):
             return False
         return self._cache.rents(self._name(name), _ASKING + _TAKING * count, self.count)
 
@@ -350,6 +354,5 @@ def one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
 
 
-def _can_be_taken(kind: pa.DataType) -> bool:
-    """Whether values that are asked for look as those of a whole column do: a blob is given otherwise."""
+def _is_plain(kind: pa.DataType) -> bool:
     return not (isinstance(kind, pa.BaseExtensionType) or pa.types.is_struct(kind) or pa.types.is_large_binary(kind))
