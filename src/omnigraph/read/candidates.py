@@ -59,8 +59,18 @@ class Candidates:
         if name not in self._own:
             return tuple(space.everything() for space in self.spaces(name))
         if name not in self._chosen:
-            self._chosen[name] = tuple(self._where(name, space) for space in self.spaces(name))
+            trace = self._context.trace
+            if trace is None:
+                self._choose(name)
+            else:
+                conditions = " and ".join(map(ir.expression, self._own[name]))
+                with trace.step("where", f"${name}: {' | '.join(self._nodes[name].types)} where {conditions}") as entry:
+                    self._choose(name)
+                entry.rows = sum(map(len, self._chosen[name]))
         return self._chosen[name]
+
+    def _choose(self, name: str) -> None:
+        self._chosen[name] = tuple(self._where(name, space) for space in self.spaces(name))
 
     def _where(self, name: str, space: Space) -> Numbers:
         numbers = space.everything()

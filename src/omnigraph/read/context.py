@@ -10,9 +10,10 @@ from omnigraph.embed import Embedder
 from omnigraph.evaluate import Request
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Spending
-from omnigraph.read.space import Spaces
 from omnigraph.read.search.search import Search
+from omnigraph.read.space import Spaces
 from omnigraph.read.topology import Topologies
+from omnigraph.read.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,10 @@ class Context:
         accepted: the schema of that.
         request: parameters and time.
         budget: what it has used so far, and what it may use.
-    """
         embedder: gives what turns texts into vectors, for a read that looks for one.
+        trace: takes note of what is done; None when nobody asked.
         search: finds words and ranks.
+    """
 
     snapshot: Snapshot
     accepted: AcceptedSchema
@@ -35,6 +37,7 @@ class Context:
     topologies: Topologies
     budget: Spending
     embedder: Callable[[], Embedder] | None = None
+    trace: Trace | None = None
     search: Search = field(init=False)
 
     def __post_init__(self) -> None:

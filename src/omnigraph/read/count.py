@@ -21,18 +21,15 @@ from omnigraph.read.topology import Adjacency
 _LARGEST = float(2**62)
 
 
-def counted(read: ir.Read, context: Context) -> tuple[Frame, Numbers] | None:
-    """Rows that stand for several, and for how many each stands; None where a read has to list its rows.
+def counted(block: ir.Block, root: str, candidates: Candidates, context: Context) -> tuple[Frame, Numbers]:
+    """Rows that stand for several, and for how many each stands.
 
-    That is a read that counts rows, by properties of one variable at most.
+    Args:
+        block: a match that can be counted.
+        root: the variable to count by.
+        candidates: what each variable may hold.
+        context: the read.
     """
-    root = _root(read)
-    if root is None:
-        return None
-    block = read.match
-    candidates = Candidates({node.name: node for node in block.nodes}, block.filters, context)
-    if candidates.others:
-        return None
     tree = _Tree(block, candidates, context)
     numbers = candidates.of(root)[0]
     weights = tree.weights(root)[numbers]
@@ -40,6 +37,19 @@ def counted(read: ir.Read, context: Context) -> tuple[Frame, Numbers] | None:
         weights = _times(weights, tree.weights(tree.left[0]).sum(keepdims=True))
     there = weights > 0
     return Frame(int(there.sum()), {root: Binding(candidates.spaces(root), numbers[there])}), weights[there]
+
+
+def can_be_counted(read: ir.Read, context: Context) -> tuple[str, Candidates] | None:
+    """The variable to count by, and what each variable may hold; None where a read has to list its rows.
+
+    What can be counted is a read that counts rows, by properties of one variable at most.
+    """
+    root = _root(read)
+    if root is None:
+        return None
+    block = read.match
+    candidates = Candidates({node.name: node for node in block.nodes}, block.filters, context)
+    return None if candidates.others else (root, candidates)
 
 
 def _root(read: ir.Read) -> str | None:
@@ -134,7 +144,7 @@ class _Tree:
             return adjacency.degree
         weights = self.weights(child)
         self._context.budget.spend(len(adjacency.neighbour))
-        sums: Numbers = np.concatenate([[0], np.cumsum(weights[adjacency.neighbour])])
+        sums: Numbers = np.concatenate([[0], np.cumsum(weights.take(adjacency.neighbour))])
         return sums[adjacency.first[1:]] - sums[adjacency.first[:-1]]
 
 

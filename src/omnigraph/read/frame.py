@@ -30,6 +30,10 @@ class Binding:
     numbers: Numbers
     which: Numbers | None = None
 
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + (0 if self.which is None else self.which.nbytes)
+
     def take(self, rows: Numbers) -> Binding:
         """The same for other rows; a row `NOTHING` holds nothing."""
         missing = rows == NOTHING
@@ -80,6 +84,10 @@ class Path:
     edges: Binding
     edge_first: Numbers
 
+    @property
+    def nbytes(self) -> int:
+        return self.nodes.nbytes + self.node_first.nbytes + self.edges.nbytes + self.edge_first.nbytes
+
     def take(self, rows: Numbers) -> Path:
         node_rows, node_first = _stretches(self.node_first, rows)
         edge_rows, edge_first = _stretches(self.edge_first, rows)
@@ -126,6 +134,17 @@ class Frame:
     @property
     def variables(self) -> frozenset[str]:
         return frozenset({*self.bindings, *self.paths})
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row takes. What a path takes depends on its length, and counts as four."""
+        return sum(1 if b.which is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the rows take."""
+        held = sum(binding.nbytes for binding in self.bindings.values()) + sum(p.nbytes for p in self.paths.values())
+        return held + (0 if self.origin is None else self.origin.nbytes)
 
     def bind(self, name: str, binding: Binding) -> Frame:
         """With one variable more."""

@@ -13,6 +13,7 @@ from omnigraph.read.context import Context
 from omnigraph.read.expand import extend, meet
 from omnigraph.read.frame import Binding, Frame, true_rows
 from omnigraph.read.hops import Walk
+from omnigraph.read.plan import Action, Plan, Step
 from omnigraph.read.shortest import Search
 from omnigraph.read.space import NOTHING, Mask, Numbers
 
@@ -38,94 +39,41 @@ class _Solver:
         self.block = block
         self.frame = frame
         self.context = context
-        self.nodes = {node.name: node for node in block.nodes}
-        self.candidates = Candidates(self.nodes, block.filters, context)
-        self.filters = self.candidates.others
-        self.expands = list(block.expands)
+        self.candidates = Candidates({node.name: node for node in block.nodes}, block.filters, context)
 
     def run(self) -> Frame:
-        self._bind(self._without_optionals())
-        for optional in self.block.optionals:
-            self._bind([name for name in optional.outer if name in self.nodes])
-            self.frame = _left_join(optional, self.frame, self.context)
-        self._bind(list(self.nodes))
-        for negation in self.block.negations:
-            self.frame = _without(negation, self.frame, self.context)
+        trace = self.context.trace
+        for step in Plan(self.block, self.frame.variables, self.frame.count, self.candidates, self.context):
+            if trace is None:
+                self._take(step)
+            else:
+                with trace.step(step.action, step.text, step.estimate) as entry:
+                    self._take(step)
+                entry.rows, entry.size = self.frame.count, self.frame.nbytes
+            self.context.budget.hold(self.frame.nbytes)
         return self.frame
 
-    def _without_optionals(self) -> list[str]:
-        """The variables that no chain of edges joins with one of an optional block: they can be bound at once."""
-        joined = {e.left for e in self.expands} | {e.right for e in self.expands}
-        waiting = joined - self.nodes.keys() - self.frame.bindings.keys()
-        grown = True
-        while grown:
-            more = {name for e in self.expands for name in (e.left, e.right) if {e.left, e.right} & waiting}
-            grown = not more <= waiting
-            waiting |= more
-        return [name for name in self.nodes if name not in waiting]
-
-    # One step after another
-
-    def _bind(self, names: list[str]) -> None:
-        """Bind some variables at least, and walk every expand that can be walked from what is bound."""
-        while True:
-            self._filter()
-            expand = self._next()
-            if expand is not None:
-                self.expands.remove(expand)
-                self._expand(expand)
-                continue
-            missing = [name for name in names if name not in self.frame.bindings]
-            if not missing:
-                return
-            self._product(min(missing, key=self.candidates.size))
-
-    def _filter(self) -> None:
-        """Apply every condition whose variables are all bound."""
-        bound = self.frame.variables
-        left = []
-        for expr, names in self.filters:
-            if names <= bound:
-                self.frame = self.frame.filter(true_rows(holds(expr, self.frame, self.context.request)))
-            else:
-                left.append((expr, names))
-        self.filters = left
-
-    def _next(self) -> ir.Expand | None:
-        """The expand to walk next: one whose ends are both bound, else the one that leads to the fewest rows."""
-        bound = self.frame.bindings
-        closing = [e for e in self.expands if e.left in bound and e.right in bound]
-        if closing:
-            return min(closing, key=lambda e: e.hops is not None)
-        ready = [
-            e
-            for e in self.expands
-            if (e.left in bound and e.right in self.nodes) or (e.right in bound and e.left in self.nodes)
-        ]
-        return min(ready, key=self._growth, default=None)
-
-    def _growth(self, expand: ir.Expand) -> float:
-        """About how many rows an expand makes of one."""
-        forward = expand.left in self.frame.bindings
-        far = expand.right if forward else expand.left
-        total = 0.0
-        for step in expand.steps:
-            near_type = step.left_type if forward else step.right_type
-            edges = self.context.spaces.edges(step.edge).count
-            total += edges / max(self.context.spaces.nodes(near_type).count, 1)
-        share = self.candidates.size(far) / max(sum(space.count for space in self.candidates.spaces(far)), 1)
-        if expand.hops is not None:
-            total = max(total, 1.0) ** min(expand.hops.max or 8, 8)
-        return total * share
+    def _take(self, step: Step) -> None:
+        """Take one step."""
+        match step.part:
+            case ir.NodeVar(name=name):
+                self._product(name)
+            case ir.Expand():
+                self._expand(step.part)
+            case ir.Block():
+                join = _left_join if step.action is Action.OPTIONAL else _without
+                self.frame = join(step.part, self.frame, self.context)
+            case condition:
+                self.frame = self.frame.filter(true_rows(holds(condition, self.frame, self.context.request)))
 
     def _product(self, name: str) -> None:
         """Every row with every node that a variable may hold."""
         spaces, candidates = self.candidates.spaces(name), self.candidates.of(name)
         numbers = np.concatenate([np.array([], np.int64), *candidates])
         which = np.repeat(np.arange(len(spaces)), [len(part) for part in candidates])
-        rows = np.repeat(np.arange(self.frame.count), len(numbers))
-        self.context.budget.spend(len(rows))
         times = self.frame.count
+        self.context.budget.spend(times * len(numbers), columns=self.frame.width + len(spaces[:2]) + 1)
+        rows = np.repeat(np.arange(times), len(numbers))
         binding = Binding(spaces, np.tile(numbers, times), np.tile(which, times) if len(spaces) != 1 else None)
         self.frame = self.frame.take(rows).bind(name, binding)
 
@@ -150,8 +98,6 @@ class _Solver:
     def _reach(self, expand: ir.Expand) -> None:
         """Walk several hops, always from the left: distances are counted from there."""
         assert expand.hops is not None
-        if expand.left not in self.frame.bindings:
-            self._product(expand.left)
         walk = Walk(self.context, expand.steps)
         starts = walk.world.numbers(self.frame.bindings[expand.left])
         distinct, back = np.unique(starts, return_inverse=True)
@@ -166,9 +112,10 @@ class _Solver:
         # Rows that start at the same node reach the same nodes.
         first = np.searchsorted(places, np.arange(len(distinct) + 1))
         degree = np.diff(first)[back]
-        at = np.repeat(first[:-1][back] - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
+        total = int(degree.sum())
+        self.context.budget.spend(total, columns=self.frame.width + 6)
+        at = np.repeat(first[:-1][back] - (np.cumsum(degree) - degree), degree) + np.arange(total)
         rows, reached = np.repeat(np.arange(self.frame.count), degree), nodes[at]
-        self.context.budget.spend(len(rows))
         if expand.right in self.frame.bindings:
             kept = walk.world.numbers(self.frame.bindings[expand.right])[rows] == reached
             self.frame = self.frame.take(rows[kept])
@@ -202,10 +149,8 @@ def _run_on(block: ir.Block, frame: Frame, context: Context) -> tuple[Frame, Num
 
     Rows that agree in all that the block mentions have the same solutions, which are found once.
     """
-    if any(name in frame.paths for name in block.outer):
-        keys = np.arange(frame.count)
-    else:
-        keys = frame.keys(list(block.outer))
+    has_path = any(name in frame.paths for name in block.outer)
+    keys = np.arange(frame.count) if has_path else frame.keys(list(block.outer))
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     few = frame.take(first)
     start = replace(few, origin=np.arange(few.count))
@@ -230,6 +175,7 @@ def _left_join(block: ir.Block, frame: Frame, context: Context) -> Frame:
     first = np.searchsorted(found.origin[order], np.arange(groups + 1))
     degree = np.diff(first)[back] if groups else np.array([], np.int64)
     wide = np.maximum(degree, 1)
+    context.budget.spend(int(wide.sum()), columns=frame.width + found.width + 4)
     rows = np.repeat(np.arange(frame.count), wide)
     at = np.repeat(first[:-1][back] - (np.cumsum(wide) - wide), wide) + np.arange(len(rows)) if groups else rows
     inner = np.where(np.repeat(degree == 0, wide), NOTHING, order[np.minimum(at, len(order) - 1)] if len(order) else 0)
