@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.errors import ExecutionError
@@ -79,7 +81,7 @@ def aggregated(
         kinds: what tells equal values apart: the types of nodes, whose ids may be equal.
 
     Raises:
-        ExecutionError: a sum of whole numbers is too large.
+        ExecutionError: a sum is too large for its type.
     """
     if values is None:
         return pa.array(np.bincount(groups.of_row, minlength=groups.count).astype(np.int64))
@@ -98,9 +100,7 @@ def aggregated(
         case AggregateFunction.SUM:
             return _sum(present, group, counts, kind)
         case AggregateFunction.AVG:
-            total = _float_sum(present, group, groups.count)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return pa.array(total / counts, mask=counts == 0)
+            return _average(present, group, counts)
         case AggregateFunction.MIN | AggregateFunction.MAX:
             return _end(present, group, counts, last=aggregate.function is AggregateFunction.MAX).cast(kind)
         case AggregateFunction.COLLECT:
@@ -138,26 +138,49 @@ def _whole_end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool)
 def _sum(values: pa.Array, group: Numbers, counts: Numbers, kind: pa.DataType) -> pa.Array:
     empty = counts == 0
     if pa.types.is_floating(kind):
-        return pa.array(_float_sum(values, group, len(counts)), mask=empty)
+        return pa.array(_float_sum(values, group, np.ones_like(counts)), mask=empty)
+    high, low = _halves(values, group, len(counts))
+    if len(high) and (int(high.max()) >= 2**31 or int(high.min()) < -(2**31)):
+        raise ExecutionError("a sum of whole numbers is too large for I64")
+    return pa.array((high << 32) + low, mask=empty)
+
+
+def _average(values: pa.Array, group: Numbers, counts: Numbers) -> pa.Array:
+    empty = counts == 0
+    divisors = np.where(empty, 1, counts)
+    if pa.types.is_floating(values.type):
+        return pa.array(_float_sum(values, group, divisors), mask=empty)
+    # A long division, so that the whole part is exact however large the sum is.
+    high, low = _halves(values, group, len(counts))
+    upper, rest = np.divmod(high, divisors)
+    lower, rest = np.divmod((rest << 32) + low, divisors)
+    return pa.array(upper * float(2**32) + lower + rest / divisors, mask=empty)
+
+
+def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numbers]:
+    """Exact sums of whole numbers: their upper half, which has the sign, and their lower 32 bits."""
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype != np.uint64:
         numbers = numbers.astype(np.int64)
-    # In two halves, neither of which can overflow.
-    high = np.zeros(len(counts), np.int64)
-    low = np.zeros(len(counts), np.int64)
+    high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(high, group, (numbers >> numbers.dtype.type(32)).astype(np.int64))
     np.add.at(low, group, (numbers & numbers.dtype.type(_LOW)).astype(np.int64))
-    high += low >> 32
-    if len(high) and (int(high.max()) >= 2**31 or int(high.min()) < -(2**31)):
-        raise ExecutionError("a sum of whole numbers is too large for I64")
-    return pa.array((high << 32) + (low & _LOW), mask=empty)
+    return high + (low >> 32), low & _LOW
 
 
-def _float_sum(values: pa.Array, group: Numbers, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Sums that do not depend on the order of rows."""
+def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
+    """Sums, each divided by a number. They do not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if pa.types.is_integer(values.type) and (len(numbers) == 0 or float(np.abs(numbers).max()) * len(numbers) < _EXACT):
         # Whole numbers of this size add up to the same in any order.
         return np.bincount(group, weights=numbers, minlength=count).astype(np.float64)
     order = np.lexsort((numbers, group))
-    return np.bincount(group[order], weights=numbers[order], minlength=count).astype(np.float64)
+    found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
+    for place in np.flatnonzero(~np.isfinite(found)):
+        # Too large on the way, which does not mean that the result is.
+        exact = sum(map(Fraction, numbers[group == place].tolist())) / int(divisors[place])
+        try:
+            found[place] = float(exact)
+        except OverflowError:
+            raise ExecutionError("a sum is too large for F64") from None
+    return found
