@@ -21,7 +21,7 @@ TEXT, BOOL, WHOLE, REAL = (ValueType(s) for s in (Scalar.STRING, Scalar.BOOL, Sc
 DATE, TIME = ValueType(Scalar.DATE), ValueType(Scalar.DATETIME)
 NUMBERS = (Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.F32, Scalar.F64)
 INTEGERS = NUMBERS[:4]
-ORDERS = ("=", "=", "!=", "<", "<=", ">", ">=")
+ORDERS = ("=", "!=", "!=", "<", "<=", "<=", ">", ">=", ">=")
 PATTERNS = ("a", "^a", "b$", "a.", "[a-z]+", "(?i)É", "a|b", r"\\.", "^$", "😀", "")
 
 
@@ -297,7 +297,7 @@ class Maker:
         simple: tuple[tuple[int, Callable[[], str]], ...] = (
             (5, lambda: f"{self.number()} {self.pick(*ORDERS)} {self.number()}"),
             (4, lambda: f"{self.text()} {self.pick(*ORDERS, 'contains', 'starts_with', 'ends_with')} {self.text()}"),
-            (2, lambda: f"{self.date()} {self.pick(*ORDERS)} {self.date()}"),
+            (1, lambda: f"{self.date()} {self.pick(*ORDERS)} {self.date()}"),
             (1, lambda: f"{self.time()} {self.pick(*ORDERS)} {self.time()}"),
             (1, lambda: f"{self.flag()} {self.pick(*ORDERS)} {self.flag()}"),
             (1, lambda: self.flag()),
@@ -308,7 +308,7 @@ class Maker:
         )
         if depth > 0 and self.chance(30):
             inner = [self.condition(depth - 1) for _ in range(self.pick(2, 2, 3))]
-            joined = f" {self.pick('and', 'or', 'or')} ".join(f"({part})" for part in inner)
+            joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
             return f"not ({joined})" if self.chance(30) else joined
         return self.weighted(*simple)
 
@@ -537,11 +537,12 @@ class Maker:
         if self.chance(30):
             conditions = [self._having(numbers, aliases) for _ in range(self.pick(1, 1, 2))]
             having = f" having {{ {'  '.join(conditions)} }}"
-        return f"return {{ {'  '.join(columns)} }}{having}{self.order(aliases)}{self.window()}"
+        distinct = "distinct " if self.chance(8) else ""
+        return f"return {distinct}{{ {'  '.join(columns)} }}{having}{self.order(aliases)}{self.window()}"
 
     def _having(self, numbers: Sequence[str], aliases: Sequence[str]) -> str:
         return self.weighted(
-            (4, lambda: f"count(*) {self.pick(*ORDERS)} {self.rng.randint(0, 3)}"),
+            (4, lambda: f"count(*) {self.pick(*ORDERS)} {self.rng.randint(0, 2)}"),
             (2, lambda: f"{self.aggregate([])[0]} is not null"),
             (4 if numbers else 0, lambda: f"{self.rng.choice(list(numbers))} {self.pick(*ORDERS)} {self.number(0)}"),
             (2, lambda: f"{self.rng.choice(list(aliases))} {self.pick('is null', 'is not null')}"),
@@ -578,15 +579,15 @@ class Maker:
         window = ""
         if self.chance(40):
             window += f" limit {self.count()}"
-        if self.chance(20):
-            window += f" offset {self.count()}"
+        if self.chance(18):
+            window += f" offset {self.pick('0', '1', '1', '2') if self.chance(80) else self.count()}"
         return window
 
     def count(self) -> str:
         if self.chance(80):
-            return str(self.pick(0, 1, 2, 3, 5, 10))
+            return str(self.pick(1, 1, 2, 3, 3, 5, 10) if self.chance(96) else 0)
         name = self.fresh("p")
-        self.params[name] = Parameter(ValueType(self.pick(*INTEGERS[:2])), self.pick(-1, 0, 1, 2, 3, 5))
+        self.params[name] = Parameter(ValueType(self.pick(*INTEGERS[:2])), self.pick(-1, 1, 2, 3, 3, 5))
         return f"${name}"
 
 
