@@ -80,6 +80,16 @@ class Candidates:
         self._context.budget.spend(space.count)
         return numbers
 
+    def restricts(self, name: str) -> bool:
+        """Whether there are conditions on a variable alone."""
+        return name in self._own
+
+    def narrow(self, name: str, allowed: Mask) -> None:
+        """Leave out nodes of a variable that has one type."""
+        (numbers,) = self.of(name)
+        self._chosen[name] = (numbers[allowed.take(numbers)],)
+        self._own.setdefault(name, [])
+
     def size(self, name: str) -> int:
         if name not in self._own:
             return sum(space.count for space in self.spaces(name))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar
+from omnigraph.read.adjacency import narrow
 from omnigraph.read.frame import Binding, Frame
 from omnigraph.read.order import list_codes
 from omnigraph.read.space import Integers, Numbers, Space
@@ -88,13 +89,10 @@ def space_codes(space: Space, name: str) -> Integers:
 
 def _narrow_codes(values: pa.Array) -> Integers:
     codes = value_codes(values)
+    missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
     # One more than there are entities: the last stands for nothing, which is null.
-    found = np.empty(len(values) + 1, np.int32 if codes.size < 2**31 else np.int64)
-    found[:-1] = codes.of_row
-    found[-1] = (
-        int(codes.of_row[values.is_null().to_numpy(zero_copy_only=False)][0]) if values.null_count else codes.size
-    )
-    return found
+    found: Numbers = np.append(codes.of_row, codes.of_row[missing[0]] if len(missing) else codes.size)
+    return narrow(found, codes.size + 1)
 
 
 def _looked_up(codes: Integers, numbers: Numbers) -> Codes:

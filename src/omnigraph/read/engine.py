@@ -42,10 +42,9 @@ def _rows(read: ir.Read, context: Context) -> tuple[Frame, Numbers | None]:
     if countable is None:
         return solutions(read.match, context), None
     if context.trace is None:
-        return counted(read.match, *countable, context)
-    root, candidates = countable
-    with context.trace.step(_COUNT, _count_text(root), candidates.size(root)) as entry:
-        found = counted(read.match, root, candidates, context)
+        return counted(countable, context)
+    with context.trace.step(_COUNT, countable.text) as entry:
+        found = counted(countable, context)
     entry.rows, entry.size = found[0].count, found[0].nbytes + found[1].nbytes
     return found
 
@@ -59,8 +58,8 @@ def plan(read: ir.Read, context: Context) -> None:
         if countable is None:
             _plan_block(read.match, frozenset(), 1, context, context.trace)
         else:
-            root, candidates = countable
-            context.trace.note(Entry(_COUNT, _count_text(root), candidates.size(root)))
+            context.trace.note(Entry(_COUNT, countable.text))
+            _plan_block(countable.block, frozenset(), 1, context, context.trace)
         context.trace.note(Entry(_SHAPE, _shape_text(read)))
 
 
@@ -74,10 +73,6 @@ def _plan_block(block: ir.Block, bound: frozenset[str], rows: float, context: Co
         with trace.step(step.action, step.text, step.estimate) as entry:
             _plan_block(step.part, frozenset(steps.bound), steps.rows, context, trace)
         entry.seconds = None
-
-
-def _count_text(root: str) -> str:
-    return f"rows for each ${root}, from how many neighbours nodes have"
 
 
 def _shape_text(read: ir.Read) -> str:

@@ -23,23 +23,25 @@ def solutions(block: ir.Block, context: Context) -> Frame:
     return solve(block, Frame(1, searching=context.search), context)
 
 
-def solve(block: ir.Block, frame: Frame, context: Context) -> Frame:
+def solve(block: ir.Block, frame: Frame, context: Context, candidates: Candidates | None = None) -> Frame:
     """The rows of a block, each made of a row of a frame.
 
     Args:
         block: what must hold.
         frame: binds the variables that the block takes from around it.
         context: the read.
+        candidates: what the variables of the block may hold, if that is known.
     """
-    return _Solver(block, frame, context).run()
+    nodes = {node.name: node for node in block.nodes}
+    return _Solver(block, frame, context, candidates or Candidates(nodes, block.filters, context)).run()
 
 
 class _Solver:
-    def __init__(self, block: ir.Block, frame: Frame, context: Context) -> None:
+    def __init__(self, block: ir.Block, frame: Frame, context: Context, candidates: Candidates) -> None:
         self.block = block
         self.frame = frame
         self.context = context
-        self.candidates = Candidates({node.name: node for node in block.nodes}, block.filters, context)
+        self.candidates = candidates
 
     def run(self) -> Frame:
         trace = self.context.trace
