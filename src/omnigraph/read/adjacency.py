@@ -7,9 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.space import Integers, Mask, Numbers
 
 _NARROW = 2**31
+_WALKED = 5
+"""How many numbers there are about an edge that is walked, at most."""
 
 
 class Adjacency:
@@ -49,6 +52,8 @@ class Adjacency:
         degree = self.first.take(nodes + 1)
         degree -= begin
         ends = np.cumsum(degree)
+        if len(ends):
+            checkpoint(int(ends[-1]), _WALKED)
         begin += degree
         begin -= ends
         places = np.repeat(begin, degree)

@@ -102,11 +102,20 @@ class Spending:
             BudgetExceededError: that is more than the read may take.
             CancelledError: it was told to stop.
         """
+        self.expect(rows, columns)
         self.rows += rows
+
+    def expect(self, rows: int, columns: int) -> None:
+        """Look ahead: what `spend` would say.
+
+        Raises:
+            BudgetExceededError: that is more than the read may take.
+            CancelledError: it was told to stop.
+        """
         self.check()
         most = self.budget.rows
-        if most is not None and self.rows > most:
-            raise BudgetExceededError("rows", most, self.rows)
+        if most is not None and self.rows + rows > most:
+            raise BudgetExceededError("rows", most, self.rows + rows)
         if columns:
             self.need(rows * columns * _CELL)
 
@@ -168,8 +177,17 @@ class Spending:
 _current: ContextVar[Spending | None] = ContextVar("omnigraph_read", default=None)
 
 
-def checkpoint() -> None:
-    """Stop here if the read that runs in this thread has to: for loops that many reads share, and that know none."""
+def checkpoint(rows: int = 0, columns: int = 0) -> None:
+    """Stop here if the read that runs in this thread has to: for what many reads share, and that knows none of them.
+
+    Args:
+        rows: for how many rows arrays are about to be made. Whoever asked for them notes them as spent.
+        columns: how many numbers each of them takes.
+
+    Raises:
+        BudgetExceededError: that is more than the read may take.
+        CancelledError: it was told to stop.
+    """
     spending = _current.get()
     if spending is not None:
-        spending.check()
+        spending.expect(rows, columns)

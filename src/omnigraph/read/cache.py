@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.read.amounts import amount
+from omnigraph.read.budget import checkpoint
 
 MEMORY_VARIABLE = "OMNIGRAPH_CACHE_MEMORY"
 """How much memory reads keep for the next ones: bytes, or a number with KiB, MiB or GiB."""
@@ -17,6 +19,8 @@ MEMORY_VARIABLE = "OMNIGRAPH_CACHE_MEMORY"
 DEFAULT_MEMORY = 1 << 30
 
 _REMEMBERED = 10_000
+_PATIENCE = 0.05
+"""How long a read waits for another at a time, in seconds."""
 
 
 class Sized(Protocol):
@@ -56,7 +60,7 @@ class ColumnCache:
             if (found := self._find(key)) is not None:
                 return found  # type: ignore[no-any-return]
             turn = self._turns.setdefault(key, Lock())
-        with turn:
+        with _taken(turn):
             with self._lock:
                 if (found := self._find(key)) is not None:
                     return found  # type: ignore[no-any-return]
@@ -109,6 +113,17 @@ class ColumnCache:
         while self._size > self._limit:
             _, (_, gone) = self._held.popitem(last=False)
             self._size -= gone
+
+
+@contextmanager
+def _taken(turn: Lock) -> Iterator[None]:
+    """Wait for a turn; a read that waits can be stopped."""
+    while not turn.acquire(timeout=_PATIENCE):
+        checkpoint()
+    try:
+        yield
+    finally:
+        turn.release()
 
 
 @cache

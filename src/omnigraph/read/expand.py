@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
-from omnigraph.read.frame import Binding, Frame
+from omnigraph.read.frame import Binding, Frame, joined_frames
 from omnigraph.read.space import NOTHING, Mask, Numbers, Space
 from omnigraph.read.topology import Adjacency
+
+_TOGETHER = 1 << 19
+"""How many edges are walked at a time: few enough that a read is stopped soon, many enough that nobody notices."""
+
+_REACHED = 6
+"""How many numbers there are about what was reached."""
 
 _REVERSED = {
     ir.Direction.OUT: ir.Direction.IN,
@@ -155,13 +162,52 @@ def extend(
         spaces: what the other end ranges over.
         allowed: for each of those, the nodes that count; None for all.
     """
-    near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
     steps = expand.steps if forward else reversed_steps(expand.steps)
+    start = frame.bindings[expand.left if forward else expand.right]
+    parts = []
+    for portion in [None] if frame.paths else _portions(context, start, steps):
+        part = frame if portion is None else frame.take(portion)
+        parts.append(_extend(context, part, expand, steps, forward=forward, spaces=spaces, allowed=allowed))
+    return parts[0] if len(parts) == 1 else joined_frames(parts)
+
+
+def _portions(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
+    """Rows to walk from at a time; None for all of them. Between portions, a read can be stopped."""
+    rows = len(start.numbers)
+    walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
+    average = sum(len(adjacency.neighbour) / max(adjacency.nodes, 1) for _, adjacency in walked)
+    if rows * average < _TOGETHER:
+        yield None
+        return
+    degree = np.zeros(rows, np.int64)
+    for type_name, adjacency in walked:
+        mine = _rows_of(start, type_name)
+        degree[mine] += adjacency.degree.take(start.numbers[mine])
+    ends = np.cumsum(degree)
+    context.budget.expect(int(ends[-1]), _REACHED)
+    bounds = np.unique(np.searchsorted(ends, np.arange(0, int(ends[-1]) + _TOGETHER, _TOGETHER), "right"))
+    bounds = np.unique(np.concatenate([[0], bounds, [rows]]))
+    for first, last in pairwise(bounds.tolist()):
+        yield np.arange(first, last)
+
+
+def _extend(
+    context: Context,
+    frame: Frame,
+    expand: ir.Expand,
+    steps: Sequence[ir.Step],
+    *,
+    forward: bool,
+    spaces: tuple[Space, ...],
+    allowed: Sequence[Mask | None],
+) -> Frame:
+    near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
     edges = expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in steps))
     reached = neighbours(context, frame.bindings[near], steps, [space.type_name for space in spaces], edges)
     reached = _only(reached, allowed)
     if expand.edge_var is None:
         reached = distinct(reached, spaces)
+    context.budget.expect(len(reached.row), frame.width + _REACHED)
     wide = frame.take(reached.row).bind(far, node_binding(spaces, reached))
     return wide if expand.edge_var is None else wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -92,6 +92,24 @@ class Path:
         node_rows, node_first = _stretches(self.node_first, rows)
         edge_rows, edge_first = _stretches(self.edge_first, rows)
         return Path(self.nodes.take(node_rows), node_first, self.edges.take(edge_rows), edge_first)
+
+
+def joined_frames(frames: Sequence[Frame]) -> Frame:
+    """The rows of several frames that bind the same variables of nodes and edges, one after another."""
+    first = frames[0]
+    assert not any(frame.paths or frame.fused for frame in frames)
+    bindings = {}
+    for name, binding in first.bindings.items():
+        mine = [frame.bindings[name] for frame in frames]
+        which = None if binding.which is None else np.concatenate([b.which for b in mine if b.which is not None])
+        bindings[name] = Binding(binding.spaces, np.concatenate([b.numbers for b in mine]), which)
+    origins = [frame.origin for frame in frames if frame.origin is not None]
+    return Frame(
+        sum(frame.count for frame in frames),
+        bindings,
+        origin=np.concatenate(origins) if origins else None,
+        searching=first.searching,
+    )
 
 
 def _stretches(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:

@@ -9,7 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.space import Mask, Numbers
+
+_SORTED = 6
+"""How many numbers there are about a row that is sorted."""
 
 _MANY = 4
 """Where no more than one of so many rows is kept, the others are sorted out before anything is sorted."""
@@ -37,6 +41,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
     begins = np.zeros(count, bool)
     """Which rows are greater than the one before, as far as is known."""
     for key in keys:
+        checkpoint(len(begins), _SORTED)
         tied = None if rows is None else _tied(begins)
         if tied is not None and len(tied) == 0:
             break

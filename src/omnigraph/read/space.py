@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.cache import ColumnCache, Sized
 
 __all__ = [
@@ -162,7 +163,7 @@ class Space:
         return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
 
     def _read_row_ids(self) -> Numbers:
-        found: Numbers = self.batches([_ROW_ID]).read_all()[_ROW_ID].to_numpy()
+        found: Numbers = _all_of(self.batches([_ROW_ID]))[_ROW_ID].to_numpy()
         return found.astype(np.int64)
 
     @property
@@ -230,7 +231,7 @@ class Space:
         return self._cache.get(self._name(name), lambda: self._read(name))
 
     def _read(self, name: str) -> pa.Array:
-        values = one_piece(self.batches([name]).read_all()[name])
+        values = one_piece(_all_of(self.batches([name]))[name])
         positions = self.numbering.positions
         if positions is None:
             return values
@@ -346,6 +347,15 @@ def _places_in_order(ids: pa.Array) -> Numbers:
     places = np.empty(len(ids), np.int64)
     places[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids))
     return places
+
+
+def _all_of(batches: pa.RecordBatchReader) -> pa.Table:
+    """A stream as a table; the read that waits for it can be stopped meanwhile."""
+    found = []
+    for batch in batches:
+        checkpoint()
+        found.append(batch)
+    return pa.Table.from_batches(found, batches.schema)
 
 
 def one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -17,6 +17,7 @@ import numpy as np
 
 from omnigraph.lang.schema import Catalog
 from omnigraph.read.adjacency import Adjacency, by_both, by_one, firsts, narrow
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.endpoints import finder
 from omnigraph.read.space import NOTHING, Integers, Numbers, Space, Spaces
 from omnigraph.read.topology_files import DamagedError, Made, Origin, Stored, TopologyFiles, process_files
@@ -196,6 +197,7 @@ def _read(tables: _Tables) -> tuple[Integers, Integers, Integers]:
     together = max(_TOGETHER, sources.slots, targets.slots)
     parts: list[tuple[Integers, Integers, Integers]] = []
     for rows in in_groups(edges.batches(["src", "dst", _ROW_ID]), together):
+        checkpoint()
         source, target = (
             find(rows[name].combine_chunks()) for name, find in (("src", find_source), ("dst", find_target))
         )
