@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.read.searching import distance, distances
 from omnigraph.lang.query import ir
 from omnigraph.read.search import analysis
 from omnigraph.read.search.fusion import ArmValues, fused
+from omnigraph.read.search.scores import Nearly
 from omnigraph.read.search.typos import Spellings
 from omnigraph.read.search.vectors import Vectors
 from omnigraph.read.search.words import Words
@@ -140,7 +142,7 @@ def test_contenders_are_all_that_can_be_nearest(
             assert exact[number] == pytest.approx(expected[str(number)], rel=1e-6, abs=off)
         else:
             assert np.isnan(exact[number])
-    left_out = ~vectors.contenders(wanted, metric, numbers, count)
+    left_out = ~vectors.nearly(wanted, metric, numbers).contenders(count)
     there = np.sort(exact[~np.isnan(exact)])
     farthest = there[min(count, len(there)) - 1] if count and len(there) else -np.inf
     assert (np.isnan(exact[left_out]) | (exact[left_out] > farthest)).all()
@@ -155,23 +157,68 @@ def test_a_part_of_the_vectors_gives_what_all_of_them_give() -> None:
         everything = vectors.distances(query, metric, np.arange(500))
         some = np.sort(random.choice(500, 77, replace=False))
         assert (vectors.distances(query, metric, some) == everything[some]).all()
-        chosen = np.flatnonzero(vectors.contenders(query, metric, np.arange(500), 10))
+        chosen = np.flatnonzero(vectors.nearly(query, metric, np.arange(500)).contenders(10))
         assert set(np.argsort(everything)[:10]) <= set(chosen)
         assert len(chosen) < 20
-        part = some[vectors.contenders(query, metric, some, 10)]
+        part = some[vectors.nearly(query, metric, some).contenders(10)]
         assert set(some[np.argsort(everything[some])[:10]]) <= set(part)
+
+
+def arm(values: Sequence[float], weight: float = 1.0, *, doubt: float = 0.0, seed: int = 0) -> ArmValues:
+    """An arm whose values are known but for a doubt."""
+    exact = np.array(values)
+    off = np.random.default_rng(seed).uniform(-doubt, doubt, len(exact))
+    return ArmValues(Nearly(exact + off, doubt), lambda chosen: exact[chosen], weight)
 
 
 def test_a_sum_does_not_depend_on_which_arm_gave_what() -> None:
     """Three arms in any order: sums of the same parts are equal, and the first arm decides."""
     nan = np.nan
-    arms = [np.array([1.0, 2.0, 3.0]), np.array([3.0, 1.0, 2.0]), np.array([2.0, 3.0, 1.0])]
+    arms = ([1.0, 2.0, 3.0], [3.0, 1.0, 2.0], [2.0, 3.0, 1.0])
     for order in ((0, 1, 2), (1, 2, 0), (2, 1, 0)):
-        found = fused([ArmValues(arms[arm], 1.0) for arm in order], 60, lambda chosen: chosen)
+        found = fused([arm(arms[number]) for number in order], 60, lambda chosen: chosen)
         assert len(set(found.score.tolist())) == 1
         assert found.place.tolist() == np.argsort(np.argsort(arms[order[0]])).tolist()
-    none = fused(
-        [ArmValues(np.array([nan, 1.0]), 1.0), ArmValues(np.array([nan, nan]), 2.0)], 60, lambda chosen: chosen
-    )
+    none = fused([arm([nan, 1.0]), arm([nan, nan], 2.0)], 60, lambda chosen: chosen)
     assert np.isnan(none.score[0])
     assert none.place.tolist() == [-1, 0]
+
+
+SOME = st.one_of(st.just(float("nan")), st.integers(0, 6).map(float), st.floats(0, 6))
+
+
+@given(
+    rows=st.lists(st.tuples(SOME, SOME, SOME), max_size=20),
+    k=st.integers(1, 70),
+    count=st.integers(0, 20),
+    doubt=st.sampled_from([0.0, 0.01, 0.5, 10.0]),
+    arms=st.integers(2, 3),
+    weights=st.tuples(*[st.sampled_from([0.5, 1.0, 2.0])] * 3),
+)
+def test_the_first_of_a_fusion_are_known_without_the_rest(
+    rows: list[tuple[float, float, float]],
+    k: int,
+    count: int,
+    doubt: float,
+    arms: int,
+    weights: tuple[float, float, float],
+) -> None:
+    """With doubts and a count, the same come first with the same scores as when everything is looked at."""
+    columns = [[row[number] for row in rows] for number in range(arms)]
+    exact = fused([arm(c, w) for c, w in zip(columns, weights, strict=False)], k, lambda chosen: -chosen)
+    doubtful = [arm(c, w, doubt=doubt, seed=n) for n, (c, w) in enumerate(zip(columns, weights, strict=False))]
+    assert fused(doubtful, k, lambda chosen: -chosen).place.tolist() == exact.place.tolist()
+    few = fused(doubtful, k, lambda chosen: -chosen, count)
+    for entity, place in enumerate(exact.place):
+        if 0 <= place < count:
+            assert few.place[entity] == place
+            assert few.score[entity] == exact.score[entity]
+        elif few.place[entity] >= 0:
+            assert few.place[entity] >= count
+
+
+def test_places_are_those_of_a_plain_sort() -> None:
+    values = [3.0, 1.0, float("nan"), 1.0, 2.0]
+    found = fused([arm(values), arm([float("nan")] * 5)], 1, lambda chosen: -chosen)
+    assert found.place.tolist() == [3, 1, -1, 0, 2]
+    assert found.score.tolist()[:2] == [1 / 5, 1 / 3]

@@ -113,11 +113,10 @@ def shape(read: ir.Read, frame: Frame, context: Context, weights: Numbers | None
         context: the read.
         weights: how many rows of the match each row stands for, where only their number is asked for.
     """
-    frame = context.search.fuse(read, frame)
     if read.grouped:
-        return _grouped(read, frame, context, weights)
+        return _grouped(read, context.search.fuse(read, frame), context, weights)
     if read.distinct:
-        return _distinct(read, frame, context)
+        return _distinct(read, context.search.fuse(read, frame), context)
     return _listed(read, frame, context)
 
 
@@ -165,23 +164,29 @@ def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
 
 
 def _best(read: ir.Read, frame: Frame, columns: Mapping[str, ir.OutColumn], context: Context) -> Frame:
-    """Where a rank comes first in the order, the rows that can be in the result."""
+    """Where a rank comes first in the order, the rows that can be in the result. All that ranks say is known then."""
     offset, limit = _window(read, context)
     end = None if limit is None else offset + limit
-    if read.ranked is not None:
-        return context.search.best(read.ranked, frame, end)
-    if not read.order or end is None:
+    rank = _first_rank(read, columns)
+    frame = context.search.fuse(read, frame, rank, end)
+    if rank is None or (end is None and read.ranked is None):
         return frame
+    best = context.search.best(rank, frame, end)
+    # By an alias, rows without a rank come last, when there are too few with one.
+    return best if read.ranked is not None or (end is not None and best.count >= end) else frame
+
+
+def _first_rank(read: ir.Read, columns: Mapping[str, ir.OutColumn]) -> ir.Rank | None:
+    """The rank by which rows are ordered first, the best before others and those without one last."""
+    if not read.order:
+        return None
     key = read.order[0]
     expr = key.expr
     while isinstance(expr, ir.Column):
         expr = columns[expr.name].expr
-    if not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Fusion):
-        return frame
-    best_first = not key.nulls_first and key.descending is not isinstance(expr, ir.Nearest)
-    best = context.search.best(expr, frame, end) if best_first else frame
-    # Rows without a rank come last, when there are too few with one.
-    return best if best.count >= end else frame
+    if not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Fusion) or key.nulls_first:
+        return None
+    return expr if key.descending is not isinstance(expr, ir.Nearest) else None
 
 
 def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:

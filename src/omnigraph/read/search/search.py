@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.embed import embed_query
 from omnigraph.errors import ParameterError
@@ -17,19 +15,18 @@ from omnigraph.evaluate.expression import constant_of
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.read.frame import Binding, Frame
+from omnigraph.read.search.entities import Entities, by_id, gather, parts
 from omnigraph.read.search.fusion import ArmValues, Fused, fused
-from omnigraph.read.search.scores import Scores
+from omnigraph.read.search.scores import Nearly, Scores
 from omnigraph.read.search.vectors import Vector, Vectors
 from omnigraph.read.search.words import Words, relevance
-from omnigraph.read.space import NOTHING, Mask, Numbers, Space
+from omnigraph.read.space import Mask, Numbers, Space
 from omnigraph.storage.analysis import words_of
 
 if TYPE_CHECKING:
     from omnigraph.read.context import Context
 
 _MOST_EDITS = 2
-
-Kind = TypeVar("Kind", bound=np.generic)
 
 
 class Search:
@@ -46,20 +43,38 @@ class Search:
     def values(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest, binding: Binding) -> pa.Array:
         """What a condition or rank says about the entities of a variable."""
         if isinstance(expr, ir.TextMatch):
-            return pa.array(_gather(binding, self._matching(expr, binding.spaces), False, np.bool_))
+            return pa.array(gather(binding, self._matching(expr, binding.spaces), False, np.bool_))
         scores = self._scores(expr, binding)
         return pa.array(scores, mask=np.isnan(scores))
 
     def _scores(self, expr: ir.Bm25 | ir.Nearest, binding: Binding) -> Scores:
         if isinstance(expr, ir.Bm25):
-            return _gather(binding, self._relevance(expr, binding.spaces), np.nan, np.float64)
-        found = np.full(len(binding.numbers), np.nan)
+            return gather(binding, self._relevance(expr, binding.spaces), np.nan, np.float64)
         query = self._query(expr, binding)
-        for space, rows in _parts(binding):
+        entities = Entities.of(binding)
+        found = np.full(len(entities.binding.numbers), np.nan)
+        for space, rows in parts(entities.binding):
             if query is not None and len(rows):
-                numbers, back = np.unique(binding.numbers[rows], return_inverse=True)
-                found[rows] = self._vectors(space, expr.field.name).distances(query, expr.metric, numbers)[back]
-        return found
+                vectors = self._vectors(space, expr.field.name)
+                found[rows] = vectors.distances(query, expr.metric, entities.binding.numbers[rows])
+        return entities.spread(found)
+
+    def _nearly(self, expr: ir.Bm25 | ir.Nearest, binding: Binding) -> Nearly:
+        """About in which order entities stand by a rank."""
+        if isinstance(expr, ir.Bm25):
+            return Nearly(-self._scores(expr, binding), 0.0)
+        query = self._query(expr, binding)
+        found: list[tuple[Numbers, Nearly]] = []
+        for space, rows in parts(binding):
+            if query is not None and len(rows):
+                vectors = self._vectors(space, expr.field.name)
+                found.append((rows, vectors.nearly(query, expr.metric, binding.numbers[rows])))
+        if len(found) == 1 and len(found[0][0]) == len(binding.numbers):
+            return found[0][1]
+        values = np.full(len(binding.numbers), np.nan)
+        for rows, part in found:
+            values[rows] = part.values
+        return Nearly(values, max((part.doubt for _, part in found), default=0.0))
 
     # Words
 
@@ -153,54 +168,55 @@ class Search:
             if isinstance(part, ir.Nearest) and part not in self._queries:
                 self._queries[part] = self._query_vector(part, types[part.field.var])
 
-    def fuse(self, read: ir.Read, frame: Frame) -> Frame:
-        """The rows of a whole match, with what fusions say about them: that depends on which entities are left."""
-        fusions = [part for part in walk((read.columns, read.order)) if isinstance(part, ir.Fusion)]
-        return frame.with_fused({fusion: self._fused(fusion, frame) for fusion in dict.fromkeys(fusions)})
+    def fuse(self, read: ir.Read, frame: Frame, first: ir.Rank | None = None, count: int | None = None) -> Frame:
+        """The rows of a whole match, with what fusions say about them: that depends on which entities are left.
 
-    def _fused(self, expr: ir.Fusion, frame: Frame) -> Fused:
+        Args:
+            read: the read.
+            frame: the rows.
+            first: the rank that comes first in the order. If that is a fusion, the rows that are certainly not among
+                the best `count` may go without it.
+            count: how many rows are wanted.
+        """
+        fusions = [part for part in walk((read.columns, read.order)) if isinstance(part, ir.Fusion)]
+        return frame.with_fused(
+            {
+                fusion: self._fused(fusion, frame, count if fusion == first else None)
+                for fusion in dict.fromkeys(fusions)
+            }
+        )
+
+    def _fused(self, expr: ir.Fusion, frame: Frame, count: int | None) -> Fused:
         k = self._number(expr.k, "k of rrf is a whole number above zero", range(1, 2**63))
-        binding = frame.bindings[ranked_variable(expr)]
-        keys, _ = binding.keys()
-        _, first, back = np.unique(keys, return_index=True, return_inverse=True)
-        entities = binding.take(first)
-        arms = [ArmValues(self._scores(arm.rank, entities) * _direction(arm.rank), arm.weight) for arm in expr.arms]
-        return fused(arms, k, lambda chosen: _by_id(entities.take(chosen))).take(back)
+        entities = Entities.of(frame.bindings[ranked_variable(expr)])
+        arms = [self._arm(arm, entities.binding) for arm in expr.arms]
+        found = fused(arms, k, lambda chosen: by_id(entities.binding.take(chosen)), count)
+        return found if entities.back is None else found.take(entities.back)
+
+    def _arm(self, arm: ir.Arm, binding: Binding) -> ArmValues:
+        def exact(chosen: Numbers) -> Scores:
+            scores = self._scores(arm.rank, binding.take(chosen))
+            return scores if isinstance(arm.rank, ir.Nearest) else -scores
+
+        return ArmValues(self._nearly(arm.rank, binding), exact, arm.weight)
 
     def best(self, rank: ir.Rank, frame: Frame, count: int | None) -> Frame:
         """The rows that have a rank, without those that certainly do not belong to the best `count` of them."""
-        binding = frame.bindings[ranked_variable(rank)]
-        if isinstance(rank, ir.Nearest):
-            kept = self._near(rank, binding, count)
-            return frame.filter(kept)
-        values = -(frame.fused[rank].score if isinstance(rank, ir.Fusion) else self._scores(rank, binding))
-        there = ~np.isnan(values)
-        if count is not None and 0 < count < int(there.sum()):
-            there &= values <= np.partition(values[there], count - 1)[count - 1]
-        return frame.filter(there)
-
-    def _near(self, rank: ir.Nearest, binding: Binding, count: int | None) -> Mask:
-        kept = np.zeros(len(binding.numbers), bool)
-        query = self._query(rank, binding)
-        for space, rows in _parts(binding):
-            if query is None or not len(rows):
-                continue
-            vectors = self._vectors(space, rank.field.name)
-            numbers, back = np.unique(binding.numbers[rows], return_inverse=True)
-            wanted = len(numbers) if count is None else count
-            near = vectors.contenders(query, rank.metric, numbers, wanted)
-            near[near] = ~np.isnan(vectors.distances(query, rank.metric, numbers[near]))
-            kept[rows] = near[back]
-        return kept
+        if isinstance(rank, ir.Fusion):
+            score = frame.fused[rank].score
+            order = Nearly(-score, 0.0)
+            return frame.filter(order.contenders(len(score) if count is None else count))
+        entities = Entities.of(frame.bindings[ranked_variable(rank)])
+        order = self._nearly(rank, entities.binding)
+        kept = order.contenders(len(order.values) if count is None else count)
+        if order.doubt:
+            kept[kept] = ~np.isnan(self._scores(rank, entities.binding.take(np.flatnonzero(kept))))
+        return frame.filter(entities.spread(kept))
 
 
 def ranked_variable(rank: ir.Rank) -> str:
     """The variable whose entities are ranked."""
     return (rank.arms[0].rank if isinstance(rank, ir.Fusion) else rank).field.var
-
-
-def _direction(rank: ir.Bm25 | ir.Nearest) -> float:
-    return 1.0 if isinstance(rank, ir.Nearest) else -1.0
 
 
 def _unstemmed(analyzer: ir.Analyzer) -> ir.Analyzer:
@@ -211,29 +227,3 @@ def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
     yield from block.nodes
     for optional in block.optionals:
         yield from _nodes(optional)
-
-
-def _parts(binding: Binding) -> Iterator[tuple[Space, Numbers]]:
-    """The rows of a binding that hold entities, type by type."""
-    there = binding.numbers != NOTHING
-    for number, space in enumerate(binding.spaces):
-        yield space, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
-
-
-def _gather(
-    binding: Binding, by_space: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
-) -> npt.NDArray[Kind]:
-    """What is known by the numbers of entities, for each row of a binding."""
-    found = np.full(len(binding.numbers), nothing, kind)
-    for (_, rows), known in zip(_parts(binding), by_space, strict=True):
-        found[rows] = known[binding.numbers[rows]]
-    return found
-
-
-def _by_id(binding: Binding) -> Numbers:
-    """Numbers that sort entities by id, and those of several types with one id by type."""
-    if binding.which is None:
-        return binding.spaces[0].id_order()[binding.numbers]
-    ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
-    order: Numbers = ids.astype(np.int64) * len(binding.spaces) + binding.which
-    return order

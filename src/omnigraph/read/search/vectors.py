@@ -14,14 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.read.search.scores import Scores, rounded
-from omnigraph.read.space import Mask, Numbers
+from omnigraph.read.search.scores import Nearly, Scores, rounded
+from omnigraph.read.space import Numbers
 
 Vector = npt.NDArray[np.float32]
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 _AT_ONCE = 1 << 20
 """About how many numbers are held in double precision at a time."""
+
+_LARGEST, _SMALLEST = 1e37, 1e-30
+"""Products and squares between these are far from the largest and the smallest number of single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,16 @@ class Vectors:
     Attributes:
         matrix: a row for each entity.
         lengths: the Euclidean length of each row; NaN where there is no vector.
+        narrow: the same in single precision.
+        longest: the largest of them.
+        shortest: the smallest that is not zero.
     """
 
     matrix: Matrix
     lengths: Scores
+    narrow: Vector
+    longest: float
+    shortest: float
 
     @classmethod
     def of(cls, column: pa.Array) -> Vectors:
@@ -46,11 +55,15 @@ class Vectors:
             lengths[part] = np.sqrt(np.square(matrix[part].astype(np.float64)).sum(axis=1))
         if column.null_count:
             lengths[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
-        return cls(matrix, lengths)
+        with np.errstate(over="ignore"):
+            narrow = lengths.astype(np.float32)
+        there = lengths > 0
+        longest, shortest = np.max(lengths, where=there, initial=0.0), np.min(lengths, where=there, initial=np.inf)
+        return cls(matrix, lengths, narrow, float(longest), float(shortest))
 
     @property
     def nbytes(self) -> int:
-        return self.matrix.nbytes + self.lengths.nbytes
+        return self.matrix.nbytes + self.lengths.nbytes + self.narrow.nbytes
 
     def distances(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
         """The distance of each of some entities; NaN where there is none.
@@ -65,42 +78,40 @@ class Vectors:
             if metric is ir.Metric.L2:
                 found[part] = np.sqrt(np.square(rows - wide).sum(axis=1))
                 continue
-            found[part] = 1 - (rows * wide).sum(axis=1)
+            product = (rows * wide).sum(axis=1)
             if metric is ir.Metric.COSINE:
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    found[part] = 1 - (rows * wide).sum(axis=1) / (self.lengths[numbers[part]] * own)
+                    product /= self.lengths[numbers[part]] * own
+            found[part] = 1 - product
         return rounded(np.where(np.isfinite(self.lengths[numbers]) & np.isfinite(found), found, np.nan))
 
-    def contenders(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> Mask:
-        """Which of some entities may be among the nearest, by distances that are nearly right.
-
-        Every entity that is left out has a vector that is farther away than `count` others, or none.
-        """
-        everything = len(numbers) == len(self.matrix) and bool((np.diff(numbers) == 1).all())
-        rows = self.matrix if everything else self.matrix[numbers]
-        lengths = self.lengths if everything else self.lengths[numbers]
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            product = (rows @ query).astype(np.float64)
-            own = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
-            # No sum of this many products in single precision is further off, in whatever order it is made. What is
-            # not further apart than this may be equal once it is rounded.
-            doubt = (len(query) + 4) * 2.0**-23 * lengths * own + 1e-40
+    def nearly(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> Nearly:
+        """Numbers in the order of distances, but for a little."""
+        own = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
+        if not (self.longest + own) ** 2 < _LARGEST or self.shortest * own < _SMALLEST:
+            return Nearly(self.distances(query, metric, numbers), 0.0)
+        product, narrow = self._products(query, numbers)
+        # No sum of this many products in single precision is further off, in whatever order it is made. And numbers
+        # that are not further apart than this may be equal once they are rounded.
+        sums = (len(query) + 4) * 2.0**-23
+        with np.errstate(divide="ignore", invalid="ignore"):
             if metric is ir.Metric.L2:
-                nearly, doubt = np.square(lengths) - 2 * product, 2 * doubt + 2.0**-21 * np.square(lengths + own)
-            elif metric is ir.Metric.DOT:
-                nearly, doubt = -product, doubt + 2.0**-22 * (1 + np.abs(product))
-            else:
-                nearly, doubt = -product / (lengths * own), doubt / (lengths * own) + 2.0**-21
-        sure = np.isfinite(nearly) & np.isfinite(doubt)
-        there = np.flatnonzero(sure)
-        # What single precision cannot hold is looked at again.
-        unsure = ~sure & np.isfinite(lengths)
-        if len(there) <= count:
-            return sure | unsure
-        farthest = nearly[there] + doubt[there]
-        bound = np.partition(farthest, count - 1)[count - 1] if count else -np.inf
-        unsure[there[nearly[there] - doubt[there] <= bound]] = True
-        return unsure
+                doubt = 2 * sums * self.longest * own + 2.0**-21 * (self.longest + own) ** 2
+                return Nearly(np.square(narrow) - 2 * product, doubt + 1e-30)
+            if metric is ir.Metric.COSINE:
+                return Nearly(-product / narrow, own * (sums + 2.0**-20) + 1e-30)
+        product = np.where(np.isnan(narrow), narrow, -product)
+        return Nearly(product, (sums + 2.0**-21) * self.longest * own + 2.0**-22)
+
+    def _products(self, query: Vector, numbers: Numbers) -> tuple[Vector, Vector]:
+        """The products of some vectors with a query, and their lengths."""
+        total = len(self.matrix)
+        if len(numbers) == total and (total == 0 or bool((np.diff(numbers) == 1).all())):
+            return self.matrix @ query, self.narrow
+        if 3 * len(numbers) > total:
+            # In one go over all of them is quicker than picking out many.
+            return (self.matrix @ query)[numbers], self.narrow[numbers]
+        return self.matrix[numbers] @ query, self.narrow[numbers]
 
 
 def _portions(count: int, dimension: int) -> list[slice]:

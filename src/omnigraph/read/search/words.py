@@ -147,7 +147,7 @@ def relevance(collection: Sequence[Words], words: Sequence[str]) -> list[Scores]
     """
     texts = sum(part.texts for part in collection)
     average = sum(part.total for part in collection) / max(texts, 1)
-    scores = [np.full(len(part.length), np.nan) for part in collection]
+    scores = [np.zeros(len(part.length)) for part in collection]
     for word in words:
         entries = [part.find(word) for part in collection]
         spans = [
@@ -161,5 +161,6 @@ def relevance(collection: Sequence[Words], words: Sequence[str]) -> list[Scores]
             often = np.diff(part.begin[span.start : span.stop + 1]).astype(np.float64)
             lengths = part.length[entities]
             counted = often * (K1 + 1) / (often + K1 * (1 - B + B * lengths / average))
-            score[entities] = np.nan_to_num(score[entities]) + weight * counted
-    return [rounded(score) for score in scores]
+            score[entities] += weight * counted
+    # Every word that occurs counts something.
+    return [rounded(np.where(score > 0, score, np.nan)) for score in scores]
