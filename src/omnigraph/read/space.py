@@ -237,10 +237,17 @@ class Space:
             return values
         return one_piece(values.take(pa.array(positions, mask=positions == NOTHING)))
 
+    def whole(self, name: str) -> pa.Array:
+        """A column by number, for once: it need not stay in memory."""
+        return self.column(name) if self.count == 0 or self.has(name) else self._read(name)
+
     def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
         """Something that is made of a column. It is kept under a label, while the column itself need not be."""
-        whole = self.column if self.count == 0 or self.has(name) else self._read
-        return self._cache.get(self._name(label), lambda: make(whole(name)))
+        return self.kept(label, lambda: make(self.whole(name)))
+
+    def kept(self, label: str, make: Callable[[], Made]) -> Made:
+        """Something that is made of the values of entities, and stays in memory under a label."""
+        return self._cache.get(self._name(label), make)
 
     def id_order(self) -> Numbers:
         """The place of each entity in the order of ids."""

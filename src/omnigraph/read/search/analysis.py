@@ -16,46 +16,63 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.space import Mask, Numbers, one_piece
 from omnigraph.storage.analysis import words_of
 
 Places = npt.NDArray[np.int32]
 
-_TEXT_BYTES = 1 << 26
-"""About how much text is taken apart at a time."""
+_TEXT_BYTES = 1 << 22
+"""About how much text is taken apart at a time: a read that is told to stop does so in between."""
 
 _SPACES = b" \t\n\x0c\r"
 
 
 @dataclass(frozen=True, slots=True)
-class Occurrences:
-    """The words of a column, text after text.
+class Portion:
+    """The words of some texts, text after text.
 
     Attributes:
-        vocabulary: the distinct words, sorted.
         word: which word stands there.
         text: in which text.
         place: at which place of the text.
     """
 
-    vocabulary: pa.Array
     word: Places
     text: Places
     place: Places
 
 
-def occurrences(texts: pa.Array, analyzer: ir.Analyzer) -> Occurrences:
-    """All words of some texts. A text that is null has none."""
-    pieces, homes = [pa.array([], pa.utf8()).dictionary_encode()], [np.zeros(0, np.int64)]
-    for start, part in _portions(texts):
-        words, home = _pieces(part, analyzer.tokenizer)
-        pieces.append(words.dictionary_encode())
-        homes.append(home + start)
-    whole = pa.chunked_array(pieces).unify_dictionaries()
-    distinct = whole.chunk(0).dictionary
-    piece = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in whole.chunks])
-    analysed = _analyse(distinct, analyzer)
-    return _spread(analysed, piece, np.concatenate(homes))
+class Occurrences:
+    """All words of a column of texts. A text that is null has none.
+
+    Attributes:
+        vocabulary: the distinct words, sorted.
+        often: how often each stands there.
+    """
+
+    def __init__(self, texts: pa.Array, analyzer: ir.Analyzer) -> None:
+        cut, self._homes = [pa.array([], pa.utf8()).dictionary_encode()], [np.zeros(0, np.int32)]
+        for start, part in _portions(texts):
+            pieces, home = _pieces(part, analyzer.tokenizer)
+            cut.append(pieces.dictionary_encode())
+            self._homes.append((home + start).astype(np.int32))
+            checkpoint()
+        whole = pa.chunked_array(cut).unify_dictionaries()
+        distinct = whole.chunk(0).dictionary
+        self._pieces = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in whole.chunks]
+        self._analysed = _analyse(distinct, analyzer)
+        self.vocabulary = self._analysed.vocabulary
+        counts = np.zeros(len(distinct), np.int64)
+        for pieces in self._pieces:
+            counts += np.bincount(pieces, minlength=len(distinct))
+        times = np.repeat(counts, np.diff(self._analysed.first))
+        self.often: Numbers = np.bincount(self._analysed.word, times, len(self.vocabulary)).astype(np.int64)
+
+    def __iter__(self) -> Iterator[Portion]:
+        for pieces, homes in zip(self._pieces, self._homes, strict=True):
+            checkpoint()
+            yield _spread(self._analysed, pieces, homes)
 
 
 # Cutting
@@ -189,21 +206,16 @@ def _one_by_one(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Nu
     return words, piece, np.array([place for _, places in analysed for place in places], np.int64)
 
 
-def _spread(analysed: _Analysed, piece: Numbers, home: Numbers) -> Occurrences:
-    """The words of all pieces, in the order of the texts."""
+def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:
+    """The words of pieces, in the order of the texts."""
     width = analysed.width[piece]
-    ends = np.cumsum(width)
-    begins = ends - width
+    begins = np.cumsum(width) - width
     opening = np.flatnonzero(np.diff(home, prepend=-1))  # the first piece of each text
-    sizes = np.diff(np.append(opening, len(piece)))
-    begins -= np.repeat(begins[opening], sizes)
+    begins -= np.repeat(begins[opening], np.diff(np.append(opening, len(piece))))
     repeats = np.diff(analysed.first)[piece]
     which = np.repeat(np.arange(len(piece)), repeats)
     within = np.arange(len(which)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     at = analysed.first[piece[which]] + within
-    return Occurrences(
-        analysed.vocabulary,
-        analysed.word[at].astype(np.int32),
-        home[which].astype(np.int32),
-        (begins[which] + analysed.place[at]).astype(np.int32),
+    return Portion(
+        analysed.word[at].astype(np.int32), home[which], (begins[which] + analysed.place[at]).astype(np.int32)
     )

@@ -17,6 +17,7 @@ from omnigraph.lang.query.walk import walk
 from omnigraph.read.frame import Binding, Frame
 from omnigraph.read.search.entities import Entities, by_id, gather, parts
 from omnigraph.read.search.fusion import ArmValues, Fused, fused
+from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.scores import Nearly, Scores
 from omnigraph.read.search.vectors import Vector, Vectors
 from omnigraph.read.search.words import Words, relevance
@@ -114,9 +115,7 @@ class Search:
         return self._relevances[key]
 
     def _words(self, space: Space, name: str, analyzer: ir.Analyzer) -> Words:
-        label = f"words of {name} by {analyzer}"
-        self._context.budget.spend()
-        return space.derived(label, name, lambda column: Words.of(column, analyzer))
+        return space.kept(f"words of {name} by {analyzer}", lambda: words_of_column(space, name, analyzer))
 
     def _text(self, expr: ir.Expr) -> str | None:
         value = constant_of(expr, self._context.request)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.search.scores import Nearly, Scores, rounded
 from omnigraph.read.space import Numbers
 
@@ -52,6 +53,7 @@ class Vectors:
         matrix = values.to_numpy(zero_copy_only=False).reshape(len(column), dimension)
         lengths = np.empty(len(column))
         for part in _portions(len(column), dimension):
+            checkpoint()
             lengths[part] = np.sqrt(np.square(matrix[part].astype(np.float64)).sum(axis=1))
         if column.null_count:
             lengths[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
@@ -74,6 +76,7 @@ class Vectors:
         wide = query.astype(np.float64)
         own = np.sqrt(np.square(wide).sum())
         for part in _portions(len(numbers), len(query)):
+            checkpoint()
             rows = self.matrix[numbers[part]].astype(np.float64)
             if metric is ir.Metric.L2:
                 found[part] = np.sqrt(np.square(rows - wide).sum(axis=1))

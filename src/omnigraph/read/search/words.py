@@ -5,19 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.read.search.analysis import Places, occurrences
+from omnigraph.read.search.analysis import Occurrences, Places
 from omnigraph.read.search.scores import Scores, rounded
 from omnigraph.read.search.typos import Spellings
 from omnigraph.read.space import Mask, Numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Words:
     """The words of a text property of one type.
 
@@ -29,7 +29,6 @@ class Words:
         place: places, ascending for each entry.
         length: how many words each entity has.
         texts: how many entities have a text.
-        spellings: the words, to find those that are nearly a given one.
     """
 
     vocabulary: pa.Array
@@ -39,31 +38,50 @@ class Words:
     place: Places
     length: Places
     texts: int
-    spellings: Spellings
 
     @classmethod
     def of(cls, texts: pa.Array, analyzer: ir.Analyzer) -> Words:
         """The words of a column, by the number of the entity."""
-        found = occurrences(texts, analyzer)
-        order = np.argsort(found.word, kind="stable")
-        word, entity = found.word[order], found.text[order]
-        begins = (np.diff(word, prepend=-1) != 0) | (np.diff(entity, prepend=-1) != 0)
-        begin = np.flatnonzero(begins)
+        found = Occurrences(texts, analyzer)
+        ends = np.cumsum(found.often)
+        total = int(ends[-1]) if len(ends) else 0
+        free = ends - found.often  # where the next one of each word goes
+        starts = np.zeros(total, bool)
+        starts[free] = True
+        entity, place = np.empty(total, np.int32), np.empty(total, np.int32)
+        length = np.zeros(len(texts), np.int32)
+        for portion in found:
+            order = np.argsort(portion.word, kind="stable")
+            often = np.bincount(portion.word, minlength=len(free))
+            shift = free - (np.cumsum(often) - often)
+            to = np.arange(len(order)) + shift[portion.word[order]]
+            entity[to], place[to] = portion.text[order], portion.place[order]
+            free += often
+            if len(portion.text):
+                start, end = int(portion.text[0]), int(portion.text[-1]) + 1
+                length[start:end] += np.bincount(portion.text - start, minlength=end - start).astype(np.int32)
+        starts[1:] |= entity[1:] != entity[:-1]
+        begin = np.flatnonzero(starts)
+        first = np.searchsorted(begin, np.concatenate([ends - found.often, [total]]))
         return cls(
             found.vocabulary,
-            np.searchsorted(word[begin], np.arange(len(found.vocabulary) + 1)),
+            first,
             entity[begin],
-            np.append(begin, len(word)),
-            found.place[order],
-            np.bincount(found.text, minlength=len(texts)).astype(np.int32),
+            np.append(begin, total),
+            place,
+            length,
             len(texts) - texts.null_count,
-            Spellings(found.vocabulary),
         )
 
     @property
     def nbytes(self) -> int:
         arrays = (self.first, self.entity, self.begin, self.place, self.length)
         return int(self.vocabulary.nbytes) + sum(int(array.nbytes) for array in arrays)
+
+    @cached_property
+    def spellings(self) -> Spellings:
+        """The words, to find those that are nearly a given one."""
+        return Spellings(self.vocabulary)
 
     @property
     def total(self) -> int:
