@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.space import Integers, Mask, Numbers
+from omnigraph.read.numbers import Integers, Mask, Numbers
 
 _NARROW = 2**31
 _WALKED = 5
@@ -121,11 +121,6 @@ class Adjacency:
         found = np.zeros(self.nodes, bool)
         found[owner[owner == self.neighbour]] = True
         return found
-
-
-def narrow(numbers: Integers, size: int) -> Integers:
-    """Numbers below a size, half as wide where that is enough."""
-    return numbers.astype(np.int32 if size < _NARROW else np.int64, copy=False)
 
 
 def firsts(owner: Integers, nodes: int) -> Numbers:

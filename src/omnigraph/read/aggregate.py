@@ -162,6 +162,10 @@ def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numb
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype != np.uint64:
         numbers = numbers.astype(np.int64)
+    if len(numbers) == 0 or max(abs(float(numbers.max())), abs(float(numbers.min()))) * len(numbers) < _EXACT:
+        # Floats add whole numbers of this size without loss.
+        total = np.bincount(group, weights=numbers, minlength=count).astype(np.int64)
+        return total >> 32, total & _LOW
     high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(high, group, (numbers >> numbers.dtype.type(32)).astype(np.int64))
     np.add.at(low, group, (numbers & numbers.dtype.type(_LOW)).astype(np.int64))
@@ -171,9 +175,6 @@ def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numb
 def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
     """Sums, each divided by a number. They do not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    if pa.types.is_integer(values.type) and (len(numbers) == 0 or float(np.abs(numbers).max()) * len(numbers) < _EXACT):
-        # Whole numbers of this size add up to the same in any order.
-        return np.bincount(group, weights=numbers, minlength=count).astype(np.float64)
     order = np.lexsort((numbers, group))
     found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
     for place in np.flatnonzero(~np.isfinite(found)):

@@ -5,21 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.evaluate import holds
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
-from omnigraph.read.frame import Binding, Frame, true_rows, variables
+from omnigraph.read.frame import Binding, Frame, variables
+from omnigraph.read.lookups import looked_up
+from omnigraph.read.remembered import remembered
 from omnigraph.read.space import Mask, Numbers, Space
 
 
-def conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
+@remembered
+def conjuncts(filters: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
     """Conditions of which each must hold by itself."""
+    return tuple(_conjuncts(filters))
+
+
+def _conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
     for expr in filters:
         if isinstance(expr, ir.And):
-            yield from conjuncts(expr.terms)
+            yield from _conjuncts(expr.terms)
         else:
             yield expr
+
+
+_SPARSE = 16
+"""With less than one row of so many, those are listed; else all are marked."""
+
+
+def _chosen(numbers: Numbers, mask: pa.BooleanArray) -> Numbers:
+    """The entities for which a condition holds."""
+    if mask.true_count * _SPARSE < len(mask):
+        found: Numbers = pc.indices_nonzero(mask).to_numpy().astype(np.int64)
+        return numbers.take(found)
+    marked: Mask = mask.to_numpy(zero_copy_only=False)
+    return numbers[marked]
 
 
 class Candidates:
@@ -73,11 +95,12 @@ class Candidates:
         self._chosen[name] = tuple(self._where(name, space) for space in self.spaces(name))
 
     def _where(self, name: str, space: Space) -> Numbers:
-        numbers = space.everything()
-        for expr in self._own[name]:
-            frame = Frame(len(numbers), {name: Binding((space,), numbers)}, searching=self._context.search)
-            numbers = numbers[true_rows(holds(expr, frame, self._context.request))]
-        self._context.budget.spend(space.count)
+        context = self._context
+        numbers, conditions = looked_up(name, self._own[name], space, context)
+        context.budget.spend(len(numbers))
+        for expr in conditions:
+            frame = Frame(len(numbers), {name: Binding((space,), numbers)}, searching=context.search)
+            numbers = _chosen(numbers, holds(expr, frame, context.request))
         return numbers
 
     def restricts(self, name: str) -> bool:

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar
-from omnigraph.read.adjacency import narrow
 from omnigraph.read.frame import Binding, Frame
+from omnigraph.read.numbers import narrow
 from omnigraph.read.order import list_codes
 from omnigraph.read.space import Integers, Numbers, Space
 

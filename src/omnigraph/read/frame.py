@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.read.remembered import remembered
 from omnigraph.read.search.fusion import Fused
 from omnigraph.read.space import NOTHING, Mask, Numbers, Space, one_piece, places
 
@@ -237,10 +239,9 @@ class Frame:
         return self.searching.values(expr, self.bindings[expr.field.var])
 
 
+@remembered
 def variables(expr: object) -> frozenset[str]:
     """The variables that an expression is about."""
-    from omnigraph.lang.query.walk import walk
-
     return frozenset(
         name
         for part in walk(expr)

@@ -1,35 +1,93 @@
-"""From ids of nodes to their numbers, for whole columns of edge ends."""
+"""From ids to the numbers of entities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.read.space import NOTHING, Mask, Numbers, Space
+from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers, narrow
 
 _ROOM = 4
-"""Whole numbers that are ids are looked up in an array while it has at most so many places for each node."""
+"""Whole numbers that are ids are looked up in an array while it has at most so many places for each entity."""
 
-Find = Callable[[pa.Array], Numbers]
+_SINGLE = 64
+"""Up to so many ids are looked for one by one."""
 
 
-def finder(nodes: Space) -> Find:
-    """What finds the numbers of nodes by id, for many ids at once. `NOTHING` for those that do not exist."""
-    ids = nodes.column("id")
+class IdIndex(Protocol):
+    """Finds the numbers of entities by id. `NOTHING` is the number of ids that do not exist."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def find(self, wanted: pa.Array) -> Numbers: ...
+
+
+def id_index(ids: pa.Array) -> IdIndex:
+    """An index of ids by number; null where there is no entity."""
     whole = _whole_numbers(ids)
-    return _by_text(ids) if whole is None else _by_number(ids, *whole)
+    return TextIndex(ids) if whole is None else NumberIndex(ids, *whole)
 
 
-def _by_text(ids: pa.Array) -> Find:
-    def find(wanted: pa.Array) -> Numbers:
-        places = pc.index_in(wanted, value_set=ids).fill_null(NOTHING)
-        found: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
-        return found
+def find_all(ids: pa.Array, wanted: pa.Array) -> Numbers:
+    """The numbers of many ids. Everything is prepared anew for each call."""
+    places = pc.index_in(wanted, value_set=ids, skip_nulls=True).fill_null(NOTHING)
+    found: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
 
-    return find
+
+class TextIndex:
+    """Ids that are texts, in their order."""
+
+    def __init__(self, ids: pa.Array) -> None:
+        self._ids = ids
+
+    @cached_property
+    def _order(self) -> Integers:
+        order = pc.sort_indices(self._ids).to_numpy()  # nulls come last
+        there = order[: len(self._ids) - self._ids.null_count]
+        return narrow(there.astype(np.int64), len(self._ids))
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._ids.nbytes) + 8 * len(self._ids)
+
+    def find(self, wanted: pa.Array) -> Numbers:
+        if len(wanted) > _SINGLE:
+            return find_all(self._ids, wanted)
+        return np.array([NOTHING if id_ is None else self._find(id_) for id_ in wanted.to_pylist()], np.int64)
+
+    def _find(self, id_: str) -> int:
+        ordered = _Ordered(self._ids, self._order)
+        place = bisect_left(ordered, id_.encode())
+        found = place < len(ordered) and ordered[place] == id_.encode()
+        return int(self._order[place]) if found else NOTHING
+
+
+class _Ordered(Sequence[bytes]):
+    """Texts in their order, which is that of their bytes."""
+
+    def __init__(self, texts: pa.Array, order: Integers) -> None:
+        self._texts = texts
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        return bytes(self._texts[int(self._order[place])].as_buffer())
 
 
 def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
@@ -51,34 +109,60 @@ def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
     return numbers, there.to_numpy(zero_copy_only=False)
 
 
-def _by_number(ids: pa.Array, values: Numbers, there: Mask) -> Find:
-    lengths = pc.binary_length(ids).fill_null(0).to_numpy(zero_copy_only=False)
-    numbers = np.flatnonzero(there)
-    values = values[numbers]
-    low, high = int(values.min()), int(values.max())
-    by_text = _by_text(ids)
-    if high - low < _ROOM * len(values) + 1024:
-        table = np.full(high - low + 1, NOTHING, np.int64)
-        table[values - low] = numbers
-    else:
-        table = None
-        order = np.argsort(values)
-        values, numbers = values[order], numbers[order]
+class NumberIndex:
+    """Ids that are whole numbers, written as such."""
 
-    def find(wanted: pa.Array) -> Numbers:
+    def __init__(self, ids: pa.Array, values: Numbers, there: Mask) -> None:
+        self._ids = ids
+        self._lengths = pc.binary_length(ids).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int8)
+        numbers: Numbers = np.flatnonzero(there)
+        values = values[numbers]
+        self._low, self._high = int(values.min()), int(values.max())
+        self._values: Numbers | None = None
+        if self._high - self._low < _ROOM * len(values) + 1024:
+            self._numbers = np.full(self._high - self._low + 1, NOTHING, np.int64)
+            self._numbers[values - self._low] = numbers
+        else:
+            order = np.argsort(values)
+            self._values, self._numbers = values[order], numbers[order]
+
+    @property
+    def nbytes(self) -> int:
+        return int(
+            self._ids.nbytes
+            + self._lengths.nbytes
+            + self._numbers.nbytes
+            + (0 if self._values is None else self._values.nbytes)
+        )
+
+    def find(self, wanted: pa.Array) -> Numbers:
+        wanted = wanted.fill_null("")
         try:
             asked = wanted.cast(pa.int64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            return by_text(wanted)
-        if table is not None:
-            inside = (asked >= low) & (asked <= high)
-            found = table.take(np.where(inside, asked - low, 0))
-            found[~inside] = NOTHING
-        else:
-            at = np.minimum(np.searchsorted(values, asked), len(values) - 1)
-            found = np.where(values.take(at) == asked, numbers.take(at), NOTHING)
+            return self._find_some(wanted)
+        found = self._find(asked)
         # The same number may be written in another way, which is another id.
-        found[lengths.take(found, mode="wrap") != pc.binary_length(wanted).to_numpy(zero_copy_only=False)] = NOTHING
+        written = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
+        found[self._lengths.take(found, mode="wrap") != written] = NOTHING
         return found
 
-    return find
+    def _find_some(self, wanted: pa.Array) -> Numbers:
+        """Where some ids are no numbers."""
+        numbers = pc.match_substring_regex(wanted, "^-?[0-9]{1,18}$").to_numpy(zero_copy_only=False)
+        found = np.full(len(wanted), NOTHING, np.int64)
+        if numbers.any():
+            found[numbers] = self.find(wanted.filter(pa.array(numbers)))
+        large = pc.match_substring_regex(wanted, "^-?[0-9]{19}$").to_numpy(zero_copy_only=False)
+        if large.any():
+            found[large] = find_all(self._ids, wanted.filter(pa.array(large)))
+        return found
+
+    def _find(self, asked: Numbers) -> Numbers:
+        if self._values is None:
+            inside = (asked >= self._low) & (asked <= self._high)
+            found = self._numbers.take(np.where(inside, asked - self._low, 0))
+            found[~inside] = NOTHING
+            return found
+        at = np.minimum(np.searchsorted(self._values, asked), len(self._values) - 1)
+        return np.where(self._values.take(at) == asked, self._numbers.take(at), NOTHING)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -105,8 +107,7 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
         numbers = values.to_numpy(zero_copy_only=False)
         if numbers.dtype.kind == "f" and np.isnan(numbers).any():
             return None
-        place = len(numbers) - count if key.descending else count - 1
-        last = np.partition(numbers, place)[place]
+        last = _nth(numbers, count, largest=key.descending)
         found: Mask = numbers >= last if key.descending else numbers <= last
         return found
     direction = "descending" if key.descending else "ascending"
@@ -117,8 +118,28 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
     return kept
 
 
-def _codes(values: pa.Array, key: Key) -> Numbers:
+_STRETCH = 64
+"""Of so many numbers in a row, the least alone may tell that none of them is among the first."""
+
+
+def _nth(numbers: npt.NDArray[Any], count: int, *, largest: bool) -> Any:
+    """The n-th least or largest of some numbers."""
+    whole = len(numbers) // _STRETCH
+    if whole > _MANY * count:
+        ends = numbers[: whole * _STRETCH].reshape(whole, _STRETCH)
+        ends = ends.max(axis=1) if largest else ends.min(axis=1)
+        # There are at least n numbers as good as this.
+        bound = _nth(ends, count, largest=largest)
+        numbers = numbers[numbers >= bound] if largest else numbers[numbers <= bound]
+    place = len(numbers) - count if largest else count - 1
+    return np.partition(numbers, place)[place]
+
+
+def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
     """Numbers that sort as the values of a key do."""
+    if values.null_count == 0 and pa.types.is_integer(values.type):
+        numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return ~numbers if key.descending else numbers
     codes = ranks(values)
     if key.descending:
         codes = -codes

@@ -157,7 +157,8 @@ def _listed(read: ir.Read, frame: Frame, context: Context) -> pa.Table:
     if isinstance(read.ranked, ir.Fusion):
         places = frame.fused[read.ranked].place
         keys = [Key(lambda rows: pa.array(places if rows is None else places[rows]))]
-    keys += [_frame_key(ir.SortKey(tie), frame, early, context) for tie in read.ties]
+    if frame.count > 1:
+        keys += [_frame_key(ir.SortKey(tie), frame, early, context) for tie in read.ties]
     chosen = _cut(in_order(keys, frame.count, *_window(read, context)), context)
     made = _columns(read.columns, frame.take(chosen), context)
     return _table(read, made)

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.cache import ColumnCache, Sized
+from omnigraph.read.id_index import IdIndex, find_all, id_index
+from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers
 
 __all__ = [
     "NOTHING",
@@ -35,15 +36,7 @@ __all__ = [
     "places",
 ]
 
-Numbers = npt.NDArray[np.int64]
-Integers = npt.NDArray[np.signedinteger[Any]]
-"""Numbers that are kept: half as wide where that is enough."""
-Mask = npt.NDArray[np.bool_]
-
 Made = TypeVar("Made", bound=Sized)
-
-NOTHING = -1
-"""The number that a variable of an `optional` block has where the block found nothing."""
 
 _ROW_ID = "_rowid"
 _SPARSE = 4
@@ -56,7 +49,14 @@ _ASKING = 10_000
 _TAKING = 50
 """Asking the table for values costs as much as reading so many from a whole column, and each value so many more."""
 
+_SCANNING = 20_000
+"""The same for a search in an index."""
+
 _FEW = 16
+_INDEXING = 50
+"""Making an index of all ids costs as much as looking through all of them so often."""
+
+_ID_INDEX = "index of ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +280,16 @@ class Space:
             return found
         return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
+    def scan(self, condition: pc.Expression, columns: frozenset[str]) -> Numbers | None:
+        """The entities for which a condition on some columns may hold; None when it is time to read those columns."""
+        rents = [self._cache.rents(self._name(name), _SCANNING + self.count // 16, self.count) for name in columns]
+        if not all(rents):
+            return None
+        rows = self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition)
+        found = self.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
+        found.sort()
+        return found
+
     def find(self, ids: pa.Array) -> Numbers:
         """The numbers of entities by id; `NOTHING` for those that do not exist.
 
@@ -289,13 +299,28 @@ class Space:
             return np.full(len(ids), NOTHING, np.int64)
         if self._looks_up(len(ids)):
             return self._look_up(ids)
+        index = self._id_index()
+        if index is not None:
+            return index.find(ids)
         stored = self.column("id")
         if len(ids) <= _FEW:
             # Asking for each is quicker than preparing a table of all ids.
-            return np.array([pc.index(stored, id_).as_py() for id_ in ids], np.int64)
-        places_ = pc.index_in(ids, value_set=stored)
-        numbers: Numbers = places_.fill_null(NOTHING).to_numpy(zero_copy_only=False).astype(np.int64)
-        return numbers
+            return np.array([NOTHING if i is None else pc.index(stored, i).as_py() for i in ids.to_pylist()], np.int64)
+        return find_all(stored, ids)
+
+    def find_all(self, ids: pa.Array) -> Numbers:
+        """The same for about as many ids as there are entities."""
+        if self.count == 0:
+            return np.full(len(ids), NOTHING, np.int64)
+        index = self.derived(_ID_INDEX, "id", id_index)
+        return index.find(ids)
+
+    def _id_index(self) -> IdIndex | None:
+        """An index of all ids, once enough ids were looked for."""
+        name = self._name(_ID_INDEX)
+        if not self._cache.holds(name) and self._cache.rents(name, self.count, _INDEXING * self.count):
+            return None
+        return self.derived(_ID_INDEX, "id", id_index)
 
     def _looks_up(self, count: int) -> bool:
         if "id" in self.indexed:

@@ -16,10 +16,10 @@ from typing import Protocol
 import numpy as np
 
 from omnigraph.lang.schema import Catalog
-from omnigraph.read.adjacency import Adjacency, by_both, by_one, firsts, narrow
+from omnigraph.read.adjacency import Adjacency, by_both, by_one, firsts
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.endpoints import finder
-from omnigraph.read.space import NOTHING, Integers, Numbers, Space, Spaces
+from omnigraph.read.numbers import narrow
+from omnigraph.read.space import NOTHING, Integers, Numbers, Space, Spaces, one_piece
 from omnigraph.read.topology_files import DamagedError, Made, Origin, Stored, TopologyFiles, process_files
 from omnigraph.storage.lookup import in_groups
 
@@ -191,16 +191,12 @@ def _made_anew(tables: _Tables, files: TopologyFiles) -> Arrays:
 def _read(tables: _Tables) -> tuple[Integers, Integers, Integers]:
     """Both ends of all edges, and the edges, a portion at a time: the ids need not fit memory."""
     edges, sources, targets = tables.edges, tables.sources, tables.targets
-    find_source = finder(sources)
-    find_target = find_source if targets is sources else finder(targets)
-    # Every search prepares all ids anew, so there should be few.
+    # For texts, every search prepares all ids anew, so there should be few.
     together = max(_TOGETHER, sources.slots, targets.slots)
     parts: list[tuple[Integers, Integers, Integers]] = []
     for rows in in_groups(edges.batches(["src", "dst", _ROW_ID]), together):
         checkpoint()
-        source, target = (
-            find(rows[name].combine_chunks()) for name, find in (("src", find_source), ("dst", find_target))
-        )
+        source, target = sources.find_all(one_piece(rows["src"])), targets.find_all(one_piece(rows["dst"]))
         number = edges.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
         sizes = (sources.slots, targets.slots, edges.slots)
         parts.append(tuple(map(narrow, (source, target, number), sizes)))  # type: ignore[arg-type]
