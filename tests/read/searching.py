@@ -114,13 +114,14 @@ def read(
     *,
     at: Snapshot | None = None,
     embedder: Embedder | None = None,
+    cache: ColumnCache = CACHE,
 ) -> list[dict[str, Any]]:
     """The rows of a query `q`, given without its frame: `($x: I64) match { … } return { … }`."""
     head, brace, rest = text.partition("match")
     query = compile_query(f"query q{head.strip() or '()'} {{ {brace}{rest} }}", graph.catalog, None)
     assert isinstance(query.body, ir.Read)
     snapshot = at or graph.snapshot()
-    spaces = Spaces(snapshot, CACHE)
+    spaces = Spaces(snapshot, cache)
     request = Request(bind(query.params, params or {}), 0)
     topologies = Topologies(spaces, graph.catalog)
     found = (lambda: embedder) if embedder is not None else None

@@ -112,6 +112,26 @@ class Snapshot:
         """The columns of a type whose values can be looked up in an index."""
         return self._store.tables.looked_up(self.pin(key).ref)
 
+    def vector_metrics(self, key: str) -> dict[str, str]:
+        """The properties of a type that have an index of vectors, and the metric of each."""
+        return self._store.tables.vector_metrics(self.pin(key).ref)
+
+    def nearest(
+        self, key: str, column: str, vector: Sequence[float], count: int, *, metric: str, probes: int, refine: int
+    ) -> pa.Array:
+        """The row ids of entities whose vectors are nearest, by an index: some may be missed."""
+        found = self._store.tables.nearest(
+            self.pin(key).ref,
+            column,
+            vector,
+            count,
+            metric=metric,
+            columns=("_rowid",),
+            probes=probes,
+            refine=refine,
+        )
+        return found["_rowid"].combine_chunks()
+
     def index_coverage(self, key: str, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How many entities of a type each of some indexes covers."""
         return self._store.tables.index_coverage(self.pin(key).ref, specs)

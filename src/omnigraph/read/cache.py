@@ -73,6 +73,10 @@ class ColumnCache:
                     self._turns.pop(key, None)
         return made
 
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes could be kept at all."""
+        return size <= self._limit
+
     def holds(self, key: Hashable) -> bool:
         with self._lock:
             return key in self._held

@@ -245,6 +245,22 @@ class Space:
         """Something that is made of a column. It is kept under a label, while the column itself need not be."""
         return self.kept(label, lambda: make(self.whole(name)))
 
+    def fits(self, size: int) -> bool:
+        """Whether something of so many bytes can stay in memory."""
+        return self._cache.fits(size)
+
+    @cached_property
+    def vector_metrics(self) -> dict[str, str]:
+        """The columns that have an index of vectors, and the metric of each."""
+        return self._snapshot.vector_metrics(self.key)
+
+    def nearest(self, name: str, vector: Sequence[float], count: int, metric: str, probes: int, refine: int) -> Numbers:
+        """Entities whose vectors are nearest, by an index: some may be missed."""
+        found = self._snapshot.nearest(
+            self.key, name, vector, count, metric=metric, probes=probes, refine=refine
+        ).to_numpy()
+        return self.numbers(found.astype(np.int64))
+
     def kept(self, label: str, make: Callable[[], Made]) -> Made:
         """Something that is made of the values of entities, and stays in memory under a label."""
         return self._cache.get(self._name(label), make)

@@ -130,6 +130,15 @@ def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
     return dataset.merge_existing_index_segments([built])
 
 
+def vector_metrics(dataset: LanceDataset) -> dict[str, str]:
+    """The columns that have an index of vectors, and the metric of each."""
+    return {
+        index.field_names[0]: str(index.details["metric_type"]).lower()
+        for index in dataset.describe_indices()
+        if index.index_type.startswith("IVF_")
+    }
+
+
 _LOOKED_UP = frozenset({"BTree", "Bitmap"})
 
 

@@ -45,6 +45,7 @@ from omnigraph.storage.indexes import (
     others,
     uncovered,
     uncovered_values,
+    vector_metrics,
 )
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
@@ -332,6 +333,11 @@ class TableStorage:
         with reporting(self._root, ref.path):
             return [coverage(self._open(ref), spec) for spec in specs]
 
+    def vector_metrics(self, ref: TableRef) -> dict[str, str]:
+        """The columns that have an index of vectors, and the metric of each."""
+        with reporting(self._root, ref.path):
+            return vector_metrics(self._open(ref))
+
     def uncovered_values(self, ref: TableRef, spec: IndexSpec) -> int:
         """How many values, nulls aside, an index does not cover yet."""
         with reporting(self._root, ref.path):
@@ -515,9 +521,27 @@ class TableStorage:
         metric: str = "l2",
         columns: Sequence[str] = (_ID,),
         filter: pc.Expression | None = None,
+        probes: int | None = None,
+        refine: int | None = None,
     ) -> pa.Table:
-        """The rows whose vectors are nearest, with their `_distance`. The filter applies before rows are chosen."""
+        """The rows whose vectors are nearest, with their `_distance`. The filter applies before rows are chosen.
+
+        With an index, some of the nearest may be missed.
+
+        Args:
+            ref: the version.
+            column: the vectors.
+            vector: what they are compared with.
+            count: how many rows.
+            metric: how they are compared.
+            columns: what to return.
+            filter: a condition.
+            probes: in how many parts of an index to look.
+            refine: how many times as many rows to compare exactly.
+        """
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
+        query |= {"nprobes": probes} if probes is not None else {}
+        query |= {"refine_factor": refine} if refine is not None else {}
         with reporting(self._root, ref.path):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_distance"], nearest=query, filter=filter

@@ -17,6 +17,7 @@ from omnigraph.lang.query.walk import walk
 from omnigraph.read.frame import Binding, Frame
 from omnigraph.read.search.entities import Entities, by_id, gather, parts
 from omnigraph.read.search.fusion import ArmValues, Fused, fused
+from omnigraph.read.search.indexed import named_by_index
 from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.scores import Nearly, Scores
 from omnigraph.read.search.vectors import Vector, Vectors
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from omnigraph.read.context import Context
 
 _MOST_EDITS = 2
+
+_MANY = 8
+"""When one of so many vectors is asked for, all are read."""
 
 
 class Search:
@@ -56,8 +60,8 @@ class Search:
         found = np.full(len(entities.binding.numbers), np.nan)
         for space, rows in parts(entities.binding):
             if query is not None and len(rows):
-                vectors = self._vectors(space, expr.field.name)
-                found[rows] = vectors.distances(query, expr.metric, entities.binding.numbers[rows])
+                vectors, numbers = self._vectors(space, expr.field.name, entities.binding.numbers[rows])
+                found[rows] = vectors.distances(query, expr.metric, numbers)
         return entities.spread(found)
 
     def _nearly(self, expr: ir.Bm25 | ir.Nearest, binding: Binding) -> Nearly:
@@ -68,8 +72,8 @@ class Search:
         found: list[tuple[Numbers, Nearly]] = []
         for space, rows in parts(binding):
             if query is not None and len(rows):
-                vectors = self._vectors(space, expr.field.name)
-                found.append((rows, vectors.nearly(query, expr.metric, binding.numbers[rows])))
+                vectors, numbers = self._vectors(space, expr.field.name, binding.numbers[rows])
+                found.append((rows, vectors.nearly(query, expr.metric, numbers)))
         if len(found) == 1 and len(found[0][0]) == len(binding.numbers):
             return found[0][1]
         values = np.full(len(binding.numbers), np.nan)
@@ -134,8 +138,12 @@ class Search:
 
     # Vectors
 
-    def _vectors(self, space: Space, name: str) -> Vectors:
-        return space.derived(f"vectors of {name}", name, Vectors.of)
+    def _vectors(self, space: Space, name: str, numbers: Numbers) -> tuple[Vectors, Numbers]:
+        """Vectors, and where those of some entities are among them. A few are read alone, unless all are there."""
+        label = f"vectors of {name}"
+        if space.has(label) or len(numbers) * _MANY > space.count:
+            return space.derived(label, name, Vectors.of), numbers
+        return Vectors.of(space.take(name, numbers)), np.arange(len(numbers))
 
     def _query(self, expr: ir.Nearest, binding: Binding) -> Vector | None:
         """The vector that is looked for; None when it is null."""
@@ -206,11 +214,23 @@ class Search:
             order = Nearly(-score, 0.0)
             return frame.filter(order.contenders(len(score) if count is None else count))
         entities = Entities.of(frame.bindings[ranked_variable(rank)])
+        named = self._named(rank, entities.binding, count)
+        if named is not None:
+            return frame.filter(entities.spread(named))
         order = self._nearly(rank, entities.binding)
         kept = order.contenders(len(order.values) if count is None else count)
         if order.doubt:
             kept[kept] = ~np.isnan(self._scores(rank, entities.binding.take(np.flatnonzero(kept))))
         return frame.filter(entities.spread(kept))
+
+    def _named(self, rank: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None) -> Mask | None:
+        """The entities that an index names as the nearest, where there are too many to look at each."""
+        if not isinstance(rank, ir.Nearest) or binding.which is not None or count is None:
+            return None
+        query, (space,) = self._query(rank, binding), binding.spaces
+        if query is None or len(binding.numbers) * _MANY <= space.count:
+            return None
+        return named_by_index(space, rank, query, binding.numbers, count)
 
 
 def ranked_variable(rank: ir.Rank) -> str:
