@@ -64,7 +64,10 @@ def f32(number: float) -> float:
 
 
 PLAIN: dict[Scalar, tuple[Any, ...]] = {
-    Scalar.STRING: ("", "a", "b", "ab", "Ab", "é", "É", " a ", "a.b", "😀", "10"),
+    Scalar.STRING: (
+        *("", "a", "b", "ab", "Ab", "é", "É", " a ", "a.b", "😀", "10"),
+        *("red fox", "the red Foxes", "fox, fox", "a dog runs", "running dogs", "red is the dog"),
+    ),
     Scalar.BOOL: (True, False),
     Scalar.I32: (0, 1, 2, 3, -1, -7),
     Scalar.I64: (0, 1, 2, 3, -1, 12),
@@ -128,8 +131,13 @@ def some_schema(rng: Random) -> str:
         inherited = {prop for i in mine for prop in interfaces[i]}
         own = [p for p in rng.sample(sorted(TYPES), rng.randint(2, 9)) if p not in inherited]
         implements = f" implements {', '.join(mine)}" if mine else ""
-        key = rng.choice(("", "", "key: String @key", "code: I64 @key"))
-        lines.append(f"node {name}{implements} {{ {_declared(own, _varied(rng, fixed))} {key} }}")
+        kinds = _varied(rng, fixed)
+        more = rng.choice(("", "", "key: String @key", "code: I64 @key"))
+        if "vec" in own and rng.random() < 0.6:
+            more += f' @index(vec, kind="vector", metric="{rng.choice(("l2", "cosine", "dot"))}")'
+        if "text" in own and kinds["text"].startswith("String") and rng.random() < 0.4:
+            more += f' @index(text, kind="fts"{rng.choice(("", ", stem=false", ", stop_words=false"))})'
+        lines.append(f"node {name}{implements} {{ {_declared(own, kinds)} {more} }}")
     for name in EDGE_NAMES[: rng.randint(1, 4)]:
         ends = rng.choice(nodes), rng.choice(nodes)
         if rng.random() < 0.4:

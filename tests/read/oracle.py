@@ -6,7 +6,7 @@ nothing here knows tables, versions or columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from tests.evaluate import reference
+from tests.read import words_by_hand
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
@@ -187,6 +188,9 @@ class Oracle:
         self.may_fail = False
         self.may_differ = False
         self._reached: dict[tuple[Any, ...], dict[Node, Path]] = {}
+        self._rows: list[Row] = []
+        self._types: dict[str, tuple[str, ...]] = {}
+        self._fused: dict[ir.Fusion, dict[Hashable, tuple[float, int]]] = {}
 
     def answer(self, read: ir.Read) -> Answer:
         """The result of a read.
@@ -195,11 +199,14 @@ class Oracle:
             BadCountError: limit or offset is negative.
         """
         offset, limit = self._count(read.offset) or 0, self._count(read.limit)
-        rows = self.solutions(read.match, Row({}))
+        self._types = {name: types for name, (_, types) in _kinds(read.match).items()}
+        self._rows = rows = self.solutions(read.match, Row({}))
         fails = any(row.unsure for row in rows) and limit != 0
         lines = self._grouped(read, rows) if read.grouped else self._listed(read, rows)
         if read.distinct:
             lines = self._distinct(read, lines)
+        if read.ranked is not None:
+            lines = [line for line in lines if self.value(read.ranked, line) is not None]
         lines = self._ordered(read, lines)
         lines = lines[offset:] if limit is None else lines[offset : offset + limit]
         names = tuple(column.name for column in read.columns)
@@ -388,6 +395,10 @@ class Oracle:
                 # Nodes of different types may have one id.
                 lines = sorted(lines, key=lambda line: _type_of(line.identities.get(tie.name)))
             lines = self._sorted(lines, ir.SortKey(tie))
+        if isinstance(read.ranked, ir.Fusion):
+            places = self._fusion(read.ranked)
+            var = read.ranked.arms[0].rank.field.var
+            return sorted(lines, key=lambda line: places[line.one.holds[var]][1])
         for key in reversed(read.order):
             lines = self._sorted(lines, key)
         return lines
@@ -438,6 +449,15 @@ class Oracle:
                 return _sure(line.columns[name])
             case ir.Aggregate():
                 return self._aggregate(expr, line)
+            case ir.TextMatch(mode, text, query, edits, analyzer):
+                letters = 0 if edits is None else self._value(edits, line)
+                asked = self._value(query, line)
+                return words_by_hand.matches(mode, self._value(text, line), asked, letters, analyzer)
+            case ir.Bm25() | ir.Nearest():
+                return self._rank(expr, line.one.holds[expr.field.var])
+            case ir.Fusion(arms):
+                found = self._fusion(expr).get(line.one.holds[arms[0].rank.field.var])
+                return None if found is None else found[0]
         return reference.computed(expr, lambda part: self._value(part, line), self.params, self.now)
 
     def _aggregate(self, aggregate: ir.Aggregate, line: Line) -> Any:
@@ -471,6 +491,35 @@ class Oracle:
         if aggregate.type.scalar.is_float:
             return added(found, 1)
         return reference.held(sum(found), aggregate.type)
+
+    # Ranks
+
+    def _rank(self, rank: ir.Bm25 | ir.Nearest, entity: Any) -> float | None:
+        """The rank of one entity. What is common is judged by all nodes of the types of the variable."""
+        if entity is None:
+            return None
+        value, query = entity.values.get(rank.field.name), self._value(rank.query, Line([], {}))
+        if isinstance(rank, ir.Nearest):
+            return words_by_hand.distance(value, query, rank.metric)
+        nodes = [node for name in self._types[rank.field.var] for node in self.graph.nodes[name].values()]
+        return words_by_hand.relevance(
+            [node.values.get(rank.field.name) for node in nodes], value, query, rank.analyzer
+        )
+
+    def _fusion(self, fusion: ir.Fusion) -> dict[Hashable, tuple[float, int]]:
+        """Score and place of the entities that the whole match leaves."""
+        if fusion not in self._fused:
+            var = fusion.arms[0].rank.field.var
+            entities = dict.fromkeys(row.holds[var] for row in self._rows)
+            arms: list[tuple[dict[Hashable, int], float]] = []
+            for arm in fusion.arms:
+                ranked = [(self._rank(arm.rank, entity), entity) for entity in entities]
+                sign = 1 if isinstance(arm.rank, ir.Nearest) else -1
+                there = [(sign * value, e.id.encode(), e.type, e) for value, e in ranked if value is not None]  # type: ignore[union-attr]
+                there.sort(key=lambda entry: entry[:3])
+                arms.append(({entry[3]: place for place, entry in enumerate(there)}, arm.weight))
+            self._fused[fusion] = words_by_hand.fused(arms, self._value(fusion.k, Line([], {})))
+        return self._fused[fusion]
 
     # Errors that depend on the order of work
 

@@ -291,6 +291,55 @@ class Maker:
     def _path_part(self) -> str:
         return f"{self.pick('length', 'nodes', 'edges')}(${self.rng.choice(self.scope.paths)})"
 
+    # Search
+
+    def searched(self, *, is_vector: bool = False) -> list[tuple[str, ValueType]]:
+        """The properties of nodes that can be searched."""
+        scalar = Scalar.VECTOR if is_vector else Scalar.STRING
+        return [
+            (f"${var}.{name}", kind)
+            for var in self.scope.nodes
+            for name, kind in self.properties(var).items()
+            if kind.scalar is scalar and not kind.list
+        ]
+
+    def words(self) -> str:
+        """What is looked for."""
+        words = self.rng.choice(("fox", "red fox", "dogs", "the run", "red", "fax dug", "a", "", "é 10", "is the dog"))
+        return self.param(TEXT, words) if self.chance(25) else literal(words, TEXT)
+
+    def text_filter(self) -> str:
+        fields = self.searched()
+        if not fields:
+            return self.condition(0)
+        field = self.rng.choice(fields)[0]
+        return self.weighted(
+            (2, lambda: f"search({field}, {self.words()})"),
+            (1, lambda: f"search({field}, {self.words()}, all=true)"),
+            (1, lambda: f"match_text({field}, {self.words()})"),
+            (1, lambda: f"fuzzy({field}, {self.words()}{self.pick('', ', 1', ', 0', ', 2')})"),
+        )
+
+    def rank(self) -> str | None:
+        """A rank, if something can be ranked."""
+        texts, vectors = self.searched(), self.searched(is_vector=True)
+        if not texts and not vectors:
+            return None
+        kind = self.pick("one", "one", "rrf")
+        if kind == "one":
+            return self.single_rank(texts, vectors)
+        var = self.rng.choice([*texts, *vectors])[0].partition(".")[0]
+        mine = [[(f, k) for f, k in fields if f.startswith(f"{var}.")] for fields in (texts, vectors)]
+        arms = [self.single_rank(*mine) + self.pick("", "", " * 2.0", " * 0.5") for _ in range(self.pick(2, 2, 3))]
+        return f"rrf({', '.join(arms)}{self.pick('', ', 1', ', k=7')})"
+
+    def single_rank(self, texts: list[tuple[str, ValueType]], vectors: list[tuple[str, ValueType]]) -> str:
+        field, kind = self.rng.choice([*texts, *vectors])
+        if kind.scalar is Scalar.STRING:
+            return f"bm25({field}, {self.words()})"
+        vector = ValueType(Scalar.VECTOR, dim=kind.dim)
+        return f"nearest({field}, {self.constant(vector)})"
+
     # Conditions
 
     def condition(self, depth: int = 2) -> str:
@@ -306,6 +355,8 @@ class Maker:
             (3, self.null_test),
             (2, self.identity),
         )
+        if depth > 0:
+            simple = (*simple, (2, self.text_filter))
         if depth > 0 and self.chance(30):
             inner = [self.condition(depth - 1) for _ in range(self.pick(2, 2, 3))]
             joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
@@ -504,6 +555,13 @@ class Maker:
         if self.chance(15):
             columns.append(f"{self.rng.choice(aliases)} as again")
         keys = [*aliases, self.scalar(), self.scalar(), self.rng.choice(self.accesses())[0]]
+        rank = self.rank() if self.chance(25) else None
+        if rank is not None:
+            if self.chance(50):
+                columns.append(f"{rank} as rank")
+                keys = ["rank", "rank", *aliases] if self.chance(70) else keys
+            if self.chance(50):
+                return f"return {{ {'  '.join(columns)} }} order {{ {rank} }} limit {self.count()}{self.skip()}"
         return f"return {{ {'  '.join(columns)} }}{self.order(keys)}{self.window()}"
 
     def columns(self, count: int) -> tuple[list[str], list[str]]:
@@ -576,12 +634,13 @@ class Maker:
         return f" order {{ {', '.join(sorts)} }}"
 
     def window(self) -> str:
-        window = ""
-        if self.chance(40):
-            window += f" limit {self.count()}"
-        if self.chance(18):
-            window += f" offset {self.pick('0', '1', '1', '2') if self.chance(80) else self.count()}"
-        return window
+        window = f" limit {self.count()}" if self.chance(40) else ""
+        return window + self.skip()
+
+    def skip(self) -> str:
+        if self.chance(82):
+            return ""
+        return f" offset {self.pick('0', '1', '1', '2') if self.chance(80) else self.count()}"
 
     def count(self) -> str:
         if self.chance(80):
