@@ -138,13 +138,17 @@ def some_schema(rng: Random) -> str:
         if "text" in own and kinds["text"].startswith("String") and rng.random() < 0.4:
             more += f' @index(text, kind="fts"{rng.choice(("", ", stem=false", ", stop_words=false"))})'
         lines.append(f"node {name}{implements} {{ {_declared(own, kinds)} {more} }}")
-    for name in EDGE_NAMES[: rng.randint(1, 4)]:
+    names = list(EDGE_NAMES[: rng.randint(1, 4)])
+    if rng.random() < 0.2:
+        names.append(rng.choice(nodes))  # an edge may be called like a node
+    for name in names:
         ends = rng.choice(nodes), rng.choice(nodes)
         if rng.random() < 0.4:
             ends = ends[0], ends[0]
         own = rng.sample(sorted(TYPES.keys() - {"vec"}), rng.choice((0, 1, 2, 3)))
-        key = "@key(src, dst)" if rng.random() < 0.1 else ""
-        lines.append(f"edge {name}: {ends[0]} -> {ends[1]} {{ {_declared(own, _varied(rng, fixed))} {key} }}")
+        more = "key: String? " if rng.random() < 0.15 else ""
+        more += "@key(src, dst)" if rng.random() < 0.1 else ""
+        lines.append(f"edge {name}: {ends[0]} -> {ends[1]} {{ {_declared(own, _varied(rng, fixed))} {more} }}")
     return "\n".join(lines)
 
 
@@ -253,23 +257,23 @@ def _add_edges(rng: Random, model: Model, name: str, count: int) -> list[str]:
 # Graphs on disk
 
 
-def _node_rows(model: Model, name: str, ids: list[str]) -> list[dict[str, Any]]:
+def _node_lines(model: Model, name: str, ids: list[str]) -> list[dict[str, Any]]:
     declared = model.catalog.nodes[name]
-    rows = []
+    lines = []
     for id_ in ids:
-        row = {} if declared.key else {"id": id_}
-        rows.append(row | _row(model.nodes[name][id_], declared))
-    return rows
+        given = {} if declared.key else {"id": id_}
+        lines.append({"type": name, "data": given | _row(model.nodes[name][id_], declared)})
+    return lines
 
 
-def _edge_rows(model: Model, name: str, ids: list[str]) -> list[dict[str, Any]]:
+def _edge_lines(model: Model, name: str, ids: list[str]) -> list[dict[str, Any]]:
     declared = model.catalog.edges[name]
-    rows = []
+    lines = []
     for id_ in ids:
         source, target, values = model.edges[name][id_]
-        row = {} if declared.key else {"id": id_}
-        rows.append(row | {"from": source, "to": target} | _row(values, declared))
-    return rows
+        given = {} if declared.key else {"id": id_}
+        lines.append({"edge": name, "from": source, "to": target, "data": given | _row(values, declared)})
+    return lines
 
 
 def _row(values: Mapping[str, Any], declared: NodeType | EdgeType) -> dict[str, Any]:
@@ -329,16 +333,17 @@ class World:
     def _grow(self, model: Model, branch: str, nodes: int, edges: int) -> None:
         """New rows, and new values for old ones."""
         rng = self.rng
-        rows: dict[str, Any] = {}
+        lines: list[dict[str, Any]] = []
         for name in self.catalog.nodes:
-            ids = _add_nodes(rng, model, name, rng.choice((nodes // 2, nodes, nodes) if rng.random() < 0.92 else (0, 1)))
-            rows[name] = _node_rows(model, name, ids)
+            ids = _add_nodes(
+                rng, model, name, rng.choice((nodes // 2, nodes, nodes) if rng.random() < 0.92 else (0, 1))
+            )
+            lines += _node_lines(model, name, ids)
         for name in self.catalog.edges:
             ids = _add_edges(rng, model, name, rng.randint(edges // 2 if rng.random() < 0.8 else 0, edges))
-            rows[name] = _edge_rows(model, name, ids)
-        rows = {name: given for name, given in rows.items() if given}
-        if rows:
-            self.graph.load(rows, mode="merge", branch=branch)
+            lines += _edge_lines(model, name, ids)
+        if lines:
+            self.graph.load(lines, mode="merge", branch=branch)
 
     def _shrink(self, model: Model, branch: str, *, few: bool) -> None:
         """Fewer nodes and edges; only few are left when that is asked for."""
@@ -350,11 +355,15 @@ class World:
         for name in self.catalog.edges:
             ids = rng.sample(sorted(model.edges[name]), min(rng.choice((0, 1, 2)), len(model.edges[name])))
             if ids:
-                self.graph.mutate(f"query q($ids: [String]) {{ delete edge {name} where id in $ids }}", {"ids": ids}, branch=branch)
+                self.graph.mutate(
+                    f"query q($ids: [String]) {{ delete edge {name} where id in $ids }}", {"ids": ids}, branch=branch
+                )
                 for id_ in ids:
                     del model.edges[name][id_]
 
     def _delete_nodes(self, model: Model, branch: str, name: str, ids: list[str]) -> None:
         if ids:
-            self.graph.mutate(f"query q($ids: [String]) {{ delete node {name} where id in $ids }}", {"ids": ids}, branch=branch)
+            self.graph.mutate(
+                f"query q($ids: [String]) {{ delete node {name} where id in $ids }}", {"ids": ids}, branch=branch
+            )
             model.delete_nodes(name, ids)

@@ -650,9 +650,10 @@ _COMPUTED = ir.Arith | ir.Negate | ir.Apply | ir.DateAdd | ir.DateDiff
 def _constants(read: ir.Read) -> Iterator[ir.Expr]:
     """Expressions that have a value without any row."""
     for part in walk(read):
-        if isinstance(part, _COMPUTED) and not mentioned(part):
-            if not any(isinstance(inner, ir.Column | ir.Aggregate) for inner in walk(part)):
-                yield part
+        if not isinstance(part, _COMPUTED) or mentioned(part):
+            continue
+        if not any(isinstance(inner, ir.Column | ir.Aggregate) for inner in walk(part)):
+            yield part
 
 
 def mentioned(expr: ir.Expr) -> set[str]:

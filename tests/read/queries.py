@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from tests.read.graphs import EDGES, IDS, PLAIN, some_value, written
+from tests.read.graphs import IDS, some_value, written
 from tests.read.oracle import blocks
 
 from omnigraph.errors import CompileError
@@ -31,20 +31,20 @@ class Query:
 
     Attributes:
         text: its source.
-        ir: what it compiles to.
+        compiled: what it compiles to.
         given: parameters as a caller gives them.
         params: the same, and the defaults, as values of their types.
     """
 
     text: str
-    ir: ir.Query
+    compiled: ir.Query
     given: Mapping[str, Any]
     params: Mapping[str, Any]
 
     @property
     def read(self) -> ir.Read:
-        assert isinstance(self.ir.body, ir.Read)
-        return self.ir.body
+        assert isinstance(self.compiled.body, ir.Read)
+        return self.compiled.body
 
 
 def some_query(rng: Random, catalog: Catalog) -> Query:
@@ -390,9 +390,7 @@ class Maker:
 
     def identity(self) -> str:
         names = list(self.scope.nodes)
-        pairs = [
-            (a, b) for a in names for b in names if a != b and {*self.scope.nodes[a]} & {*self.scope.nodes[b]}
-        ]
+        pairs = [(a, b) for a in names for b in names if a != b and {*self.scope.nodes[a]} & {*self.scope.nodes[b]}]
         if not pairs:
             return self.null_test()
         a, b = self.rng.choice(pairs)
@@ -482,7 +480,9 @@ class Maker:
         outside = self.scope.copy()
         inner: list[str] = []
         for _ in range(self.pick(1, 1, 2, 3)):
-            self.add(inner, depth - 1, self.weighted((6, lambda: "step"), (3, lambda: "filter"), (1, lambda: "pattern")))
+            self.add(
+                inner, depth - 1, self.weighted((6, lambda: "step"), (3, lambda: "filter"), (1, lambda: "pattern"))
+            )
         if depth and self.chance(15):
             self.add(inner, depth - 1, "block")
         if word == "not":
@@ -507,7 +507,9 @@ class Maker:
 
     def _learn(self, clauses: list[str], before: Scope) -> None:
         """Find out what a traversal binds, by compiling it; one that does not compile is taken back."""
-        known = "  ".join(f"${var}: {before.interfaces.get(var, types[0])}" for var, types in before.nodes.items() if types)
+        known = "  ".join(
+            f"${var}: {before.interfaces.get(var, types[0])}" for var, types in before.nodes.items() if types
+        )
         query = f"query q() {{ match {{ {known}  {clauses[-1]} }} return {{ count(*) }} }}"
         try:
             compiled = compile_query(query, self.catalog)
@@ -587,7 +589,9 @@ class Maker:
             if is_number:
                 numbers.append(alias)
         if numbers and self.chance(25):
-            columns.append(f"{self.rng.choice(numbers)} {self.pick(*'+-*/%')} {self.pick('2', '0', '3.5', *numbers)} as calc")
+            columns.append(
+                f"{self.rng.choice(numbers)} {self.pick(*'+-*/%')} {self.pick('2', '0', '3.5', *numbers)} as calc"
+            )
             aliases.append("calc")
         if self.chance(40):
             self.rng.shuffle(columns)

@@ -1,18 +1,18 @@
 """Every read gives the rows of the oracle, in its order: random schemas, graphs and queries over the whole language.
 
 A pair is a query and a state of a graph. `OMNIGRAPH_PAIRS=<number>` says how many are tried, `OMNIGRAPH_SEED=<number>`
-with which world to begin. A disagreement names its seeds; `python -m tests.read.test_oracle_agrees <world> <query>` tries
-it again.
+with which world to begin. A disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>`
+tries these alone.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, islice
 from math import prod
 from pathlib import Path
 from random import Random
@@ -38,6 +38,7 @@ from omnigraph.read.views import Views
 NOW = 1_773_480_600_123
 PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS", "300"))
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
+QUERY = os.environ.get("OMNIGRAPH_QUERY")
 QUERIES = 25
 """Queries for each world; each is tried on every state of it."""
 
@@ -54,7 +55,7 @@ class Reader:
     views: Views
 
     def table(self, query: Query) -> pa.Table:
-        request = Request(bind(query.ir.params, query.given), NOW)
+        request = Request(bind(query.compiled.params, query.given), NOW)
         accepted, snapshot = self.world.graph.accepted_schema, self.state.snapshot
         view = self.views.of(snapshot, accepted)
         return run(query.read, Context(snapshot, accepted, request, view.spaces, view.topologies, Spending()))
@@ -182,45 +183,34 @@ def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query,
 def explained(error: Exception, seed: int, number: int, query: Query, reader: Reader) -> str:
     return (
         f"world {seed}, query {number}, state {reader.state.name!r}\n{type(error).__name__}: {error}\n"
-        f"{reader.world.schema}\n{query.text}\nwith {dict(query.given)}\n{ir.render(query.ir)}"
+        f"{reader.world.schema}\n{query.text}\nwith {dict(query.given)}\n{ir.render(query.compiled)}"
     )
+
+
+def agreed(seed: int, queries: range, most: int) -> Counter[str]:
+    """Ask both about pairs of one world, and count what they agree on."""
+    done: Counter[str] = Counter()
+    with TemporaryDirectory() as place:
+        world = World(seed, Path(place) / "graph")
+        for number, query, reader in islice(pairs(world, seed, queries), most):
+            try:
+                done[compare(query, reader)] += 1
+            except Exception as error:
+                pytest.fail(explained(error, seed, number, query, reader), pytrace=False)
+        world.close()
+    return done
 
 
 def test_the_engine_agrees_with_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    if QUERY is not None:
+        agreed(SEED, range(int(QUERY), int(QUERY) + 1), PAIRS)
+        return
     done: Counter[str] = Counter()
-    seed = SEED
-    while done.total() < PAIRS:
-        with TemporaryDirectory() as place:
-            world = World(seed, Path(place) / "graph")
-            for number, query, reader in pairs(world, seed, range(QUERIES)):
-                try:
-                    done[compare(query, reader)] += 1
-                except Exception as error:
-                    pytest.fail(explained(error, seed, number, query, reader), pytrace=False)
-                if done.total() >= PAIRS:
-                    break
-            world.close()
-        seed += 1
+    for seed in count(SEED):
+        done += agreed(seed, range(QUERIES), PAIRS - done.total())
+        if done.total() >= PAIRS:
+            break
     # Enough of them must say something.
     assert done["rows"] > done.total() / 3, done
     assert done["unsure"] + done["error"] < done.total() / 10, done
-
-
-def main() -> None:
-    """Try one pair again, or look for disagreements in several worlds."""
-    os.environ["OMNIGRAPH_FSYNC"] = "0"
-    first, *rest = map(int, sys.argv[1:])
-    with TemporaryDirectory() as place:
-        world = World(first, Path(place) / "graph")
-        for number, query, reader in pairs(world, first, range(rest[0], rest[0] + 1) if rest else range(QUERIES)):
-            try:
-                print(number, reader.state.name, compare(query, reader))
-            except Exception as error:
-                print(explained(error, first, number, query, reader))
-                raise
-        world.close()
-
-
-if __name__ == "__main__":
-    main()
