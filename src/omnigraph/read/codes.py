@@ -72,7 +72,9 @@ def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
         case ir.Ident(var=var, role=ir.Role.ID) if var in frame.bindings and frame.bindings[var].which is None:
             return var
         case ir.Prop(var=var, name=name) if frame.bindings[var].which is None:
-            declared = catalog.nodes.get(frame.bindings[var].spaces[0].type_name)
+            space = frame.bindings[var].spaces[0]
+            # An edge may be called like a node.
+            declared = catalog.nodes.get(space.type_name) if space.key.startswith("node:") else None
             if declared is not None and declared.key == (name,):
                 return var if declared.properties[name].type.scalar in _SAME_TEXT else None
     return None
