@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +14,10 @@ from omnigraph.read.numbers import Integers, Mask, Numbers
 _NARROW = 2**31
 _WALKED = 5
 """How many numbers there are about an edge that is walked, at most."""
+
+
+_PORTION = 1 << 18
+"""About how many edges are looked at together."""
 
 
 class Adjacency:
@@ -88,6 +93,20 @@ class Adjacency:
             high[open_[~less]] = middle[~less]
         return low
 
+    def sums(self, values: Numbers | Mask) -> Numbers:
+        """For each node, the sum over all its neighbours of what each of them counts."""
+        found: Numbers = np.zeros(self.nodes, np.int64)
+        some = np.flatnonzero(self.degree)
+        begins = self.first.take(some)
+        # A portion at a time, so that what lies between stays close at hand.
+        bounds = np.searchsorted(begins, np.arange(_PORTION, len(self.neighbour), _PORTION))
+        for first, last in pairwise(np.unique([0, *bounds, len(some)]).tolist()):
+            checkpoint()
+            low, high = int(begins[first]), int(begins[last]) if last < len(some) else len(self.neighbour)
+            arriving = values.take(self.neighbour[low:high].astype(np.intp))
+            found[some[first:last]] = np.add.reduceat(arriving, begins[first:last] - low, dtype=np.int64)
+        return found
+
     @cached_property
     def _again(self) -> Mask:
         """Which edges lead to where the one before leads too, from the same node."""
@@ -114,10 +133,14 @@ class Adjacency:
     def degree(self) -> Numbers:
         return np.diff(self.first)
 
+    def owners(self) -> Integers:
+        """The node of each edge."""
+        return np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
+
     @cached_property
     def loops(self) -> Mask:
         """Which nodes have an edge to themselves, where both ends are of one type."""
-        owner = np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
+        owner = self.owners()
         found = np.zeros(self.nodes, bool)
         found[owner[owner == self.neighbour]] = True
         return found

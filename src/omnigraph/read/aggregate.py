@@ -43,6 +43,8 @@ class Groups:
     @classmethod
     def of(cls, codes: Codes) -> Groups:
         """Rows with equal codes are a group."""
+        if codes.apart:
+            return cls(codes.size, codes.of_row, codes.of_row)
         of_row, count = renumbered(codes)
         first = np.empty(count, np.int64)
         first[of_row[::-1]] = np.arange(len(of_row))[::-1]
@@ -50,6 +52,8 @@ class Groups:
 
     def total(self, weights: Numbers) -> pa.Array:
         """The sum of whole numbers that are not negative, one for each row, by group."""
+        if self.of_row is self.first:
+            return pa.array(weights)  # each row is a group
         return pa.array(_whole_sums(weights, self.of_row, self.count))
 
 

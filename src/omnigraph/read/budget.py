@@ -116,8 +116,19 @@ class Spending:
         most = self.budget.rows
         if most is not None and self.rows + rows > most:
             raise BudgetExceededError("rows", most, self.rows + rows)
-        if columns:
-            self.need(rows * columns * _CELL)
+        self.room(rows, columns)
+
+    def room(self, rows: int, columns: int) -> None:
+        """Note arrays that are needed beside the rows so far.
+
+        Args:
+            rows: how long they are.
+            columns: how many there are.
+
+        Raises:
+            BudgetExceededError: that is more than the read may take.
+        """
+        self.need(rows * columns * _CELL)
 
     def need(self, size: int) -> None:
         """Note bytes that are needed beside those of the rows so far.
@@ -181,13 +192,14 @@ def checkpoint(rows: int = 0, columns: int = 0) -> None:
     """Stop here if the read that runs in this thread has to: for what many reads share, and that knows none of them.
 
     Args:
-        rows: for how many rows arrays are about to be made. Whoever asked for them notes them as spent.
-        columns: how many numbers each of them takes.
+        rows: how long arrays are that are about to be made.
+        columns: how many there are.
 
     Raises:
-        BudgetExceededError: that is more than the read may take.
+        BudgetExceededError: they are more than the read may take, or its time is over.
         CancelledError: it was told to stop.
     """
     spending = _current.get()
     if spending is not None:
-        spending.expect(rows, columns)
+        spending.check()
+        spending.room(rows, columns)

@@ -35,10 +35,25 @@ _SAME_TEXT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """A number for each row; all are below `size`."""
+    """A number for each row.
+
+    Attributes:
+        size: all numbers are below.
+        apart: whether they are known to be those from zero on, one for each row.
+    """
 
     of_row: Numbers
     size: int
+    apart: bool = False
+
+
+def _are_apart(codes: Codes) -> bool:
+    """Whether no two rows have the same number."""
+    if len(codes.of_row) > codes.size or codes.size > max(_ROOM * len(codes.of_row), _LEAST):
+        return False
+    there = np.zeros(codes.size, bool)
+    there[codes.of_row] = True
+    return int(np.count_nonzero(there)) == len(codes.of_row)
 
 
 def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str], pa.Array], catalog: Catalog) -> Codes:
@@ -52,6 +67,8 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
     """
     whole = {var for expr in keys.values() if (var := _entity(expr, frame, catalog)) is not None}
     parts = [_entities(frame.bindings[var]) for var in sorted(whole)]
+    if any(_are_apart(part) for part in parts):
+        return Codes(np.arange(frame.count), frame.count, apart=True)
     for name, expr in keys.items():
         if isinstance(expr, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf) and expr.var in whole:
             continue  # the entity decides it

@@ -164,7 +164,8 @@ def _leaves(block: ir.Block, needed: set[str], candidates: Candidates, context: 
             return 0, found.name
         if found.expand.hops is None and found.name not in weighted and not candidates.restricts(found.name):
             return 1, found.name
-        return 2 + context.spaces.edges(found.expand.steps[0].edge).count, found.name
+        edges = context.spaces.edges(found.expand.steps[0].edge).count
+        return 2 + (2 * edges if found.name in weighted else edges), found.name
 
     while found := [leaf_ for name in left if (leaf_ := leaf(name)) is not None]:
         cheapest = min(found, key=cost)
@@ -242,19 +243,20 @@ class _Weights:
 
     def _sums(self, adjacency: Adjacency, values: Numbers | Mask, onto: str) -> Numbers:
         """For each node, the rows of all its neighbours together."""
-        found: Numbers = np.zeros(adjacency.nodes, np.int64)
+        if values.dtype != np.bool_ and len(values) and float(values.max()) * len(adjacency.neighbour) > _LARGEST:
+            about = np.bincount(adjacency.owners(), values.astype(np.float64).take(adjacency.neighbour))
+            if float(about.max(initial=0)) > _LARGEST:
+                raise _too_large()
         nodes = self._candidates.of(onto)[0] if self._candidates.restricts(onto) else None
-        if nodes is not None and len(nodes) * _FEW <= adjacency.nodes:
-            degree, places = adjacency.walk(nodes)
-            self._context.budget.spend(len(places))
-            arriving, begins = values.take(adjacency.neighbour.take(places)), np.cumsum(degree) - degree
-        else:
-            nodes, degree, begins = np.arange(adjacency.nodes), adjacency.degree, adjacency.first[:-1]
+        if nodes is None or len(nodes) * _FEW > adjacency.nodes:
             self._context.budget.spend(len(adjacency.neighbour))
-            arriving = values.take(adjacency.neighbour)
-        _add_up(arriving)
+            return adjacency.sums(values)
+        degree, places = adjacency.walk(nodes)
+        self._context.budget.spend(len(places))
+        found: Numbers = np.zeros(adjacency.nodes, np.int64)
         some = degree > 0
         if some.any():
+            arriving, begins = values.take(adjacency.far(places)), np.cumsum(degree) - degree
             found[nodes[some]] = np.add.reduceat(arriving, begins[some], dtype=np.int64)
         return found
 
@@ -288,9 +290,9 @@ def _times(left: Numbers, right: Numbers) -> Numbers:
     return left * right
 
 
-def _add_up(numbers: Numbers | Mask) -> None:
+def _add_up(numbers: Numbers) -> None:
     """Make sure that numbers can be added."""
-    if numbers.dtype == np.bool_ or len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _LARGEST:
+    if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _LARGEST:
         return
     if float(numbers.sum(dtype=np.float64)) > _LARGEST:
         raise _too_large()

@@ -202,14 +202,52 @@ def _extend(
     allowed: Sequence[Mask | None],
 ) -> Frame:
     near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
+    if _is_plain(expand, frame.bindings[near], spaces):
+        return _extend_plainly(context, frame, steps[0], near, far, spaces, allowed[0])
     edges = expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in steps))
     reached = neighbours(context, frame.bindings[near], steps, [space.type_name for space in spaces], edges)
     reached = _only(reached, allowed)
     if expand.edge_var is None:
         reached = distinct(reached, spaces)
-    context.budget.expect(len(reached.row), frame.width + _REACHED)
+    context.budget.room(len(reached.row), frame.width + _REACHED)
     wide = frame.take(reached.row).bind(far, node_binding(spaces, reached))
     return wide if expand.edge_var is None else wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
+
+
+def _is_plain(expand: ir.Expand, start: Binding, spaces: tuple[Space, ...]) -> bool:
+    """Whether edges of one type are walked one way between nodes of one type each, and nobody asks for the edges."""
+    (step, *others) = expand.steps
+    return (
+        not others
+        and expand.edge_var is None
+        and step.direction is not ir.Direction.BOTH
+        and len(spaces) == 1
+        and len(start.spaces) == 1
+    )
+
+
+def _extend_plainly(
+    context: Context,
+    frame: Frame,
+    step: ir.Step,
+    near: str,
+    far: str,
+    spaces: tuple[Space, ...],
+    allowed: Mask | None,
+) -> Frame:
+    start = frame.bindings[near].numbers
+    there = start != NOTHING
+    rows = np.arange(frame.count) if there.all() else np.flatnonzero(there)
+    (adjacency,) = adjacencies(context, step)
+    adjacency = adjacency.distinct
+    degree, places = adjacency.walk(start if len(rows) == len(start) else start.take(rows))
+    context.budget.spend(len(places))
+    numbers, row = adjacency.far(places), np.repeat(rows, degree)
+    if allowed is not None:
+        kept = np.flatnonzero(allowed.take(numbers))
+        numbers, row = numbers.take(kept), row.take(kept)
+    context.budget.room(len(row), frame.width + _REACHED)
+    return frame.take(row).bind(far, Binding(spaces, numbers))
 
 
 def _only(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:
@@ -240,6 +278,8 @@ def meet(context: Context, frame: Frame, expand: ir.Expand) -> Frame:
     left, right = frame.bindings[expand.left], frame.bindings[expand.right]
     edges = expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in expand.steps))
     found: list[Reached] = []
+    met = np.zeros(frame.count, bool)
+    context.budget.spend(frame.count)
     for step in expand.steps:
         both = np.intersect1d(_rows_of(left, step.left_type), _rows_of(right, step.right_type), assume_unique=True)
         for turn, adjacency in enumerate(adjacencies(context, step)):
@@ -247,12 +287,15 @@ def meet(context: Context, frame: Frame, expand: ir.Expand) -> Frame:
             if turn:
                 rows = rows[left.numbers[rows] != right.numbers[rows]]
             degree, begin = adjacency.between(left.numbers[rows], right.numbers[rows])
+            if expand.edge_var is None:
+                met[rows[degree > 0]] = True
+                continue
             at = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
             nothing = np.zeros(len(at), np.int64)
             edge_which = np.full(len(at), edges.index(step.edge), np.int64)
             found.append(Reached(np.repeat(rows, degree), nothing, nothing, edge_which, adjacency.edges(at)))
+    if expand.edge_var is None:
+        return frame.filter(met)
     reached = _joined(found)
     context.budget.spend(len(reached.row))
-    if expand.edge_var is None:
-        return frame.take(np.unique(reached.row))
     return frame.take(reached.row).bind(expand.edge_var.name, edge_binding(context, edges, reached))
