@@ -126,8 +126,8 @@ def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
         replace=True,
         **parameters,
     )
-    # A full-text index that is not merged is committed broken; for all other kinds this changes nothing.
-    return dataset.merge_existing_index_segments([built])
+    # A full-text index that is not merged is committed broken. Most other kinds would only be copied.
+    return dataset.merge_existing_index_segments([built]) if spec.kind is IndexKind.FTS else built
 
 
 def vector_metrics(dataset: LanceDataset) -> dict[str, str]:
