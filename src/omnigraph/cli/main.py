@@ -14,6 +14,7 @@ from omnigraph.cli.commit import commit
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
 from omnigraph.cli.graphs import init, recovery, snapshot
+from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
@@ -32,7 +33,7 @@ CAPABILITIES = {
         "a data",
         (query, explain, shell, mutate, load, export, blob, branch, tag, commit, snapshot, verify, recovery),
     ),
-    "direct": ("a storage", (init, schema, lint)),
+    "direct": ("a storage", (init, schema, indexes, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -123,6 +124,7 @@ for command in (
     snapshot,
     verify,
     recovery,
+    indexes,
     lint,
     check,
     fmt,
