@@ -64,4 +64,4 @@ def test_what_stays_without_an_index_says_why(shell: Shell) -> None:
     rows = shell.write("docs.ndjson", '{"type": "Doc", "data": {"name": "a", "vec": [1.0, 2.0]}}\n')
     assert shell.run("load", uri, "--data", rows, "--mode", "append", "--quiet").exit_code == 0
     lines = shell.run("indexes", uri, "--build", "--quiet").stdout.splitlines()
-    assert lines[-1] == "node:Doc.vec vector: 0 of 1 rows (fewer than 100000 vectors are searched exactly)"
+    assert "node:Doc.vec vector: 0 of 1 rows (fewer than 100000 vectors are searched exactly)" in lines
