@@ -93,8 +93,13 @@ class Adjacency:
             high[open_[~less]] = middle[~less]
         return low
 
-    def sums(self, values: Numbers | Mask) -> Numbers:
-        """For each node, the sum over all its neighbours of what each of them counts."""
+    def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
+        """For each node, the sum over its neighbours of what each of them counts.
+
+        Args:
+            values: what each node at the other end counts.
+            distinct: whether a neighbour counts once, whatever the number of edges to it.
+        """
         found: Numbers = np.zeros(self.nodes, np.int64)
         some = np.flatnonzero(self.degree)
         begins = self.first.take(some)
@@ -105,32 +110,30 @@ class Adjacency:
             low, high = int(begins[first]), int(begins[last]) if last < len(some) else len(self.neighbour)
             arriving = values.take(self.neighbour[low:high].astype(np.intp))
             found[some[first:last]] = np.add.reduceat(arriving, begins[first:last] - low, dtype=np.int64)
+        if distinct:
+            places, owners = self._repeated
+            np.subtract.at(found, owners, values.take(self.far(places)).astype(np.int64))
         return found
 
     @cached_property
-    def _again(self) -> Mask:
-        """Which edges lead to where the one before leads too, from the same node."""
+    def _repeated(self) -> tuple[Numbers, Numbers]:
+        """The edges that lead to where the one before leads too, from the same node: their places, and those nodes."""
         again = np.zeros(len(self.neighbour), bool)
         np.equal(self.neighbour[1:], self.neighbour[:-1], out=again[1:])
         again[self.first[:-1][self.degree > 0]] = False
-        return again
+        places: Numbers = np.flatnonzero(again)
+        return places, np.searchsorted(self.first, places, "right") - 1
 
     @cached_property
-    def repeats(self) -> bool:
-        """Whether some node has the same neighbour twice."""
-        return bool(self._again.any())
-
-    @cached_property
-    def distinct(self) -> Adjacency:
-        """The same with each neighbour once; of several edges to it, the first."""
-        if not self.repeats:
-            return self
-        kept = ~self._again
-        first = np.concatenate([[0], np.cumsum(kept)])[self.first]
-        return Adjacency(first, self.neighbour[kept], lambda: self.edge[kept], self.others)
+    def neighbours(self) -> Numbers:
+        """How many different neighbours each node has."""
+        found = self.degree.copy()
+        np.subtract.at(found, self._repeated[1], 1)
+        return found
 
     @cached_property
     def degree(self) -> Numbers:
+        """How many edges each node has."""
         return np.diff(self.first)
 
     def owners(self) -> Integers:

@@ -219,9 +219,12 @@ class _Weights:
             (step,) = leaf.expand.steps if forward else reversed_steps(leaf.expand.steps)
             (adjacency,) = adjacencies(self._context, step)
             # Without a variable for the edge, neighbours are a set.
-            adjacency = adjacency if leaf.expand.edge_var is not None else adjacency.distinct
+            distinct = leaf.expand.edge_var is None
             values = self._values(leaf.name)
-            arriving = adjacency.degree if values is None else self._sums(adjacency, values, leaf.onto)
+            if values is None:
+                arriving = adjacency.neighbours if distinct else adjacency.degree
+            else:
+                arriving = self._sums(adjacency, values, leaf.onto, distinct=distinct)
         before = self.of.get(leaf.onto)
         self.of[leaf.onto] = arriving if before is None else _times(before, arriving)
 
@@ -241,7 +244,7 @@ class _Weights:
             return mask if weight is None else weight
         return np.where(mask, weight, 0)
 
-    def _sums(self, adjacency: Adjacency, values: Numbers | Mask, onto: str) -> Numbers:
+    def _sums(self, adjacency: Adjacency, values: Numbers | Mask, onto: str, *, distinct: bool) -> Numbers:
         """For each node, the rows of all its neighbours together."""
         if values.dtype != np.bool_ and len(values) and float(values.max()) * len(adjacency.neighbour) > _LARGEST:
             about = np.bincount(adjacency.owners(), values.astype(np.float64).take(adjacency.neighbour))
@@ -250,14 +253,15 @@ class _Weights:
         nodes = self._candidates.of(onto)[0] if self._candidates.restricts(onto) else None
         if nodes is None or len(nodes) * _FEW > adjacency.nodes:
             self._context.budget.spend(len(adjacency.neighbour))
-            return adjacency.sums(values)
+            return adjacency.sums(values, distinct=distinct)
         degree, places = adjacency.walk(nodes)
         self._context.budget.spend(len(places))
+        far, owner = adjacency.far(places), np.repeat(nodes, degree)
+        arriving = values.take(far).astype(np.int64)
+        if distinct:
+            arriving[1:][(far[1:] == far[:-1]) & (owner[1:] == owner[:-1])] = 0
         found: Numbers = np.zeros(adjacency.nodes, np.int64)
-        some = degree > 0
-        if some.any():
-            arriving, begins = values.take(adjacency.far(places)), np.cumsum(degree) - degree
-            found[nodes[some]] = np.add.reduceat(arriving, begins[some], dtype=np.int64)
+        np.add.at(found, owner, arriving)
         return found
 
     def _reached(self, name: str, onto: str, expand: ir.Expand) -> Numbers:

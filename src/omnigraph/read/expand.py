@@ -239,13 +239,18 @@ def _extend_plainly(
     there = start != NOTHING
     rows = np.arange(frame.count) if there.all() else np.flatnonzero(there)
     (adjacency,) = adjacencies(context, step)
-    adjacency = adjacency.distinct
     degree, places = adjacency.walk(start if len(rows) == len(start) else start.take(rows))
     context.budget.spend(len(places))
     numbers, row = adjacency.far(places), np.repeat(rows, degree)
-    if allowed is not None:
-        kept = np.flatnonzero(allowed.take(numbers))
-        numbers, row = numbers.take(kept), row.take(kept)
+    kept = None if allowed is None else allowed.take(numbers)
+    again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
+    if again.any():
+        # Neighbours are a set: of several edges, one counts.
+        kept = np.ones(len(numbers), bool) if kept is None else kept
+        kept[1:][again] = False
+    if kept is not None:
+        places = np.flatnonzero(kept)
+        numbers, row = numbers.take(places), row.take(places)
     context.budget.room(len(row), frame.width + _REACHED)
     return frame.take(row).bind(far, Binding(spaces, numbers))
 

@@ -191,7 +191,16 @@ def _first_rank(read: ir.Read, columns: Mapping[str, ir.OutColumn]) -> ir.Rank |
 
 
 def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:
+    binding = None
+    if isinstance(key.expr, ir.Ident) and key.expr.role is ir.Role.ID:
+        binding = frame.bindings.get(key.expr.var)
+
     def values(rows: Numbers | None) -> pa.Array:
+        if binding is not None:
+            of = binding if rows is None else binding.take(rows)
+            places = of.places_by_id()
+            if places is not None:
+                return places
         if rows is None:
             return evaluate(key.expr, _Results(frame, columns), context.request)
         few = {name: values.take(pa.array(rows)) for name, values in columns.items()}

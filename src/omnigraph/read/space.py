@@ -56,7 +56,7 @@ _FEW = 16
 _INDEXING = 50
 """Making an index of all ids costs as much as looking through all of them so often."""
 
-_ID_INDEX = "index of ids"
+_ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,12 @@ class Space:
 
     def id_order(self) -> Numbers:
         """The place of each entity in the order of ids."""
-        return self.derived("order of ids", "id", _places_in_order)
+        return self.derived(_ID_ORDER, "id", _places_in_order)
+
+    @property
+    def knows_id_order(self) -> bool:
+        """Whether that is in memory."""
+        return self.has(_ID_ORDER)
 
     def take(self, name: str, numbers: Numbers) -> pa.Array:
         """Values of some entities; null for `NOTHING`.
