@@ -21,6 +21,7 @@ GUIDES = [
     "guide/blobs.md",
     "guide/mutations.md",
     "guide/embeddings.md",
+    "guide/search.md",
     "guide/transactions.md",
 ]
 
