@@ -137,6 +137,9 @@ def some_schema(rng: Random) -> str:
             more += f' @index(vec, kind="vector", metric="{rng.choice(("l2", "cosine", "dot"))}")'
         if "text" in own and kinds["text"].startswith("String") and rng.random() < 0.4:
             more += f' @index(text, kind="fts"{rng.choice(("", ", stem=false", ", stop_words=false"))})'
+        for prop in own:
+            if rng.random() < 0.2 and prop not in ("vec", "text") and not kinds[prop].startswith("["):
+                more += f" @index({prop})"
         lines.append(f"node {name}{implements} {{ {_declared(own, kinds)} {more} }}")
     names = list(EDGE_NAMES[: rng.randint(1, 4)])
     if rng.random() < 0.2:
@@ -312,6 +315,8 @@ class World:
         many = rng.random() < 0.25
         for _ in range(rng.choice((1, 1, 2))):
             self._grow(model, "main", 24 if many else 6, 12)
+        if rng.random() < 0.3:
+            self.graph.ensure_indexes()
         yield self._state("loaded", "main", model)
         self.graph.branches.create("side")
         side = deepcopy(model)
@@ -321,6 +326,8 @@ class World:
         yield self._state("changed", "main", model)
         self._shrink(side, "side", few=False)
         self._grow(side, "side", 3, 4)
+        if rng.random() < 0.2:
+            self.graph.ensure_indexes(branch="side")
         yield self._state("branch", "side", side)
         if rng.random() < 0.1:
             for name in self.catalog.nodes:

@@ -24,6 +24,7 @@ import pytest
 from tests.read.graphs import State, World
 from tests.read.oracle import Answer, BadCountError, Oracle, Rough
 from tests.read.queries import Query, some_query
+from tests.read.turned import turned
 
 from omnigraph.errors import ExecutionError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind
@@ -190,13 +191,13 @@ def explained(error: Exception, seed: int, number: int, query: Query, reader: Re
 def agreed(seed: int, queries: range, most: int) -> Counter[str]:
     """Ask both about pairs of one world, and count what they agree on."""
     done: Counter[str] = Counter()
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as place, turned(Random(f"turned {seed}")) as numbers:
         world = World(seed, Path(place) / "graph")
         for number, query, reader in islice(pairs(world, seed, queries), most):
             try:
                 done[compare(query, reader)] += 1
             except Exception as error:
-                pytest.fail(explained(error, seed, number, query, reader), pytrace=False)
+                pytest.fail(f"{explained(error, seed, number, query, reader)}\n{numbers}", pytrace=False)
         world.close()
     return done
 
