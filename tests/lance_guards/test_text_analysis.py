@@ -56,6 +56,7 @@ def found(dataset: LanceDataset, query: Any) -> set[int]:
         ir.Analyzer(stem=False, stop_words=False),
         ir.Analyzer(tokenizer="whitespace", ascii_folding=False),
         ir.Analyzer(language="german", lower_case=False),
+        ir.Analyzer(tokenizer="raw"),
     ],
 )
 def test_an_index_has_the_words_that_tokenize_gives(tmp_path: Path, analyzer: ir.Analyzer) -> None:

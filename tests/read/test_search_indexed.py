@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.read.searching import read
+from tests.read.searching import document_columns, library, read
 
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.read.search import search
+from omnigraph.read.search.indexed import named_by_index
+from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.space import ColumnCache
 from omnigraph.upkeep.indexes import ensure_indexes
 
@@ -58,7 +62,7 @@ def test_an_index_names_the_nearest_and_distances_decide(
     graph: Graph, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    by_index = search.named_by_index
+    by_index = named_by_index
 
     def watched(*arguments: Any) -> Any:
         found = by_index(*arguments)
@@ -83,6 +87,48 @@ def test_an_index_names_the_nearest_and_distances_decide(
     assert hits / total >= 0.99
     # With few candidates, each is looked at.
     assert any(asked) is (where != "$d.group < 1")
+
+
+def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that covers all answers filters until that has cost as much as reading the texts; all the same."""
+    monkeypatch.setattr(search, "_LARGE", 1)
+    made = 0
+    make = words_of_column
+
+    def watched(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        return make(*arguments)
+
+    monkeypatch.setattr(search, "words_of_column", watched)
+    conditions = (
+        *(
+            'search($d.text, "graphs naive")',
+            'search($d.text, "graph engine", all=true)',
+            'search($d.title, "the fox")',
+        ),
+        *('match_text($d.text, "state of the art")', 'match_text($d.text, "of the")', 'not search($d.text, "cafe")'),
+    )
+    queries = [f"match {{ $d: Doc {condition} }} return {{ $d.slug as s }} order {{ s }}" for condition in conditions]
+    with library(tmp_path, docs=90) as graph:
+        graph.mutate("query q() { delete Doc where year = 2002 }")
+        without = [read(graph, query, cache=ColumnCache()) for query in queries]
+        assert made > 0
+        graph.ensure_indexes()
+        graph.mutate("query q() { delete Doc where year = 2001 }")
+        made = 0
+        covered = [read(graph, query, cache=ColumnCache()) for query in queries]
+        assert made == 0
+        kept = ColumnCache()
+        for _ in range(40):
+            assert [read(graph, query, cache=kept) for query in queries] == covered
+        assert made == 2, "one for each property"
+        years = {row["id"]: row["year"] for row in graph.snapshot(version=3).scan("node:Doc").to_pylist()}
+        assert covered == [[row for row in rows if years[row["s"]] != 2001] for rows in without]
+        # What an index does not cover is not left to it.
+        graph.load({"Doc": pa.table(document_columns(Random(9), ["new"]))}, mode="append", embed=False)
+        read(graph, queries[0], cache=ColumnCache())
+        assert made == 3
 
 
 def test_what_fits_into_memory_needs_no_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,13 @@ class Snapshot:
         )
         return found["_rowid"].combine_chunks()
 
+    def matching(self, key: str, column: str, words: str, *, phrase: bool, every_word: bool) -> pa.Array:
+        """The row ids of entities whose texts have some or every word, or the phrase, by an index that covers all."""
+        found = self._store.tables.match(
+            self.pin(key).ref, column, words, phrase=phrase, every_word=every_word, columns=("_rowid",)
+        )
+        return found["_rowid"].combine_chunks()
+
     def index_coverage(self, key: str, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How many entities of a type each of some indexes covers."""
         return self._store.tables.index_coverage(self.pin(key).ref, specs)

@@ -22,6 +22,7 @@ from omnigraph.read.budget import checkpoint
 from omnigraph.read.cache import ColumnCache, Sized
 from omnigraph.read.id_index import IdIndex, find_all, id_index
 from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers
+from omnigraph.storage.indexes import IndexSpec
 
 __all__ = [
     "NOTHING",
@@ -123,6 +124,7 @@ class Space:
         self.count = pin.row_count
         self._snapshot = snapshot
         self._cache = cache
+        self._covered: dict[IndexSpec, bool] = {}
 
     def is_of(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot of the same graph has this version of the table."""
@@ -244,6 +246,22 @@ class Space:
     def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
         """Something that is made of a column. It is kept under a label, while the column itself need not be."""
         return self.kept(label, lambda: make(self.whole(name)))
+
+    def rents(self, label: str, rent: int) -> bool:
+        """Whether to do once more without what would be kept under a label, at a cost in rows, instead of making it."""
+        return self._cache.rents(self._name(label), rent, self.count)
+
+    def covered_by(self, spec: IndexSpec) -> bool:
+        """Whether an index covers all entities."""
+        if spec not in self._covered:
+            (found,) = self._snapshot.index_coverage(self.key, [spec])
+            self._covered[spec] = found.built and found.uncovered == 0
+        return self._covered[spec]
+
+    def matching(self, name: str, words: str, *, phrase: bool, every_word: bool) -> Numbers:
+        """Entities whose texts have some or every word, or the phrase, by an index that covers all."""
+        found = self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word).to_numpy()
+        return self.numbers(found.astype(np.int64))
 
     def fits(self, size: int) -> bool:
         """Whether something of so many bytes can stay in memory."""

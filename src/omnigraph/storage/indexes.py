@@ -10,7 +10,9 @@ from typing import Any
 from lance import LanceDataset
 from lance.dataset import Index
 
+from omnigraph.lang.query import ir
 from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.analysis import settings
 
 _LANCE_KINDS = {
     IndexKind.BTREE: "BTREE",
@@ -48,6 +50,12 @@ class IndexSpec:
         if not self.parameters:
             return f"{self.column}_{self.kind.value}"
         return f"{self.column}_{self.kind.value}_{blake2b(repr(self.parameters).encode(), digest_size=6).hexdigest()}"
+
+
+def text_index(column: str, analyzer: ir.Analyzer, *, positions: bool) -> IndexSpec:
+    """The index of the words of a column."""
+    parameters = {**settings(analyzer), "with_position": positions}
+    return IndexSpec(column, IndexKind.FTS, tuple(sorted(parameters.items())))
 
 
 @dataclass(frozen=True, slots=True)

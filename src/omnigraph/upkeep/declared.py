@@ -9,8 +9,7 @@ from typing import Any
 from omnigraph.lang.query.ir import Analyzer
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, Index, IndexKind, Key, NodeType
 from omnigraph.lang.schema.indexes import built_kind
-from omnigraph.storage.analysis import settings
-from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.indexes import IndexSpec, text_index
 
 _METHODS = {"ivf_flat": "IVF_FLAT", "ivf_sq": "IVF_SQ", "ivf_pq": "IVF_PQ", "ivf_hnsw_sq": "IVF_HNSW_SQ"}
 _NUMBERS = {"partitions": "num_partitions", "sub_vectors": "num_sub_vectors", "bits": "num_bits"}
@@ -67,12 +66,12 @@ def _asked_for(owner: NodeType | EdgeType) -> Iterator[tuple[str, IndexKind, dic
 
 
 def _declared(owner: NodeType | EdgeType, name: str, kind: IndexKind, options: dict[str, str]) -> DeclaredIndex:
+    if kind is IndexKind.FTS:
+        positions = options.get("positions", "true") == "true"
+        return DeclaredIndex(name, kind, text_index(name, Analyzer.with_options(options), positions=positions))
     parameters: dict[str, Any] = {}
     problem = None
-    if kind is IndexKind.FTS:
-        parameters = settings(Analyzer.with_options(options))
-        parameters["with_position"] = options.get("positions", "true") == "true"
-    elif kind is IndexKind.VECTOR:
+    if kind is IndexKind.VECTOR:
         dimension = owner.properties[name].type.dim
         assert dimension is not None
         parameters = _vector_parameters(options, dimension)

@@ -24,11 +24,16 @@ from omnigraph.read.search.vectors import Vector, Vectors
 from omnigraph.read.search.words import Words, relevance
 from omnigraph.read.space import Mask, Numbers, Space
 from omnigraph.storage.analysis import words_of
+from omnigraph.storage.indexes import text_index
 
 if TYPE_CHECKING:
     from omnigraph.read.context import Context
 
 _MOST_EDITS = 2
+
+_LARGE = 100_000
+_TURNS = 16
+"""An index answers for a table of so many entities at least, so many times; then its words are read into memory."""
 
 _MANY = 8
 """When one of so many vectors is asked for, all are read."""
@@ -97,8 +102,13 @@ class Search:
         if expr.mode is ir.TextMode.FUZZY:
             # Letters are those of the word that was written, not of what is left without its ending.
             analyzer = _unstemmed(analyzer)
-        words = self._words(space, expr.field.name, analyzer)
         query, places = words_of(text, analyzer)
+        if not query:
+            return np.zeros(space.slots, bool)
+        named = self._named_by_words(expr, space, text)
+        if named is not None:
+            return named
+        words = self._words(space, expr.field.name, analyzer)
         match expr.mode:
             case ir.TextMode.ANY:
                 return words.any_of(query)
@@ -110,6 +120,21 @@ class Search:
         edits = self._number(expr.edits, "the edits of fuzzy are a number from 0 to 2", range(_MOST_EDITS + 1))
         return words.nearly(query, edits)
 
+    def _named_by_words(self, expr: ir.TextMatch, space: Space, text: str) -> Mask | None:
+        """What an index finds, while the words of a large table are not there: it has the same words."""
+        name, phrase = expr.field.name, expr.mode is ir.TextMode.PHRASE
+        label = _words_label(name, expr.analyzer)
+        if expr.mode is ir.TextMode.FUZZY or space.count < _LARGE or space.has(label):
+            return None
+        specs = [text_index(name, expr.analyzer, positions=True)]
+        if not phrase:
+            specs.append(text_index(name, expr.analyzer, positions=False))
+        if not any(map(space.covered_by, specs)) or not space.rents(label, space.count // _TURNS):
+            return None
+        found = np.zeros(space.slots, bool)
+        found[space.matching(name, text, phrase=phrase, every_word=expr.mode is ir.TextMode.ALL)] = True
+        return found
+
     def _relevance(self, expr: ir.Bm25, spaces: tuple[Space, ...]) -> list[Scores]:
         key = (expr, tuple(space.key for space in spaces))
         if key not in self._relevances:
@@ -119,7 +144,7 @@ class Search:
         return self._relevances[key]
 
     def _words(self, space: Space, name: str, analyzer: ir.Analyzer) -> Words:
-        return space.kept(f"words of {name} by {analyzer}", lambda: words_of_column(space, name, analyzer))
+        return space.kept(_words_label(name, analyzer), lambda: words_of_column(space, name, analyzer))
 
     def _text(self, expr: ir.Expr) -> str | None:
         value = constant_of(expr, self._context.request)
@@ -231,6 +256,10 @@ class Search:
         if query is None or len(binding.numbers) * _MANY <= space.count:
             return None
         return named_by_index(space, rank, query, binding.numbers, count)
+
+
+def _words_label(name: str, analyzer: ir.Analyzer) -> str:
+    return f"words of {name} by {analyzer}"
 
 
 def ranked_variable(rank: ir.Rank) -> str:
