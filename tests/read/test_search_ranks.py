@@ -305,6 +305,34 @@ def test_fusion_ranks_entities_and_not_rows(graph: Graph) -> None:
     assert [(row["a"], row["b"]) for row in found] == [(a, b) for _, a, b in rows[:25]]
 
 
+def test_fusion_ranks_all_types_of_a_variable(graph: Graph) -> None:
+    """Nodes of several types with equal values stand by id, and those of one id by type."""
+    titles = {f"{slug} Doc": title for slug, title in column(graph, "title").items()}
+    titles |= {f"{slug} Note": title for slug, title in column(graph, "title", "Note").items()}
+    arms = [(bm25(titles, words, PLAIN), True, 1.0) for words in ("fox cost", "the graph")]
+    rrf = 'rrf(bm25($w.title, "fox cost"), bm25($w.title, "the graph"))'
+    for limit in (4, 1000):
+        found = read(
+            graph,
+            f"match {{ $w: Written }} return {{ type($w) as kind, $w.id as id, {rrf} as score }} order {{ {rrf} }}"
+            f" limit {limit}",
+        )
+        expected = fused(arms, 60)[:limit]
+        assert [(f"{row['id']} {row['kind']}", row["score"]) for row in found] == expected
+
+
+def test_ranks_stand_beside_distinct(graph: Graph) -> None:
+    expected = distances(column(graph, "near"), [1.0, 0.0, 0.0], "l2")
+    found = read(
+        graph,
+        "match { $d: Doc $d cites $o } return distinct { $d.slug as slug, nearest($d.near, [1.0, 0.0, 0.0]) as far }"
+        " order { far, slug } limit 6",
+    )
+    citing = {row["slug"] for row in read(graph, "match { $d: Doc $d cites $o } return { $d.slug as slug }")}
+    ranked = sorted((expected[slug], slug) for slug in citing if slug in expected)
+    assert [(row["far"], row["slug"]) for row in found] == ranked[:6]
+
+
 def test_k_of_a_fusion_is_above_zero(graph: Graph) -> None:
     text = (
         '($k: I64) match { $d: Doc } return { $d.slug as slug } order { rrf(bm25($d.text, "fox"),'

@@ -71,6 +71,7 @@ class Search:
 
     def _nearly(self, expr: ir.Bm25 | ir.Nearest, binding: Binding) -> Nearly:
         """About in which order entities stand by a rank."""
+        self._context.budget.spend(len(binding.numbers), 2)
         if isinstance(expr, ir.Bm25):
             return Nearly(-self._scores(expr, binding), 0.0)
         query = self._query(expr, binding)
