@@ -22,6 +22,7 @@ _WORD = re.compile(f"[^{re.escape(DELIMITERS)}]*$")
 _ACCESS = re.compile(r"\$(\w+)\.\w*$")
 _PATTERN = re.compile(r"\$(\w+)\s*:\s*([A-Z]\w*)")
 _TYPE_WANTED = re.compile(r"(?:^|[^\w$.])\$\w+\s*:\s*[A-Z]?\w*$")
+_NAMED_EDGE_WANTED = re.compile(r"\$\w+\s+(\$\w+:)\s*<?[a-z]?\w*$")
 _EDGE_WANTED = re.compile(r"\$\w+\s+(?:\$\w+:)?<?\(?\w*$")
 _EDGE_VAR = re.compile(r"\$(\w+):\s*<?([a-z]\w*)")
 _TRAVERSAL = re.compile(r"\$(\w+)\s+(?:\$\w+:\s*)?<?([a-z]\w*)>?\s*(?:\{[^}]*\}\s*)?\$(\w+)")
@@ -56,12 +57,12 @@ class Completer:
             return self._commands.get(command, ()) if space else self._commands
         if access := _ACCESS.search(before):
             return [f"${access[1]}.{name}" for name in self._properties(before, access[1])]
+        if named := _NAMED_EDGE_WANTED.search(before):
+            head = named[1] if word.startswith("$") else ""
+            return [head + edge for edge in self._catalog.edge_words()]
         if _TYPE_WANTED.search(before):
             return [*self._catalog.nodes, *self._catalog.interfaces]
         if word.startswith("$"):
-            head, colon, _ = word.partition(":")
-            if colon:
-                return [f"{head}:{edge}" for edge in self._catalog.edge_words()]
             return [f"${name}" for name in re.findall(r"\$(\w+)", before[: len(before) - len(word)])]
         if _EDGE_WANTED.search(before):
             return [*self._catalog.edge_words(), *_WORDS]

@@ -41,7 +41,7 @@ class BudgetExceededError(InputError):
 
     def __init__(self, resource: str, limit: float, actual: float, *, hint: str | None = None) -> None:
         super().__init__(
-            f"the query took {_much(actual, resource)}, and may take {_much(limit, resource)}",
+            f"the query takes {_much(actual, resource)}, and may take {_much(limit, resource)}",
             hint=hint or "make it more selective, or give it a larger budget",
         )
         self.resource = resource
