@@ -53,7 +53,6 @@ def plan(read: ir.Read, context: Context) -> None:
     """Note in the trace what `run` would do. Conditions on single variables are tried: the order depends on them."""
     assert context.trace is not None
     with context.budget.running():
-        context.search.prepare(read)
         countable = can_be_counted(read, context)
         if countable is None:
             _plan_block(read.match, frozenset(), 1, context, context.trace)

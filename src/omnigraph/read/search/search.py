@@ -47,6 +47,7 @@ class Search:
         self._matches: dict[tuple[ir.TextMatch, tuple[str, ...]], list[Mask]] = {}
         self._relevances: dict[tuple[ir.Bm25, tuple[str, ...]], list[Scores]] = {}
         self._queries: dict[ir.Nearest, Vector | None] = {}
+        self._ranked: tuple[ir.Read, tuple[ir.Rank, ...]] | None = None
 
     # For each row
 
@@ -196,10 +197,17 @@ class Search:
 
     def prepare(self, read: ir.Read) -> None:
         """Embed the texts of a read, before anything else is done."""
-        types = {node.name: node.types for node in _nodes(read.match)}
-        for part in walk((read.columns, read.order)):
+        for part in self._ranks(read):
             if isinstance(part, ir.Nearest) and part not in self._queries:
+                types = {node.name: node.types for node in _nodes(read.match)}
                 self._queries[part] = self._query_vector(part, types[part.field.var])
+
+    def _ranks(self, read: ir.Read) -> tuple[ir.Rank, ...]:
+        if self._ranked is None or self._ranked[0] is not read:
+            parts = walk((read.columns, read.order))
+            ranks = (part for part in parts if isinstance(part, ir.Nearest | ir.Bm25 | ir.Fusion))
+            self._ranked = (read, tuple(ranks))
+        return self._ranked[1]
 
     def fuse(self, read: ir.Read, frame: Frame, first: ir.Rank | None = None, count: int | None = None) -> Frame:
         """The rows of a whole match, with what fusions say about them: that depends on which entities are left.
@@ -211,12 +219,9 @@ class Search:
                 the best `count` may go without it.
             count: how many rows are wanted.
         """
-        fusions = [part for part in walk((read.columns, read.order)) if isinstance(part, ir.Fusion)]
+        fusions = {part for part in self._ranks(read) if isinstance(part, ir.Fusion)}
         return frame.with_fused(
-            {
-                fusion: self._fused(fusion, frame, count if fusion == first else None)
-                for fusion in dict.fromkeys(fusions)
-            }
+            {fusion: self._fused(fusion, frame, count if fusion == first else None) for fusion in fusions}
         )
 
     def _fused(self, expr: ir.Fusion, frame: Frame, count: int | None) -> Fused:
