@@ -71,7 +71,10 @@ def expected(columns: list[pa.Array], directions: list[tuple[bool, bool]], offse
 
 
 def _values(column: pa.Array) -> Callable[[Numbers | None], pa.Array]:
-    return lambda rows: column if rows is None else column.take(pa.array(rows))
+    def values(rows: Numbers | None) -> pa.Array:
+        return column if rows is None else column.take(pa.array(rows))
+
+    return values
 
 
 @given(cases())
@@ -79,12 +82,7 @@ def test_it_is_the_beginning_of_the_whole_order(
     case: tuple[list[pa.Array], list[tuple[bool, bool]], int, int | None],
 ) -> None:
     columns, directions, offset, limit = case
-    keys = [
-        Key(
-            lambda rows, column=column: column if rows is None else column.take(pa.array(rows)), descending, nulls_first
-        )
-        for column, (descending, nulls_first) in zip(columns, directions, strict=True)
-    ]
+    keys = [Key(_values(column), *direction) for column, direction in zip(columns, directions, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "_STRETCH", 3)
         found = in_order(keys, len(columns[-1]), offset, limit)
