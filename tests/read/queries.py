@@ -356,7 +356,7 @@ class Maker:
             (2, self.identity),
         )
         if depth > 0:
-            simple = (*simple, (2, self.text_filter))
+            simple = (*simple, (3, self.text_filter))
         if depth > 0 and self.chance(30):
             inner = [self.condition(depth - 1) for _ in range(self.pick(2, 2, 3))]
             joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
@@ -417,7 +417,7 @@ class Maker:
         return f"${var}: {type_name}{self.matchers(var)}"
 
     def matchers(self, var: str) -> str:
-        if self.chance(82):
+        if self.chance(80):
             return ""
         usable = [(n, k) for n, k in self.properties(var).items() if not k.is_vector]
         chosen = self.rng.sample(usable, min(len(usable), self.pick(1, 1, 2)))
@@ -546,7 +546,7 @@ class Maker:
 
     def query(self) -> str:
         clauses = self.match()
-        body = self.weighted((5, self.listed), (3, self.grouped), (2, self.distinct))
+        body = self.weighted((10, self.listed), (5, self.grouped), (4, self.distinct), (3, self.counted))
         declared = ", ".join(f"${name}: {_type(p)}" for name, p in self.params.items())
         return f"query q({declared}) {{ match {{ {'  '.join(clauses)} }} {body} }}"
 
@@ -601,6 +601,23 @@ class Maker:
             having = f" having {{ {'  '.join(conditions)} }}"
         distinct = "distinct " if self.chance(8) else ""
         return f"return {distinct}{{ {'  '.join(columns)} }}{having}{self.order(aliases)}{self.window()}"
+
+    def counted(self) -> str:
+        """Rows are counted, by what one variable holds."""
+        nodes = list(self.scope.nodes)
+        near = self.rng.choice(nodes)
+        columns = [f"${near}.{name} as {alias}" for name, alias in zip(self.keys_of(near), "xy", strict=False)]
+        counts = [
+            self.pick("count(*)", f"count(${self.rng.choice(nodes)})", f"count(distinct ${near})", f"max(${near}.id)")
+            for _ in range(self.pick(1, 1, 2))
+        ]
+        columns += [f"{count} as k{n}" for n, count in enumerate(counts)]
+        having = f" having {{ count(*) > {self.pick(0, 1, 2)} }}" if self.chance(20) else ""
+        return f"return {{ {'  '.join(columns)} }}{having}{self.order(['k0'])}{self.window()}"
+
+    def keys_of(self, var: str) -> list[str]:
+        names = ["id", *(name for name, kind in self.properties(var).items() if not kind.is_vector)]
+        return self.rng.sample(names, min(len(names), self.pick(0, 1, 1, 2)))
 
     def _having(self, numbers: Sequence[str], aliases: Sequence[str]) -> str:
         return self.weighted(

@@ -23,11 +23,11 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "search.search": {"_MANY": (0, 1, 8, 10**6)},
     "space": {
         "_SMALL": (0, 10_000),
-        "_ASKING": (0, 10_000),
+        "_ASKING": (-(10**6), 0, 10_000),
         "_TAKING": (1, 50),
-        "_SCANNING": (0, 20_000),
+        "_SCANNING": (-(10**6), 20_000),
         "_FEW": (0, 16),
-        "_INDEXING": (0, 50),
+        "_INDEXING": (0, 50, 10**6),
         "_SPARSE": (1, 2, 4),
     },
     "topology": {
