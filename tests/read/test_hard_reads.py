@@ -12,8 +12,6 @@ import omnigraph
 from omnigraph.errors import ExecutionError
 from omnigraph.graph import Graph
 
-EMPTY: Mapping[str, Sequence[Any]] = {}
-
 
 def node(type_name: str, id_: str, **values: object) -> dict[str, object]:
     return {"type": type_name, "data": {"id": id_, **values}}
@@ -48,7 +46,7 @@ def chain(place: Path) -> Graph:
         place,
         CHAIN,
         *(node("P", name) for name in "abcd"),
-        *(edge("Knows", f"e{i}", a, b) for i, (a, b) in enumerate(edges)),
+        *(edge("Knows", f"e{i}", ends[0], ends[1]) for i, ends in enumerate(edges)),
     )
 
 
@@ -212,7 +210,7 @@ def test_nodes_of_different_types_are_told_apart_by_type(tmp_path: Path) -> None
 
 def test_an_edge_that_is_called_like_a_node_has_its_own_properties(tmp_path: Path) -> None:
     schema = "node A { key: String @key } edge A: A -> A { key: String? }"
-    lines = [{"type": "A", "data": {"key": "a"}}, {"type": "A", "data": {"key": "b"}}]
+    lines: list[dict[str, object]] = [{"type": "A", "data": {"key": key}} for key in "ab"]
     lines += [edge("A", "e1", "a", "b", key="same"), edge("A", "e2", "b", "a", key="same")]
     with loaded(tmp_path, schema, *lines) as graph:
         assert rows(graph, "match { $x: A  $x $e:a $y } return { $e.key, count(*) as n }") == [["same", 2]]
