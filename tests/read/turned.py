@@ -18,6 +18,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "hops": {"_BITS": (1, 50, 1 << 26), "_SPARSE": (1, 32, 10**9), "_MUCH": (0.0, 3.0, 500.0)},
     "id_index": {"_ROOM": (0, 4), "_SINGLE": (0, 64)},
     "lookups": {"_LARGE": (0, 50_000)},
+    "match": {"_TOGETHER": (1, 5, 1 << 19)},
     "order": {"_MANY": (1, 2, 4), "_STRETCH": (2, 64)},
     "search.kept": {"_WORTH_KEEPING": (0, 1_000_000)},
     "search.search": {"_MANY": (0, 1, 8, 10**6)},

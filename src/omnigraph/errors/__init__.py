@@ -55,6 +55,7 @@ from omnigraph.errors.table import REPORTS, Report, report_for
 from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
 
 __all__ = [
+    "REPORTS",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",
@@ -97,7 +98,6 @@ __all__ = [
     "PlanError",
     "PreconditionFailedError",
     "Problem",
-    "REPORTS",
     "ReadOnlyError",
     "ReadSetChangedError",
     "RecoveryRequiredError",

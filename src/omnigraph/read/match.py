@@ -11,11 +11,14 @@ from omnigraph.lang.query import ir
 from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
 from omnigraph.read.expand import extend, meet
-from omnigraph.read.frame import Binding, Frame, true_rows
+from omnigraph.read.frame import Binding, Frame, joined_frames, true_rows
 from omnigraph.read.hops import Walk
 from omnigraph.read.plan import Action, Plan, Step
 from omnigraph.read.shortest import Search
 from omnigraph.read.space import NOTHING, Mask, Numbers
+
+_TOGETHER = 1 << 19
+"""How many rows of a product are made at a time: between portions, a read can be stopped."""
 
 
 def solutions(block: ir.Block, context: Context) -> Frame:
@@ -73,11 +76,17 @@ class _Solver:
         spaces, candidates = self.candidates.spaces(name), self.candidates.of(name)
         numbers = np.concatenate([np.array([], np.int64), *candidates])
         which = np.repeat(np.arange(len(spaces)), [len(part) for part in candidates])
-        times = self.frame.count
-        self.context.budget.spend(times * len(numbers), columns=self.frame.width + len(spaces[:2]) + 1)
-        rows = np.repeat(np.arange(times), len(numbers))
-        binding = Binding(spaces, np.tile(numbers, times), np.tile(which, times) if len(spaces) != 1 else None)
-        self.frame = self.frame.take(rows).bind(name, binding)
+        count = self.frame.count
+        self.context.budget.spend(count * len(numbers), columns=2 * (self.frame.width + 2))
+        together = count if self.frame.paths else max(1, _TOGETHER // max(len(numbers), 1))
+        parts = []
+        for first in range(0, max(count, 1), max(together, 1)):
+            self.context.budget.check()
+            rows = np.repeat(np.arange(first, min(first + together, count)), len(numbers))
+            times = len(rows) // max(len(numbers), 1)
+            binding = Binding(spaces, np.tile(numbers, times), np.tile(which, times) if len(spaces) != 1 else None)
+            parts.append(self.frame.take(rows).bind(name, binding))
+        self.frame = parts[0] if len(parts) == 1 else joined_frames(parts)
 
     def _expand(self, expand: ir.Expand) -> None:
         bound = self.frame.bindings

@@ -65,6 +65,8 @@ class _Columns:
 
     def add(self, name: str, values: pa.Array) -> None:
         self._made[name] = values
+        self._context.budget.check()
+        self._context.budget.need(sum(made.nbytes for made in self._made.values()))
 
     def take(self, rows: Numbers) -> _Columns:
         """The same for other rows, made of these."""
@@ -144,6 +146,8 @@ def _columns(columns: Sequence[ir.OutColumn], rows: Rows, context: Context) -> d
     made: dict[str, pa.Array] = {}
     for column in columns:
         made[column.name] = evaluate(column.expr, _Results(rows, made), context.request)
+        context.budget.check()
+        context.budget.need(sum(values.nbytes for values in made.values()))
     return made
 
 
