@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.numbers import Integers, Mask, Numbers
@@ -158,31 +159,58 @@ def firsts(owner: Integers, nodes: int) -> Numbers:
 
 def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
     """The order of edges by their near end, then by their far end, then as they are."""
-    a, b, c = (max(size - 1, 0).bit_length() for size in (nodes, others, len(near)))
-    if a + b + c < 64:
-        keys = near.astype(np.int64)
-        keys <<= b
-        keys |= far
-        return _packed_order(keys, c)
-    order = by_one(far, others)
-    return order[by_one(near[order], nodes)]
+    a, b, c = _bits(nodes), _bits(others), _bits(len(near))
+    if a + b + c <= _WORD:
+        return _in_order(_joined(near, far, b), c)
+    # First in portions by the highest digits of the near end, then each portion by itself.
+    portions = (near >> max(a - _PORTION_BITS, 0)).astype(np.uint16)
+    order: Numbers = np.argsort(portions, kind="stable").astype(np.int64)
+    ends = np.cumsum(np.bincount(portions))
+    for first, last in pairwise([0, *ends.tolist()]):
+        checkpoint()
+        mine = order[first:last].copy()
+        near_, far_ = near.take(mine), far.take(mine)
+        low = int(near_.min()) if len(mine) else 0
+        if _bits(int(near_.max(initial=0)) - low + 1) + b + _bits(len(mine)) <= _WORD:
+            order[first:last] = mine.take(_in_order(_joined(near_ - low, far_, b), _bits(len(mine))))
+        else:
+            order[first:last] = mine.take(np.lexsort((far_, near_)))
+    return order
 
 
 def by_one(numbers: Integers, size: int) -> Numbers:
     """The order of numbers below a size; equal ones stay in their order."""
-    c = max(len(numbers) - 1, 0).bit_length()
-    if max(size - 1, 0).bit_length() + c < 64:
-        return _packed_order(numbers.astype(np.int64), c)
-    order: Numbers = np.argsort(numbers, kind="stable").astype(np.int64)
-    return order
+    c = _bits(len(numbers))
+    if _bits(size) + c > _WORD:
+        return np.argsort(numbers, kind="stable").astype(np.int64)
+    return _in_order(numbers.astype(np.uint64), c)
 
 
-def _packed_order(keys: Numbers, bits: int) -> Numbers:
-    """The order of keys, found by sorting each together with its place, which is quicker than sorting places."""
-    keys <<= bits
-    keys |= np.arange(len(keys))
-    # What is nearly sorted, as after a small change, is sorted in one pass.
+_WORD = 64
+_PORTION_BITS = 12
+
+
+def _bits(size: int) -> int:
+    return max(size - 1, 1).bit_length()
+
+
+def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
+    """Two numbers as one, of which the second has so many bits."""
+    keys = near.astype(np.uint64)
+    keys <<= np.uint64(bits)
+    keys |= far.astype(np.uint64)
+    return keys
+
+
+def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
+    """The order of keys, of which equal ones stay as they are; their places have so many bits.
+
+    Each is sorted together with its place, which is quicker than sorting places. The keys are used up.
+    """
+    keys <<= np.uint64(bits)
+    keys |= np.arange(len(keys), dtype=np.uint64)
+    # What is nearly in order, as after a small change, is sorted in one pass.
     descents = np.count_nonzero(keys[1:] < keys[:-1])
     keys.sort(kind="stable" if descents * 64 < len(keys) else "quicksort")
-    keys &= (1 << bits) - 1
-    return keys
+    keys &= np.uint64((1 << bits) - 1)
+    return keys.view(np.int64)

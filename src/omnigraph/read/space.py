@@ -91,7 +91,7 @@ class Numbering:
             order: Numbers = np.argsort(row_ids, kind="stable")
             lie_in_order = np.array_equal(order, np.arange(count))
             return cls(count, 0, row_ids[order], None if lie_in_order else order, None)
-        if slots == count and row_ids[0] == base and bool((np.diff(row_ids) == 1).all()):
+        if slots == count and bool((row_ids[1:] > row_ids[:-1]).all()):
             return cls(slots, base, None, None, None)
         positions = np.full(slots, NOTHING, np.int64)
         positions[row_ids - base] = np.arange(count)
@@ -165,8 +165,8 @@ class Space:
         return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
 
     def _read_row_ids(self) -> Numbers:
-        found: Numbers = _all_of(self.batches([_ROW_ID]))[_ROW_ID].to_numpy()
-        return found.astype(np.int64)
+        found: Numbers = _all_of(self.batches([_ROW_ID]))[_ROW_ID].to_numpy().view(np.int64)
+        return found
 
     @property
     def slots(self) -> int:

@@ -193,13 +193,20 @@ def _read(tables: _Tables) -> tuple[Integers, Integers, Integers]:
     edges, sources, targets = tables.edges, tables.sources, tables.targets
     # For texts, every search prepares all ids anew, so there should be few.
     together = max(_TOGETHER, sources.slots, targets.slots)
-    parts: list[tuple[Integers, Integers, Integers]] = []
-    for rows in in_groups(edges.batches(["src", "dst", _ROW_ID]), together):
+    sizes = (sources.slots, targets.slots, edges.slots)
+    lie_in_order = edges.numbering.row_ids is None and edges.numbering.positions is None
+    columns = ["src", "dst"] if lie_in_order else ["src", "dst", _ROW_ID]
+    parts: list[tuple[Integers, ...]] = []
+    first = 0
+    for rows in in_groups(edges.batches(columns), together):
         checkpoint()
         source, target = sources.find_all(one_piece(rows["src"])), targets.find_all(one_piece(rows["dst"]))
-        number = edges.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
-        sizes = (sources.slots, targets.slots, edges.slots)
-        parts.append(tuple(map(narrow, (source, target, number), sizes)))  # type: ignore[arg-type]
+        if lie_in_order:
+            number = np.arange(first, first + rows.num_rows)
+        else:
+            number = edges.numbers(rows[_ROW_ID].to_numpy().view(np.int64))
+        first += rows.num_rows
+        parts.append(tuple(map(narrow, (source, target, number), sizes)))
     source, target, edge = (np.concatenate(part) for part in zip(*parts, strict=True))
     return source, target, edge
 
