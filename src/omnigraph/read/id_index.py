@@ -16,6 +16,7 @@ from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers, narrow
 _ROOM = 4
 """Whole numbers that are ids are looked up in an array while it has at most so many places for each entity."""
 
+_LONGEST = 20
 _SINGLE = 64
 """Up to so many ids are looked for one by one."""
 
@@ -136,6 +137,8 @@ class NumberIndex:
         )
 
     def find(self, wanted: pa.Array) -> Numbers:
+        if len(wanted) == 1:
+            return np.array([self._find_one(wanted[0].as_py())], np.int64)
         wanted = wanted.fill_null("")
         try:
             asked = wanted.cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -146,6 +149,17 @@ class NumberIndex:
         written = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
         found[self._lengths.take(found, mode="wrap") != written] = NOTHING
         return found
+
+    def _find_one(self, id_: str | None) -> int:
+        # No number is as long as an id may be.
+        if id_ is None or len(id_) > _LONGEST or not id_.lstrip("-").isdecimal() or str(number := int(id_)) != id_:
+            return NOTHING
+        if not self._low <= number <= self._high:
+            return NOTHING
+        if self._values is None:
+            return int(self._numbers[number - self._low])
+        at = int(np.searchsorted(self._values, number))
+        return int(self._numbers[at]) if self._values[at] == number else NOTHING
 
     def _find_some(self, wanted: pa.Array) -> Numbers:
         """Where some ids are no numbers."""

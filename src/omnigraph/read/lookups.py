@@ -35,7 +35,8 @@ def looked_up(
         ids = _ids(expr, space, context)
         if ids is not None:
             found = space.find(pa.array(ids, pa.utf8()))
-            return np.unique(found[found != NOTHING]), [*conditions[:place], *conditions[place + 1 :]]
+            found = found[found != NOTHING]
+            return found if len(found) < 2 else np.unique(found), [*conditions[:place], *conditions[place + 1 :]]
     if space.count > _LARGE and space.indexed:
         for expr in conditions:
             found_ = _indexed(expr, name, space, context)
