@@ -20,6 +20,8 @@ from tests.read.watched import View, asked, follows, stored_edges, topology_edge
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph import Graph
+from omnigraph.read.space import Spaces
+from omnigraph.read.topology import Topologies
 from omnigraph.read.topology_files import Stored, TopologyFiles, cache_directory
 
 SCHEMA = """
@@ -63,7 +65,8 @@ def assert_right(view: View) -> None:
 
 def end_scans(calls: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
     """How often the ends of all edges were read."""
-    return [name for name, kind, columns in calls if kind == "edges" and name != "take_rows" and "src" in columns]
+    some = ("take_rows", "new parts")
+    return [name for name, kind, columns in calls if kind == "edges" and name not in some and "src" in columns]
 
 
 def test_it_has_every_edge_in_both_directions(graph: Graph) -> None:
@@ -226,6 +229,30 @@ def test_written_nodes_leave_it_as_it_is(graph: Graph, files: Path, change: Chan
     with asked() as calls:
         View(graph, files).topology("Follows")
     assert calls == []
+
+
+def test_edges_that_came_are_all_that_is_read(graph: Graph, files: Path) -> None:
+    View(graph, files).topology("Follows")
+    _new_edges(graph)
+    with asked() as calls:
+        View(graph, files).topology("Follows")
+    assert [call for call in calls if call[1] == "edges"] == [("new parts", "edges", ("src", "dst", "_rowid"))]
+
+
+def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
+    view = View(graph, None)
+    assert_right(view)
+    for change in (_new_edges, _nodes_are_written, _edges_go, _new_nodes, _nodes_go, _edges_turn):
+        change(graph)
+        snapshot = graph.snapshot()
+        next_ = View(graph, None, snapshot)
+        next_.spaces = Spaces(snapshot, view.spaces.cache)
+        next_.topologies = Topologies(next_.spaces, graph.catalog, TopologyFiles(None))
+        with asked() as calls:
+            next_.topology("Follows")
+        assert end_scans(calls) == []
+        assert_right(next_)
+        view = next_
 
 
 def test_a_branch_shares_what_it_has_not_written(graph: Graph, files: Path) -> None:
@@ -513,7 +540,7 @@ def test_a_topology_that_is_used_outlives_its_files(graph: Graph, files: Path) -
     View(graph, files).topology("Follows")
     view = View(graph, files)
     view.topology("Follows")
-    assert isinstance(view.topology("Follows")._arrays, Stored)
+    assert isinstance(view.topology("Follows").arrays, Stored)
     for path in files.iterdir():
         path.unlink()
     assert_right(view)

@@ -8,12 +8,10 @@ from itertools import count
 import pytest
 from tests.read.test_oracle_agrees import QUERIES, agreed
 
-from omnigraph.read import codes, frame, hops, order, space
-from omnigraph.read import count as counting
+from omnigraph.read import space
 from omnigraph.read.cache import ColumnCache
 
 PAIRS = 150
-MANY = 10**9
 
 
 def _values_by_row_id(patch: pytest.MonkeyPatch) -> None:
@@ -34,34 +32,6 @@ def _nothing_in_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ColumnCache, "_keep", lambda *_: None)
 
 
-def _starts_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hops, "_MUCH", -1.0)
-
-
-def _starts_together(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hops, "_MUCH", 1e18)
-    patch.setattr(hops, "_BITS", 64)
-
-
-def _sorting(patch: pytest.MonkeyPatch) -> None:
-    """Keys are sorted and not marked in arrays, and single values compared."""
-    patch.setattr(hops, "_SPARSE", 0)
-    patch.setattr(codes, "_ROOM", 0)
-    patch.setattr(codes, "_LEAST", 0)
-    patch.setattr(codes, "_WORTHWHILE", 0)
-    patch.setattr(frame, "_OFTEN", 0)
-    patch.setattr(counting, "_FEW", 0)
-
-
-def _marking(patch: pytest.MonkeyPatch) -> None:
-    """The other way round."""
-    patch.setattr(hops, "_SPARSE", MANY)
-    patch.setattr(codes, "_WORTHWHILE", MANY)
-    patch.setattr(frame, "_OFTEN", MANY)
-    patch.setattr(order, "_STRETCH", 2)
-    patch.setattr(counting, "_FEW", MANY)
-
-
 def _listing(patch: pytest.MonkeyPatch) -> None:
     """Nothing is counted without being listed."""
     patch.setattr("omnigraph.read.engine.can_be_counted", lambda *_: None)
@@ -71,10 +41,6 @@ WAYS = [
     _values_by_row_id,
     _everything_in_memory,
     _nothing_in_memory,
-    _starts_one_by_one,
-    _starts_together,
-    _sorting,
-    _marking,
     _listing,
 ]
 

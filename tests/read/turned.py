@@ -33,10 +33,10 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
     "topology": {
         "_TOGETHER": (1, 1 << 18),
-        "_SMALL_CHANGE": (1, 2, 10),
         "_KEPT_CHANGE": (1, 20, 10**6),
         "_KEPT_EDGES": (0, 1_000),
     },
+    "topology_update": {"_SMALL_CHANGE": (1, 2, 10), "_FEW": (0, 1_000)},
 }
 """What each number may be: as it is, and such that small graphs are read the way that is meant for others."""
 

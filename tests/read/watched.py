@@ -20,7 +20,7 @@ from omnigraph.storage.tables import TableRef, TableStorage
 READS = ("scan", "lookup", "batches", "take_rows", "take")
 
 Asked = list[tuple[str, str, tuple[str, ...]]]
-"""Calls: the method, the table's kind (`nodes` or `edges`), and the columns."""
+"""Calls: the method (`new parts` where only those are read), the table's kind (`nodes` or `edges`), and the columns."""
 
 
 @contextmanager
@@ -30,7 +30,8 @@ def asked() -> Iterator[Asked]:
 
     def watched(name: str, real: Any) -> Any:
         def call(self: TableStorage, ref: TableRef, *args: Any, columns: Sequence[str] = (), **rest: Any) -> Any:
-            calls.append((name, ref.path.partition("/")[0], tuple(columns)))
+            said = "new parts" if rest.get("after") else name
+            calls.append((said, ref.path.partition("/")[0], tuple(columns)))
             return real(self, ref, *args, columns=columns, **rest)
 
         return call

@@ -84,9 +84,15 @@ class Snapshot:
         """The entities of a type whose column `by` has one of some values, in no order."""
         return self._store.tables.lookup(self.pin(key).ref, by, values, columns=columns)
 
-    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The entities of a type as a stream, for what need not fit memory."""
-        return self._store.tables.batches(self.pin(key).ref, columns=columns)
+    def batches(self, key: str, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
+        """The entities of a type as a stream, for what need not fit memory.
+
+        Args:
+            key: the type.
+            columns: what to read; by default everything.
+            after: how many parts of the table to leave out at the beginning.
+        """
+        return self._store.tables.batches(self.pin(key).ref, columns=columns, after=after)
 
     def take_rows(self, key: str, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Entities by row id, one for each, in that order. They must be there."""
@@ -99,6 +105,10 @@ class Snapshot:
     def fingerprint(self, key: str) -> str:
         """A name for the entities of a type. Snapshots that have the same one have the same entities."""
         return self._store.tables.fingerprint(self.pin(key).ref)
+
+    def parts(self, key: str) -> tuple[str, ...]:
+        """A name for each part of the table of a type. Parts that have the same one have the same entities."""
+        return self._store.tables.parts(self.pin(key).ref)
 
     def earlier_fingerprint(self, key: str, version: int) -> str | None:
         """The same for an earlier version of the table, on the way to this one. None when that cannot be read."""

@@ -77,6 +77,17 @@ class ColumnCache:
         """Whether so many bytes could be kept at all."""
         return size <= self._limit
 
+    def find(self, key: Hashable) -> Any:
+        """What is kept under a key, or None."""
+        with self._lock:
+            return self._find(key)
+
+    def keep(self, key: Hashable, made: Sized) -> None:
+        """Keep something in the place of what was kept under a key."""
+        with self._lock:
+            self._size -= self._held.pop(key, (None, 0))[1]
+            self._keep(key, made)
+
     def holds(self, key: Hashable) -> bool:
         with self._lock:
             return key in self._held

@@ -79,6 +79,11 @@ class Numbering:
     positions: Numbers | None
     live: Mask | None
 
+    @staticmethod
+    def keeps_holes(slots: int, count: int) -> bool:
+        """Whether so many entities with row ids so far apart are numbered by row id."""
+        return slots <= _SPARSE * count
+
     @classmethod
     def of(cls, row_ids: Numbers) -> Numbering:
         """The numbering of entities that have these row ids, in the order in which they lie in the table."""
@@ -87,7 +92,7 @@ class Numbering:
             return cls(0, 0, None, None, None)
         base, last = int(row_ids.min()), int(row_ids.max())
         slots = last - base + 1
-        if slots > _SPARSE * count:
+        if not cls.keeps_holes(slots, count):
             order: Numbers = np.argsort(row_ids, kind="stable")
             lie_in_order = np.array_equal(order, np.arange(count))
             return cls(count, 0, row_ids[order], None if lie_in_order else order, None)
@@ -143,6 +148,11 @@ class Space:
     def fingerprint(self) -> str:
         """A name for the entities and their values."""
         return self._snapshot.fingerprint(self.key)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names for the parts of the table."""
+        return self._snapshot.parts(self.key)
 
     @property
     def place(self) -> str:
@@ -203,9 +213,14 @@ class Space:
 
     # Values
 
-    def batches(self, columns: Sequence[str]) -> pa.RecordBatchReader:
-        """Columns of all entities as a stream, in the order in which they lie in the table."""
-        return self._snapshot.batches(self.key, columns=columns)
+    def batches(self, columns: Sequence[str], *, after: int = 0) -> pa.RecordBatchReader:
+        """Columns of all entities as a stream, in the order in which they lie in the table.
+
+        Args:
+            columns: the columns.
+            after: how many parts of the table to leave out at the beginning.
+        """
+        return self._snapshot.batches(self.key, columns=columns, after=after)
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
         """Columns of entities that are there, by row id."""

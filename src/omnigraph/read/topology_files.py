@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -35,7 +36,7 @@ DISK_VARIABLE = "OMNIGRAPH_CACHE_DISK"
 
 DEFAULT_DISK = 8 << 30
 
-_FORMAT = 1
+_FORMAT = 2
 _HEADER, _ARRAYS, _UNFINISHED = ".json", ".arrays", ".part"
 _ALIGNED = 64
 _BLOCK = 4096
@@ -59,12 +60,14 @@ class Origin:
         version: its number.
         base: the row id of the number 0; None when holes are left out.
         slots: how many numbers there are.
+        parts: the parts of the version, one by one.
     """
 
     fingerprint: str
     version: int
     base: int | None
     slots: int
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +159,8 @@ class TopologyFiles:
             header = orjson.loads(body)
             if header["format"] != _FORMAT:
                 return None
-            made = Made(
-                header["table"],
-                Origin(**header["edges"]),
-                Origin(**header["sources"]),
-                Origin(**header["targets"]),
-                header["dropped"],
-            )
+            edges, sources, targets = (_origin(header[name]) for name in ("edges", "sources", "targets"))
+            made = Made(header["table"], edges, sources, targets, header["dropped"])
             members = {name: tuple(member) for name, member in header["members"].items()}
             stored = Stored(made, path.with_name(header["arrays"]), members)
             os.utime(path)
@@ -282,6 +280,10 @@ def _arrays_named_in(header: Path) -> str:
         return str(orjson.loads(header.read_bytes().partition(b"\n")[2])["arrays"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def _origin(members: Mapping[str, Any]) -> Origin:
+    return Origin(**{**members, "parts": tuple(members["parts"])})
 
 
 def _is_header_of(name: str, table: str) -> bool:

@@ -34,7 +34,7 @@ from omnigraph.storage.blobs import (
 from omnigraph.storage.change import RowSource, TableRows
 from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.difference import Difference, difference
-from omnigraph.storage.fingerprints import fingerprint
+from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.handles import HandleCache
 from omnigraph.storage.indexes import (
     Coverage,
@@ -132,7 +132,7 @@ class TableStorage:
         self._sync = sync
         self._session = Session()
         self._handles: HandleCache[LanceDataset] = HandleCache(64)
-        self._fingerprints: HandleCache[str] = HandleCache(256)
+        self._parts: HandleCache[tuple[str, ...]] = HandleCache(256)
 
     # Opening
 
@@ -437,9 +437,11 @@ class TableStorage:
         with reporting(self._root, ref.path):
             return matching(self._open(ref), by, values, columns)
 
-    def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """All rows of a version as a stream, for what need not fit memory."""
-        reader: pa.RecordBatchReader = scanner(self._open(ref), columns=columns, in_order=True).to_reader()
+    def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
+        """All rows of a version as a stream, for what need not fit memory. Those of the first parts may be left out."""
+        dataset = self._open(ref)
+        chosen = dataset.get_fragments()[after:] if after else None
+        reader: pa.RecordBatchReader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
         return reader
 
     def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
@@ -450,7 +452,11 @@ class TableStorage:
 
     def fingerprint(self, ref: TableRef) -> str:
         """A name for the rows of a version. Versions that have the same one are made of the same files."""
-        return self._fingerprints.get(ref, lambda: fingerprint(self._open(ref), f"{self._root}/{ref.path}"))
+        return fingerprint(f"{self._root}/{ref.path}", self.parts(ref))
+
+    def parts(self, ref: TableRef) -> tuple[str, ...]:
+        """A name for each part of a version. Parts that have the same one have the same rows."""
+        return self._parts.get(ref, lambda: parts(self._open(ref)))
 
     def looked_up(self, ref: TableRef) -> frozenset[str]:
         """The columns whose values can be looked up in an index that covers every row."""
