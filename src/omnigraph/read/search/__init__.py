@@ -1,1 +1,0 @@
-"""Searching: texts by their words, vectors by their distance, and ranks of what a match leaves."""

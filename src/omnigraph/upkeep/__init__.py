@@ -1,1 +1,0 @@
-"""Upkeep: what keeps a graph quick, and never changes an answer."""
