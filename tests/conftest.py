@@ -18,6 +18,12 @@ settings.register_profile("judge", _patient, derandomize=True, database=None, pr
 settings.load_profile("judge" if os.environ.get("CI") else "omnigraph")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Derived files of tests do not go where those of the user are."""
+    os.environ["OMNIGRAPH_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """A real S3 server, started for the tests that ask for it. Mark those with `s3`."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph, init, open
+    from omnigraph.graph import Budget, Cancellation, Graph, init, open
 
-__all__ = ["Graph", "__version__", "init", "open"]
+__all__ = ["Budget", "Cancellation", "Graph", "__version__", "init", "open"]
 
 
 def __getattr__(name: str) -> Any:
     """The embedded API, loaded when it is first used: the command line's help needs none of it."""
-    if name in ("Graph", "init", "open"):
+    if name in __all__:
         from omnigraph import graph
 
         return getattr(graph, name)

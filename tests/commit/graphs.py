@@ -14,6 +14,8 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation, SchemaChange, TableWrite, WriteRequest
 from omnigraph.graph import Graph, init
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
+from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.indexes import IndexSpec
 
 SCHEMA = """
 node A { k: String @key n: I64? }
@@ -28,6 +30,8 @@ TABLES = (*EDGES, *NODES)
 SEED = ("s1", "s2", "s3")
 """The ids that every table begins with."""
 
+INDEXES = (IndexSpec("id", IndexKind.BTREE), IndexSpec("id", IndexKind.FTS))
+
 
 def rows(key: str, ids: Sequence[str], n: int = 0) -> pa.Table:
     """Rows for a table of the small graph."""
@@ -39,7 +43,12 @@ def rows(key: str, ids: Sequence[str], n: int = 0) -> pa.Table:
 
 
 def table_write(key: str, operation: Operation, ids: Sequence[str], n: int = 0) -> TableWrite:
-    """An operation that brings these ids, or for a delete removes them. A change removes the second seed as well."""
+    """An operation that brings these ids, or for a delete removes them. A change removes the second seed as well.
+
+    An index brings nothing.
+    """
+    if operation is Operation.INDEX:
+        return TableWrite(key, operation, indexes=INDEXES, kept=INDEXES)
     if operation is Operation.DELETE:
         return TableWrite(key, operation, where=pc.field("id").isin(pa.array(ids, pa.utf8())))
     if operation is Operation.CHANGE:

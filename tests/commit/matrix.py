@@ -94,6 +94,8 @@ class Write:
     @property
     def after(self) -> list[str]:
         """What each table holds once the write is visible."""
+        if self.operation is Operation.INDEX:
+            return sorted(SEED)
         if self.operation is Operation.OVERWRITE:
             return sorted(self.ids)
         if self.operation is Operation.DELETE:

@@ -15,12 +15,15 @@ from omnigraph.cli.main import cli
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = [
     "guide/graphs.md",
+    "guide/queries.md",
+    "guide/results.md",
     "guide/durability.md",
     "guide/loading.md",
     "guide/export.md",
     "guide/blobs.md",
     "guide/mutations.md",
     "guide/embeddings.md",
+    "guide/search.md",
     "guide/transactions.md",
 ]
 

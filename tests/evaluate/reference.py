@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
@@ -24,11 +24,26 @@ class TooLargeError(Exception):
 
 
 def value(expr: Any, row: Mapping[str, Any], request: Mapping[str, Any], now: int) -> Any:
-    """The value of an expression for one row. Everything is computed, whether it decides or not."""
+    """The value of an expression for one row of one table."""
+    match expr:
+        case ir.Prop(_, name, _):
+            return row[name]
+        case ir.Ident(_, role):
+            return row[role.value]
+    return computed(expr, lambda part: value(part, row, request, now), request, now)
 
-    def of(part: ir.Expr) -> Any:
-        return value(part, row, request, now)
 
+def computed(expr: Any, of: Callable[[ir.Expr], Any], request: Mapping[str, Any], now: int) -> Any:
+    """The value of an expression that is computed from the values of its parts.
+
+    All parts are computed, whether they decide or not.
+
+    Args:
+        expr: the expression.
+        of: gives the value of a part.
+        request: the parameters.
+        now: the time of the request.
+    """
     match expr:
         case ir.Const(constant, kind):
             return typed(constant, kind)
@@ -36,10 +51,6 @@ def value(expr: Any, row: Mapping[str, Any], request: Mapping[str, Any], now: in
             return typed(request[name], kind)
         case ir.Now():
             return now
-        case ir.Prop(_, name, _):
-            return row[name]
-        case ir.Ident(_, role):
-            return row[role.value]
         case ir.Compare(op, left, right):
             return compared(op, beside(of(left), left, right.type), beside(of(right), right, left.type))
         case ir.InList(member, items, negated):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -81,3 +82,11 @@ def test_every_part_of_a_condition(condition: Condition, rows: list[dict[str, An
             assert holds(part, columns, request).to_pylist() == [truth is True for truth in wanted]
         if not part.type.nullable:
             assert found.null_count == 0
+
+
+@pytest.mark.parametrize("word", ["contains", "starts_with", "ends_with"])
+def test_zeros_at_the_end_of_texts_count(word: str) -> None:
+    texts = ["-5", "a\0", "a\0b", "\0", "", "a\0\0"]
+    rows = [{**NOTHING, "id": str(i), "text": a, "word": b} for i, (a, b) in enumerate(product(texts, texts))]
+    where = compiled(Condition(f"text {word} word", {}))
+    assert plain(evaluate(where, table_rows(table(rows)), Request({}, NOW))) == expected(where, rows, {})

@@ -49,12 +49,25 @@ class Joined:
     def column(self, name: str) -> pa.Array:
         return pa.array([10, 20, 30, 40])
 
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        return (
+            pa.array([True, False, True, False]) if isinstance(expr, ir.TextMatch) else pa.array([0.5, None, 2.0, 1.0])
+        )
+
 
 def test_the_same_node_has_the_same_type_and_id() -> None:
     same = evaluate(ir.SameEntity("a", "b", False, True), Joined(), REQUEST)
     assert same.to_pylist() == [True, False, None, False]
     other = evaluate(ir.SameEntity("a", "b", True, True), Joined(), REQUEST)
     assert other.to_pylist() == [False, True, None, True]
+
+
+def test_searches_are_asked_of_the_rows() -> None:
+    text = ir.Prop("a", "text", ir.STRING)
+    found = ir.TextMatch(ir.TextMode.ANY, text, ir.Const("x", ir.STRING))
+    assert holds(ir.Not(found), Joined(), REQUEST).to_pylist() == [False, True, False, True]
+    score = ir.Bm25(text, ir.Const("x", ir.STRING))
+    assert evaluate(score, Joined(), REQUEST).to_pylist() == [0.5, None, 2.0, 1.0]
 
 
 def test_a_variable_that_found_nothing() -> None:

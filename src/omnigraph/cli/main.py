@@ -15,22 +15,29 @@ from omnigraph import __version__
 from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
 from omnigraph.cli.commit import commit
+from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
 from omnigraph.cli.graphs import init, recovery, snapshot
+from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.output import print_json
+from omnigraph.cli.query import query, read
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES
+from omnigraph.cli.shell import shell
 from omnigraph.cli.tag import tag
 from omnigraph.cli.verify import verify
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.errors import OmnigraphError, cut, report_for
 
 CAPABILITIES = {
-    "any": ("a data", (mutate, load, export, blob, branch, tag, commit, snapshot, verify, recovery)),
-    "direct": ("a storage", (init, schema, lint)),
+    "any": (
+        "a data",
+        (query, explain, shell, mutate, load, export, blob, branch, tag, commit, snapshot, verify, recovery),
+    ),
+    "direct": ("a storage", (init, schema, indexes, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -131,6 +138,10 @@ def version(as_json: bool) -> None:
 
 for command in (
     init,
+    query,
+    read,
+    explain,
+    shell,
     mutate,
     change,
     load,
@@ -143,6 +154,7 @@ for command in (
     snapshot,
     verify,
     recovery,
+    indexes,
     lint,
     check,
     fmt,

@@ -15,16 +15,16 @@ from omnigraph.cli.scope import address, addressed, open_to_write, writing
 from omnigraph.errors import InputError, PreconditionFailedError, cut, printable
 
 _MOST_DIGITS = 1000
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
 @click.argument("name", required=False)
 @addressed(positional=False)
-@click.option("--query", "query_path", type=_FILE, metavar="FILE", help="The queries (.gq); NAME says which.")
+@click.option("--query", "query_path", type=FILE, metavar="FILE", help="The queries (.gq); NAME says which.")
 @click.option("-e", "--query-string", metavar="GQ", help="The same as a text.")
 @click.option("--params", metavar="JSON", help="The parameters: a JSON object.")
-@click.option("--params-file", type=_FILE, metavar="FILE", help="The same in a file.")
+@click.option("--params-file", type=FILE, metavar="FILE", help="The same in a file.")
 @click.option("--branch", metavar="BRANCH", default="main", help="The branch to write to.  [default: main]")
 @click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")

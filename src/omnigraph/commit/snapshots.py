@@ -16,6 +16,8 @@ from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, c
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
+from omnigraph.storage.indexes import Coverage, IndexSpec
+from omnigraph.storage.uri import GraphUri
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,11 @@ class Snapshot:
 
     _store: Store
     _manifest: Manifest
+
+    @property
+    def uri(self) -> GraphUri:
+        """Where the graph is."""
+        return self._store.objects.uri
 
     @property
     def branch(self) -> str:
@@ -77,9 +84,74 @@ class Snapshot:
         """The entities of a type whose column `by` has one of some values, in no order."""
         return self._store.tables.lookup(self.pin(key).ref, by, values, columns=columns)
 
-    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The entities of a type as a stream, for what need not fit memory."""
-        return self._store.tables.batches(self.pin(key).ref, columns=columns)
+    def batches(self, key: str, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
+        """The entities of a type as a stream, for what need not fit memory.
+
+        Args:
+            key: the type.
+            columns: what to read; by default everything.
+            after: how many parts of the table to leave out at the beginning.
+        """
+        return self._store.tables.batches(self.pin(key).ref, columns=columns, after=after)
+
+    def take_rows(self, key: str, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
+        """Entities by row id, one for each, in that order. They must be there."""
+        return self._store.tables.take_rows(self.pin(key).ref, row_ids, columns=columns)
+
+    def place(self, key: str) -> str:
+        """Where the table of a type is: the same for all its versions and branches."""
+        return f"{self._store.objects.uri.identity}/{self.pin(key).ref.path}"
+
+    def fingerprint(self, key: str) -> str:
+        """A name for the entities of a type. Snapshots that have the same one have the same entities."""
+        return self._store.tables.fingerprint(self.pin(key).ref)
+
+    def parts(self, key: str) -> tuple[str, ...]:
+        """A name for each part of the table of a type. Parts that have the same one have the same entities."""
+        return self._store.tables.parts(self.pin(key).ref)
+
+    def earlier_fingerprint(self, key: str, version: int) -> str | None:
+        """The same for an earlier version of the table, on the way to this one. None when that cannot be read."""
+        ref = self.pin(key).ref
+        try:
+            return self._store.tables.fingerprint(ref.at(version)) if version < ref.version else None
+        except VersionReclaimedError:
+            return None
+
+    def looked_up(self, key: str) -> frozenset[str]:
+        """The columns of a type whose values can be looked up in an index."""
+        return self._store.tables.looked_up(self.pin(key).ref)
+
+    def vector_metrics(self, key: str) -> dict[str, str]:
+        """The properties of a type that have an index of vectors, and the metric of each."""
+        return self._store.tables.vector_metrics(self.pin(key).ref)
+
+    def nearest(
+        self, key: str, column: str, vector: Sequence[float], count: int, *, metric: str, probes: int, refine: int
+    ) -> pa.Array:
+        """The row ids of entities whose vectors are nearest, by an index: some may be missed."""
+        found = self._store.tables.nearest(
+            self.pin(key).ref,
+            column,
+            vector,
+            count,
+            metric=metric,
+            columns=("_rowid",),
+            probes=probes,
+            refine=refine,
+        )
+        return found["_rowid"].combine_chunks()
+
+    def matching(self, key: str, column: str, words: str, *, phrase: bool, every_word: bool) -> pa.Array:
+        """The row ids of entities whose texts have some or every word, or the phrase, by an index that covers all."""
+        found = self._store.tables.match(
+            self.pin(key).ref, column, words, phrase=phrase, every_word=every_word, columns=("_rowid",)
+        )
+        return found["_rowid"].combine_chunks()
+
+    def index_coverage(self, key: str, specs: Sequence[IndexSpec]) -> list[Coverage]:
+        """How many entities of a type each of some indexes covers."""
+        return self._store.tables.index_coverage(self.pin(key).ref, specs)
 
     def content(self, key: str, rows: pa.Table, *, largest: int | None = None) -> Iterator[pa.Table]:
         """Entities that were read with their `_rowid`, with the content of their blobs; a portion at a time.

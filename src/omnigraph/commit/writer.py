@@ -41,6 +41,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.change import RowSource
+from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
 ATTEMPTS = 32
@@ -58,6 +59,7 @@ class Operation(StrEnum):
     DELETE = "delete"
     CHANGE = "change"
     FRAGMENTS = "fragments"
+    INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class TableWrite:
         deleted: for `DELETE` and `CHANGE`: the ids of the rows that go.
         source: for `CHANGE`: the rows, where they need not fit memory.
         fragments: for `FRAGMENTS`: what other processes wrote, as JSON, in order.
+        indexes: for `INDEX`: those to build, wherever they do not cover a row yet.
+        kept: for `INDEX`: those that the table may have; all others go.
     """
 
     key: str
@@ -80,6 +84,8 @@ class TableWrite:
     deleted: pa.Array | None = None
     source: RowSource | None = None
     fragments: tuple[str, ...] = ()
+    indexes: tuple[IndexSpec, ...] = ()
+    kept: tuple[IndexSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +314,8 @@ class _Staging:
             return tables.stage_delete(base, write.where)
         if write.operation is Operation.FRAGMENTS:
             return tables.stage_fragments(base, write.fragments)
+        if write.operation is Operation.INDEX:
+            return tables.stage_indexes(base, write.indexes, kept=write.kept)
         if write.operation is Operation.CHANGE:
             changed = rows if rows is not None else write.source
             assert changed is not None
@@ -366,6 +374,8 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     """Whether a write certainly changes nothing, so that not even a fork is made for it."""
     if write.operation is Operation.FRAGMENTS:
         return not write.fragments
+    if write.operation is Operation.INDEX:
+        return not store.tables.lacks_indexes(pin.ref, write.indexes, write.kept)
     if write.operation is Operation.DELETE:
         if write.deleted is not None:
             return len(write.deleted) == 0

@@ -42,7 +42,7 @@ from omnigraph.errors.graph import (
     TransactionEndedError,
     VersionReclaimedError,
 )
-from omnigraph.errors.query import ExecutionError, ParameterError
+from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.storage import (
     ObjectChangedError,
@@ -61,6 +61,8 @@ __all__ = [
     "BlobIntegrityError",
     "BlobRangeError",
     "BranchNotFoundError",
+    "BudgetExceededError",
+    "CancelledError",
     "CatalogError",
     "CompileError",
     "ConflictError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.errors.family import InputError
+from omnigraph.errors.family import InputError, RetryableError
 
 
 class ParameterError(InputError):
@@ -26,3 +26,36 @@ class ExecutionError(InputError):
 
     def __str__(self) -> str:
         return f"execution error: {self.message}"
+
+
+class BudgetExceededError(InputError):
+    """A query took more than it may, or would have. Nothing is returned.
+
+    Attributes:
+        resource: what there was too much of: `seconds`, `bytes`, `rows` or `rows of result`.
+        limit: how much it may take.
+        actual: how much it had taken when it was stopped, or was about to take.
+    """
+
+    code = "budget_exceeded"
+
+    def __init__(self, resource: str, limit: float, actual: float, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"the query takes {_much(actual, resource)}, and may take {_much(limit, resource)}",
+            hint=hint or "make it more selective, or give it a larger budget",
+        )
+        self.resource = resource
+        self.limit = limit
+        self.actual = actual
+
+
+def _much(amount: float, resource: str) -> str:
+    if resource == "bytes":
+        return f"{amount / (1 << 20):,.1f} MiB of memory"
+    return f"{amount:,.3f} seconds" if resource == "seconds" else f"{amount:,.0f} {resource}"
+
+
+class CancelledError(RetryableError):
+    """A query was stopped from outside. Nothing is returned."""
+
+    code = "cancelled"

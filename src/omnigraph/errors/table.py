@@ -45,7 +45,7 @@ from omnigraph.errors.graph import (
     TransactionEndedError,
     VersionReclaimedError,
 )
-from omnigraph.errors.query import ExecutionError, ParameterError
+from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.storage import StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
@@ -100,6 +100,8 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     VersionReclaimedError: Report(500, "internal", 1, "version_reclaimed"),
     ParameterError: Report(400, "bad_request", 1, "parameter"),
     ExecutionError: Report(400, "bad_request", 1, "execution"),
+    BudgetExceededError: Report(413, "bad_request", 1, "budget_exceeded"),
+    CancelledError: Report(503, "too_many_requests", 1, "cancelled"),
     BadRowsError: Report(400, "bad_request", 1, "bad_rows"),
     ConstraintError: Report(400, "bad_request", 1, "constraint"),
     ResourceLimitError: Report(413, "bad_request", 1, "resource_limit"),

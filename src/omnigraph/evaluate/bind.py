@@ -113,6 +113,11 @@ def _vector(value: object, kind: ValueType) -> ir.ConstValue:
     items = list(_items(value, f"expected a list of {kind.dim} numbers"))
     if len(items) != kind.dim:
         raise _WrongError(f"expected {kind.dim} numbers, not {len(items)}")
+    if all(isinstance(item, float | np.floating) for item in items):
+        with np.errstate(over="ignore"):
+            numbers = np.array(items).astype(np.float32)
+        if np.isfinite(numbers).all():
+            return tuple(numbers.tolist())
     return _each(items, lambda item: _float(item, Scalar.F32))
 
 

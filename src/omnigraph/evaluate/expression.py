@@ -105,6 +105,9 @@ class _Evaluation:
     def _column(self, expr: ir.Column) -> Value:
         return whole(self.rows.column(expr.name))
 
+    def _search(self, expr: ir.TextMatch | ir.Rank) -> Value:
+        return whole(self.rows.search(expr))
+
     # Conditions
 
     def _compare(self, expr: ir.Compare) -> Value:
@@ -223,6 +226,10 @@ _COMPUTE: dict[type, Callable[..., Value]] = {
     ir.TypeOf: _Evaluation._type_of,
     ir.PathValue: _Evaluation._path,
     ir.Column: _Evaluation._column,
+    ir.TextMatch: _Evaluation._search,
+    ir.Nearest: _Evaluation._search,
+    ir.Bm25: _Evaluation._search,
+    ir.Fusion: _Evaluation._search,
     ir.Compare: _Evaluation._compare,
     ir.InList: _Evaluation._in_list,
     ir.IsNull: _Evaluation._is_null,

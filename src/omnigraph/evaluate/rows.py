@@ -45,6 +45,9 @@ class Rows(Protocol):
     def column(self, name: str) -> pa.Array:
         """A column of the result so far."""
 
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        """Whether texts have words, or the rank of entities; null for what has no rank."""
+
 
 ROLE_COLUMNS = {ir.Role.ID: "id", ir.Role.FROM: "src", ir.Role.TO: "dst"}
 
@@ -75,6 +78,9 @@ class _TableRows:
 
     def column(self, name: str) -> pa.Array:
         raise AssertionError("a table is no result")
+
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        raise AssertionError("only reads search")
 
 
 def table_rows(table: pa.Table, type_name: str | None = None) -> Rows:

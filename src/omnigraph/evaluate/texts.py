@@ -63,7 +63,12 @@ def _check(pattern: str) -> None:
 
 
 def _each_part(op: ir.CompareOp, texts: pa.Array, parts: pa.Array) -> pa.Array:
-    return pa.array(_EACH_PATTERN[op](_strings(texts), _strings(parts)))
+    found = _EACH_PATTERN[op](_strings(texts), _strings(parts))
+    # To numpy, zeros at the end do not belong to a string. Texts that have some are very few.
+    zeros = pc.or_(pc.ends_with(texts, "\0"), pc.ends_with(parts, "\0"))
+    for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False)):
+        found[row] = _ONE_PATTERN[op](texts.slice(row, 1), parts[row].as_py())[0].as_py()
+    return pa.array(found)
 
 
 def _strings(column: pa.Array) -> _Strings:

@@ -13,7 +13,9 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
 from omnigraph.read.blobs import Blob
+from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.files import ExportFormat, ExportReceipt, Target
+from omnigraph.read.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
@@ -80,6 +82,34 @@ class BranchHandle:
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export the newest state of the branch, as `Graph.export` does."""
         return self._graph.export(target, format=format, types=types, branch=self.name)  # type: ignore[arg-type]  # as given
+
+    def query(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        at: datetime | int | None = None,
+        budget: Budget | None = None,
+        cancel: Cancellation | None = None,
+    ) -> Result:
+        """Run a query that reads, as `Graph.query` does: the newest state, or that of a time or a manifest version."""
+        return self._graph.query(text, params, name=name, branch=self.name, at=at, budget=budget, cancel=cancel)
+
+    async def async_query(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        at: datetime | int | None = None,
+        budget: Budget | None = None,
+        cancel: Cancellation | None = None,
+    ) -> Result:
+        """Run a query that reads, as `Graph.async_query` does."""
+        return await self._graph.async_query(
+            text, params, name=name, branch=self.name, at=at, budget=budget, cancel=cancel
+        )
 
     def mutate(
         self,

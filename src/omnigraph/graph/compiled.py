@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from threading import Lock
 
 from omnigraph.lang.query import compile_query, ir
+from omnigraph.lang.query.rules import products
 from omnigraph.lang.schema import Catalog
 
 KEPT = 256
 """How many queries a handle remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A query, and what may not be as it was meant."""
+
+    query: ir.Query
+    warnings: tuple[str, ...]
 
 
 class CompiledQueries:
@@ -17,10 +27,14 @@ class CompiledQueries:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._queries: OrderedDict[tuple[str, str | None, str], ir.Query] = OrderedDict()
+        self._queries: OrderedDict[tuple[str, str | None, str], Compiled] = OrderedDict()
 
     def get(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> ir.Query:
-        """A query of a text.
+        """A query of a text; `find` describes the arguments."""
+        return self.find(text, name, catalog, schema_hash).query
+
+    def find(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> Compiled:
+        """A query of a text, and what there is to say about it.
 
         Args:
             text: one query, or several.
@@ -38,7 +52,8 @@ class CompiledQueries:
             if found is not None:
                 self._queries.move_to_end(key)
                 return found
-        made = compile_query(text, catalog, name)
+        query = compile_query(text, catalog, name)
+        made = Compiled(query, tuple(products(query.body.match)) if isinstance(query.body, ir.Read) else ())
         with self._lock:
             self._queries[key] = made
             while len(self._queries) > KEPT:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, overload
@@ -32,12 +33,19 @@ from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
 from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.mutating import mutate
+from omnigraph.graph.reading import ReadRequest, aside, explain, query
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.read.blobs import Blob, find_blob
+from omnigraph.read.budget import Budget, Cancellation
+from omnigraph.read.explanation import Explanation
 from omnigraph.read.export import exported
 from omnigraph.read.files import ExportFormat, ExportReceipt, Target, write_export
+from omnigraph.read.result import Result
+from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
+from omnigraph.upkeep.indexes import coverage as index_coverage
 from omnigraph.write.blobs import BlobPolicy
 from omnigraph.write.checks import Room
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
@@ -48,6 +56,9 @@ from omnigraph.write.verify import IntegrityReport, verify
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 """Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
+
+At = Snapshot | str | datetime | int
+"""A state of the graph: a snapshot, a commit id or a tag; or of a branch, a time or a manifest version."""
 
 
 def init(
@@ -181,7 +192,9 @@ class Graph:
             hidden.reclaim(store)
             recover_all(store)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
+        self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._compiled = CompiledQueries()
+        self._views = Views()
         self._source, self._accepted = self._schema_of(store.capture(MAIN))
         if branch != MAIN:
             self._source, self._accepted = self._schema_of(store.capture(branch))
@@ -253,7 +266,7 @@ class Graph:
             return snapshots.at_time(self._store, target, _micros(at))
         return snapshots.at_branch(self._store, target)
 
-    def entity(self, type_name: str, entity_id: str, *, at: Snapshot | str | None = None) -> dict[str, object] | None:
+    def entity(self, type_name: str, entity_id: str, *, at: At | None = None) -> dict[str, object] | None:
         """One node or edge by id, or None.
 
         Args:
@@ -270,7 +283,7 @@ class Graph:
         property: str,
         *,
         branch: str | None = None,
-        at: Snapshot | str | None = None,
+        at: At | None = None,
     ) -> Blob:
         """A blob, to be read in ranges.
 
@@ -279,7 +292,7 @@ class Graph:
             entity_id: the entity.
             property: a Blob property.
             branch: the newest state of a branch; by default the handle's.
-            at: a snapshot, a commit id or a tag instead.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
 
         Example:
             >>> import pyarrow, tempfile
@@ -305,7 +318,7 @@ class Graph:
         format: Literal["ndjson"] = "ndjson",
         types: str | Sequence[str] | None = None,
         branch: str | None = None,
-        at: Snapshot | str | None = None,
+        at: At | None = None,
     ) -> Iterator[bytes]: ...
 
     @overload
@@ -316,7 +329,7 @@ class Graph:
         format: Literal["arrow"],
         types: str | Sequence[str] | None = None,
         branch: str | None = None,
-        at: Snapshot | str | None = None,
+        at: At | None = None,
     ) -> Iterator[tuple[str, pa.RecordBatch]]: ...
 
     @overload
@@ -327,7 +340,7 @@ class Graph:
         format: ExportFormat | str = "ndjson",
         types: str | Sequence[str] | None = None,
         branch: str | None = None,
-        at: Snapshot | str | None = None,
+        at: At | None = None,
     ) -> ExportReceipt: ...
 
     def export(
@@ -337,7 +350,7 @@ class Graph:
         format: ExportFormat | str = "ndjson",
         types: str | Sequence[str] | None = None,
         branch: str | None = None,
-        at: Snapshot | str | None = None,
+        at: At | None = None,
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export one snapshot. The same content gives the same bytes, however the graph came to it.
 
@@ -348,7 +361,7 @@ class Graph:
             format: `ndjson`, `parquet` or `arrow`. `load` takes each of them back.
             types: a name or several; a name that a node type and an edge type share means both. By default all.
             branch: the newest state of a branch; by default the handle's.
-            at: a snapshot, a commit id or a tag instead.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
 
         Example:
             >>> import pyarrow, tempfile
@@ -375,20 +388,128 @@ class Graph:
             return ((part.key, batch) for part in parts for batch in part.batches())
         raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
 
-    def _view(self, branch: str | None, at: Snapshot | str | None) -> Snapshot:
+    def query(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        at: At | None = None,
+        budget: Budget | None = None,
+        cancel: Cancellation | None = None,
+    ) -> Result:
+        """Run a query that reads. All of it sees one snapshot.
+
+        Args:
+            text: a query, or several of which `name` says one.
+            params: its parameters by name, without `$`.
+            name: the query.
+            branch: the newest state of a branch; by default the handle's.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            budget: what it may take of time, memory and rows.
+            cancel: stops it from another thread.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I32? }") as graph:
+            ...     people = pyarrow.table({"name": ["ann", "bob", "cid"], "age": [41, 27, None]})
+            ...     _ = graph.load({"Person": people}, mode="append")
+            ...     older = "query older($than: I32) { match { $p: Person  $p.age > $than } return { $p.name } }"
+            ...     graph.query(older, {"than": 30}).to_pylist()
+            [{'p.name': 'ann'}]
+
+        Raises:
+            CompileError: the query does not compile.
+            InputError: it writes.
+            ParameterError: a parameter is missing or does not fit.
+            NotFoundError: there is no such branch or commit.
+            BudgetExceededError: it would take more than it may.
+            CancelledError: it was stopped.
+        """
+        request = ReadRequest(text, params or {}, name, budget or Budget(), cancel or Cancellation())
+        return query(self, request, self._view(branch, at), named=at is not None)
+
+    async def async_query(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        at: At | None = None,
+        budget: Budget | None = None,
+        cancel: Cancellation | None = None,
+    ) -> Result:
+        """Run a query that reads, as `query` does, in a thread of its own. Cancelling the task stops it."""
+        stop = cancel or Cancellation()
+        work = partial(self.query, text, params, name=name, branch=branch, at=at, budget=budget, cancel=stop)
+        return await aside(work, stop)
+
+    def explain(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        at: At | None = None,
+        analyze: bool = False,
+        budget: Budget | None = None,
+        cancel: Cancellation | None = None,
+    ) -> Explanation:
+        """Say how a query is answered: what it means, the steps in their order, and about how many rows each leaves.
+
+        The order depends on how many nodes satisfy the conditions on each variable alone, so those are counted. With
+        `analyze` the query is run, and the rows, time and memory of each step stand beside the estimates. The other
+        arguments are those of `query`.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     print(graph.explain("query all() { match { $p: Person } return { $p.name } }"))
+            read all()
+              match
+                node $p: Person
+              return
+                p.name: String = $p.name
+              ties $p.id
+            <BLANKLINE>
+            step             estimate  rows
+            scan $p: Person         0
+            shape return
+
+        Raises:
+            CompileError: the query does not compile.
+            InputError: it writes.
+            ParameterError: a parameter is missing or does not fit.
+        """
+        request = ReadRequest(text, params or {}, name, budget or Budget(), cancel or Cancellation())
+        return explain(self, request, self._view(branch, at), named=at is not None, analyze=analyze)
+
+    def _view(self, branch: str | None, at: At | None) -> Snapshot:
         """The snapshot that a read means."""
         if at is None:
             return self.snapshot(branch=branch)
+        if isinstance(at, datetime):
+            return self.snapshot(branch=branch, at=at)
+        if isinstance(at, int):
+            return self.snapshot(branch=branch, version=at)
         if branch is not None:
             raise InputError("a snapshot or commit belongs to one branch already: name only that")
-        return at if isinstance(at, Snapshot) else self.snapshot(commit=at)
+        if isinstance(at, str):
+            return self.snapshot(commit=at)
+        if at.uri != self._store.objects.uri:
+            raise InputError(f"this snapshot is of another graph, {at.uri}")
+        return at
 
     def _schema_at(self, view: Snapshot) -> AcceptedSchema:
         """The schema that a snapshot was written with; other schemas may have followed it."""
-        found = self._schemas.get(view.schema_hash)
+        found = self._schemas.get(view.schema_hash) or self._past_schemas.get(view.schema_hash)
         if found is None:
-            found = past_contract(self._store.objects, view.schema_hash)
-        return found[1] if found is not None else self._schema_of(view.manifest)[1]
+            found = past_contract(self._store.objects, view.schema_hash) or self._schema_of(view.manifest)
+            self._past_schemas[view.schema_hash] = found
+        return found[1]
 
     def _type_key(self, name: str) -> str:
         if ":" in name:
@@ -560,6 +681,43 @@ class Graph:
         entities = {key: pin.row_count for key, pin in view.tables.items()}
         return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total)
 
+    def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
+        """The indexes that the schema asks for, and the rows that each covers. Rows without an index are found too.
+
+        Args:
+            branch: the newest state of a branch; by default the handle's.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.load({"Person": pyarrow.table({"name": ["ann", "bob"]})}, mode="append")
+            ...     [(index.property, index.kind, index.uncovered) for index in graph.indexes()]
+            [('id', 'btree', 2), ('name', 'fts', 2)]
+        """
+        view = self._view(branch, at)
+        return index_coverage(view, self._schema_at(view).catalog)
+
+    def ensure_indexes(self, *, branch: str | None = None) -> IndexReceipt:
+        """Build what is missing of the indexes that the schema asks for, as one commit. No answer changes by it.
+
+        Writes never do this: an index covers the rows that were there when it was last brought up to date. A few
+        vectors get none, because it is as quick to look at all of them.
+
+        Args:
+            branch: where to; by default the handle's branch.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.load({"Person": pyarrow.table({"name": ["ann", "bob"]})}, mode="append")
+            ...     [(index.property, index.covered) for index in graph.ensure_indexes().built]
+            [('id', 2), ('name', 2)]
+        """
+        self._writable()
+        target = branch_name(self.default_branch if branch is None else branch)
+        return ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.
 
@@ -599,6 +757,7 @@ class Graph:
 
         Snapshots that were taken before can still be read. Closing twice is harmless.
         """
+        self._views.clear()
         self._store.close()
 
     def __repr__(self) -> str:

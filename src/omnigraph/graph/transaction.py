@@ -19,6 +19,8 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
+from omnigraph.read.budget import Budget, Cancellation
+from omnigraph.read.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
@@ -112,6 +114,22 @@ class Transaction:
                 progress=progress,
             )
         return replace(receipt, branch=self.branch, commit=None)
+
+    def query(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        budget: Budget | None = None,
+        cancel: Cancellation | None = None,
+    ) -> Result:
+        """Run a query that reads, as `Graph.query` does. It sees what the transaction wrote."""
+        with self._open() as work:
+            found = self._graph.query(text, params, name=name, branch=work, budget=budget, cancel=cancel)
+        assert self._begun is not None
+        seen = found.graph_commit_id if self._work is None or found.graph_commit_id == self._begun.head.id else None
+        return replace(found, branch=self.branch, graph_commit_id=seen)
 
     def snapshot(self) -> Snapshot:
         """What the transaction sees now, its own writes included. Good until the transaction ends."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from lance import LanceDataset
 from lance.dataset import Index
 
+from omnigraph.lang.query import ir
 from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.analysis import settings
 
 _LANCE_KINDS = {
     IndexKind.BTREE: "BTREE",
@@ -20,8 +24,10 @@ _LANCE_KINDS = {
 
 _PARAMETERS: dict[IndexKind, dict[str, Any]] = {
     IndexKind.FTS: {"with_position": True},  # phrases need positions
-    IndexKind.VECTOR: {"num_partitions": 1},
 }
+
+_PARTITION_ROWS = 4096
+"""About how many vectors a partition has where nobody says how many partitions there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,8 @@ class IndexSpec:
 
     Attributes:
         kind: any but `AUTO`.
-        parameters: what Lance takes beside the kind, such as `metric`; sorted by name.
+        parameters: what Lance takes beside the kind, such as `metric`; sorted by name. A vector index may have a
+            `method`, which is `IVF_FLAT` by default.
     """
 
     column: str
@@ -39,8 +46,63 @@ class IndexSpec:
 
     @property
     def name(self) -> str:
-        """One name per column and kind, so that several kinds can live side by side."""
-        return f"{self.column}_{self.kind.value}"
+        """One name per column, kind and parameters: several kinds can live side by side, and other parameters show."""
+        if not self.parameters:
+            return f"{self.column}_{self.kind.value}"
+        return f"{self.column}_{self.kind.value}_{blake2b(repr(self.parameters).encode(), digest_size=6).hexdigest()}"
+
+
+def text_index(column: str, analyzer: ir.Analyzer, *, positions: bool) -> IndexSpec:
+    """The index of the words of a column."""
+    parameters = {**settings(analyzer), "with_position": positions}
+    return IndexSpec(column, IndexKind.FTS, tuple(sorted(parameters.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a table an index covers.
+
+    Attributes:
+        built: whether the index exists.
+        covered: rows that it covers.
+        uncovered: rows that it does not cover.
+    """
+
+    built: bool
+    covered: int
+    uncovered: int
+
+
+def coverage(dataset: LanceDataset, spec: IndexSpec) -> Coverage:
+    built = any(index.name == spec.name for index in dataset.describe_indices())
+    left = set(uncovered(dataset, spec))
+    rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
+    outside = sum(count for fragment, count in rows.items() if fragment in left)
+    return Coverage(built, sum(rows.values()) - outside, outside)
+
+
+def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
+    """How many values, nulls aside, lie in the fragments that an index does not cover."""
+    left = set(uncovered(dataset, spec))
+    parts = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in left]
+    return sum(int(part.count_rows(f"`{spec.column}` IS NOT NULL")) for part in parts)
+
+
+def others(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
+    """The segments of the indexes that none of some specifications asks for."""
+    names = {spec.name for spec in specs}
+    for index in dataset.describe_indices():
+        if index.name in names:
+            continue
+        for segment in index.segments:
+            yield Index(
+                segment.uuid,
+                index.name,
+                index.fields,
+                segment.dataset_version_at_last_update,
+                segment.fragment_ids,
+                segment.index_version,
+            )
 
 
 def uncovered(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
@@ -60,13 +122,40 @@ def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
     fragments = uncovered(dataset, spec)
     if not fragments:
         return None
+    parameters = _PARAMETERS.get(spec.kind, {}) | dict(spec.parameters)
+    if spec.kind is IndexKind.VECTOR and "num_partitions" not in parameters:
+        rows = sum(f.count_rows() for f in dataset.get_fragments() if f.fragment_id in fragments)
+        parameters["num_partitions"] = max(rows // _PARTITION_ROWS, 1)
     built = dataset.create_index_uncommitted(
         spec.column,
-        _LANCE_KINDS[spec.kind],
+        parameters.pop("method", _LANCE_KINDS[spec.kind]),
         name=spec.name,
         fragment_ids=fragments,
         replace=True,
-        **(_PARAMETERS.get(spec.kind, {}) | dict(spec.parameters)),
+        **parameters,
     )
-    # A full-text index that is not merged is committed broken; for all other kinds this changes nothing.
-    return dataset.merge_existing_index_segments([built])
+    # A full-text index that is not merged is committed broken. Most other kinds would only be copied.
+    return dataset.merge_existing_index_segments([built]) if spec.kind is IndexKind.FTS else built
+
+
+def vector_metrics(dataset: LanceDataset) -> dict[str, str]:
+    """The columns that have an index of vectors, and the metric of each."""
+    return {
+        index.field_names[0]: str(index.details["metric_type"]).lower()
+        for index in dataset.describe_indices()
+        if index.index_type.startswith("IVF_")
+    }
+
+
+_LOOKED_UP = frozenset({"BTree", "Bitmap"})
+
+
+def looked_up(dataset: LanceDataset) -> frozenset[str]:
+    """The columns whose values an index finds, in every fragment."""
+    fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    found: set[str] = set()
+    for index in dataset.describe_indices():
+        covered = {fragment for segment in index.segments for fragment in segment.fragment_ids}
+        if index.index_type in _LOOKED_UP and len(index.field_names) == 1 and fragments <= covered:
+            found.add(index.field_names[0])
+    return frozenset(found)

@@ -34,8 +34,19 @@ from omnigraph.storage.blobs import (
 from omnigraph.storage.change import RowSource, TableRows
 from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.difference import Difference, difference
+from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.handles import HandleCache
-from omnigraph.storage.indexes import IndexSpec, build
+from omnigraph.storage.indexes import (
+    Coverage,
+    IndexSpec,
+    build,
+    coverage,
+    looked_up,
+    others,
+    uncovered,
+    uncovered_values,
+    vector_metrics,
+)
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     is_conflict,
@@ -121,6 +132,7 @@ class TableStorage:
         self._sync = sync
         self._session = Session()
         self._handles: HandleCache[LanceDataset] = HandleCache(64)
+        self._parts: HandleCache[tuple[str, ...]] = HandleCache(256)
 
     # Opening
 
@@ -297,15 +309,45 @@ class TableStorage:
         transaction = Transaction(base.version, LanceOperation.Append(parts))
         return self._staged(base, transaction, added=sum(part.num_rows for part in parts))
 
-    def stage_indexes(self, base: TableRef, specs: Sequence[IndexSpec]) -> Staged | None:
-        """Indexes for all that they do not cover yet. Nothing when they cover everything."""
+    def stage_indexes(
+        self, base: TableRef, specs: Sequence[IndexSpec], *, kept: Sequence[IndexSpec] | None = None
+    ) -> Staged | None:
+        """Indexes for all that they do not cover yet. Nothing when they cover everything.
+
+        Args:
+            base: the version.
+            specs: the indexes.
+            kept: the indexes that the table may have; all others go. None keeps all.
+        """
         dataset = self._open(base)
         with reporting(self._root, base.path):
+            gone = [] if kept is None else list(others(dataset, kept))
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
-        if not built:
+        if not built and not gone:
             return None
-        transaction = Transaction(base.version, LanceOperation.CreateIndex(built, []))
+        transaction = Transaction(base.version, LanceOperation.CreateIndex(built, gone))
         return self._staged(base, transaction)
+
+    def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
+        """How much of a version each of some indexes covers."""
+        with reporting(self._root, ref.path):
+            return [coverage(self._open(ref), spec) for spec in specs]
+
+    def vector_metrics(self, ref: TableRef) -> dict[str, str]:
+        """The columns that have an index of vectors, and the metric of each."""
+        with reporting(self._root, ref.path):
+            return vector_metrics(self._open(ref))
+
+    def uncovered_values(self, ref: TableRef, spec: IndexSpec) -> int:
+        """How many values, nulls aside, an index does not cover yet."""
+        with reporting(self._root, ref.path):
+            return uncovered_values(self._open(ref), spec)
+
+    def lacks_indexes(self, ref: TableRef, specs: Sequence[IndexSpec], kept: Sequence[IndexSpec]) -> bool:
+        """Whether some indexes do not cover everything, or others are there that should go."""
+        dataset = self._open(ref)
+        with reporting(self._root, ref.path):
+            return any(uncovered(dataset, spec) for spec in specs) or any(True for _ in others(dataset, kept))
 
     def stage_restore(self, base: TableRef, version: int) -> Staged:
         """The content of an earlier version as the next one: how an interrupted write is undone."""
@@ -395,10 +437,31 @@ class TableStorage:
         with reporting(self._root, ref.path):
             return matching(self._open(ref), by, values, columns)
 
-    def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """All rows of a version as a stream, for what need not fit memory."""
-        reader: pa.RecordBatchReader = scanner(self._open(ref), columns=columns, in_order=True).to_reader()
+    def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
+        """All rows of a version as a stream, for what need not fit memory. Those of the first parts may be left out."""
+        dataset = self._open(ref)
+        chosen = dataset.get_fragments()[after:] if after else None
+        reader: pa.RecordBatchReader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
         return reader
+
+    def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
+        """Rows by row id, one for each, in that order. They must be there."""
+        with reporting(self._root, ref.path):
+            found: pa.Table = self._open(ref)._take_rows(row_ids, columns=list(columns))
+        return found
+
+    def fingerprint(self, ref: TableRef) -> str:
+        """A name for the rows of a version. Versions that have the same one are made of the same files."""
+        return fingerprint(f"{self._root}/{ref.path}", self.parts(ref))
+
+    def parts(self, ref: TableRef) -> tuple[str, ...]:
+        """A name for each part of a version. Parts that have the same one have the same rows."""
+        return self._parts.get(ref, lambda: parts(self._open(ref)))
+
+    def looked_up(self, ref: TableRef) -> frozenset[str]:
+        """The columns whose values can be looked up in an index that covers every row."""
+        with reporting(self._root, ref.path):
+            return looked_up(self._open(ref))
 
     def content(self, ref: TableRef, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
         """Scanned rows, with their `_rowid`, with the content of their blobs; a portion at a time.
@@ -464,9 +527,27 @@ class TableStorage:
         metric: str = "l2",
         columns: Sequence[str] = (_ID,),
         filter: pc.Expression | None = None,
+        probes: int | None = None,
+        refine: int | None = None,
     ) -> pa.Table:
-        """The rows whose vectors are nearest, with their `_distance`. The filter applies before rows are chosen."""
+        """The rows whose vectors are nearest, with their `_distance`. The filter applies before rows are chosen.
+
+        With an index, some of the nearest may be missed.
+
+        Args:
+            ref: the version.
+            column: the vectors.
+            vector: what they are compared with.
+            count: how many rows.
+            metric: how they are compared.
+            columns: what to return.
+            filter: a condition.
+            probes: in how many parts of an index to look.
+            refine: how many times as many rows to compare exactly.
+        """
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
+        query |= {"nprobes": probes} if probes is not None else {}
+        query |= {"refine_factor": refine} if refine is not None else {}
         with reporting(self._root, ref.path):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_distance"], nearest=query, filter=filter

@@ -79,11 +79,25 @@ def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Ite
 def _products(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
     """Groups of variables that nothing connects."""
     for _, block, span in blocks:
-        groups = _components(block)
-        if len(groups) > 1:
-            shown = " and ".join("{" + ", ".join(_shown(name) for name in sorted(group)) + "}" for group in groups)
-            message = f"{query.name}: nothing connects {shown}, so every combination is a row"
-            yield _warning("L204", message, query.name, span)
+        message = _product(block)
+        if message is not None:
+            yield _warning("L204", f"{query.name}: {message}", query.name, span)
+
+
+def products(block: ir.Block) -> Iterator[str]:
+    """The same for a match of which only the IR is there."""
+    for part in walk(block):
+        message = _product(part) if isinstance(part, ir.Block) else None
+        if message is not None:
+            yield message
+
+
+def _product(block: ir.Block) -> str | None:
+    groups = _components(block)
+    if len(groups) < 2:
+        return None
+    shown = " and ".join("{" + ", ".join(_shown(name) for name in sorted(group)) + "}" for group in groups)
+    return f"nothing connects {shown}, so every combination is a row"
 
 
 def _shown(name: str) -> str:

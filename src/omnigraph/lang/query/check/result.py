@@ -276,8 +276,10 @@ class _Result:
         if self.grouped or self.node.distinct:
             return tuple(ir.Column(c.name, c.expr.type) for c in self.columns.values() if c.name not in self.aggregated)
         keys: list[ir.Expr] = []
-        for name, variable in sorted(self.scope.vars.items()):
-            if variable.kind is VarKind.PATH or "#" in name:
+        # Rows that differ in a nameless node alone look the same, unless a path leads to it.
+        paths = any(variable.kind is VarKind.PATH for variable in self.scope.vars.values())
+        for name, variable in sorted(self.scope.vars.items(), key=lambda item: ("#" in item[0], item[0])):
+            if variable.kind is VarKind.PATH or ("#" in name and not paths):
                 continue
             keys.append(ir.Ident(name, ir.Role.ID, variable.nullable))
             if len(variable.types) > 1:

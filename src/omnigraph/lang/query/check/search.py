@@ -179,24 +179,8 @@ def _analyzer(node: NodeType, name: str) -> ir.Analyzer:
             case Index((field,), kind, options) if (
                 field == name and options and built_kind(kind, type_) is IndexKind.FTS
             ):
-                return _with_options(dict(options))
+                return ir.Analyzer.with_options(dict(options))
     return ir.Analyzer()
-
-
-def _with_options(options: dict[str, str]) -> ir.Analyzer:
-    usual = ir.Analyzer()
-
-    def flag(name: str, default: bool) -> bool:
-        return options[name] == "true" if name in options else default
-
-    return ir.Analyzer(
-        options.get("tokenizer", usual.tokenizer),
-        options.get("language", usual.language),
-        flag("stem", usual.stem),
-        flag("stop_words", usual.stop_words),
-        flag("lower_case", usual.lower_case),
-        flag("ascii_folding", usual.ascii_folding),
-    )
 
 
 def _text_query(node: ast.Call, expressions: Expressions, code: str) -> ir.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -326,6 +327,23 @@ class Analyzer:
     stop_words: bool = True
     lower_case: bool = True
     ascii_folding: bool = True
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, str]) -> Analyzer:
+        """What the options of a full-text index say."""
+        usual = cls()
+
+        def flag(name: str, default: bool) -> bool:
+            return options[name] == "true" if name in options else default
+
+        return cls(
+            options.get("tokenizer", usual.tokenizer),
+            options.get("language", usual.language),
+            flag("stem", usual.stem),
+            flag("stop_words", usual.stop_words),
+            flag("lower_case", usual.lower_case),
+            flag("ascii_folding", usual.ascii_folding),
+        )
 
 
 class TextMode(StrEnum):

@@ -46,7 +46,7 @@ def _block(block: q.Block, level: int) -> list[str]:
     if block.outer:
         lines.append(f"{pad}outer {', '.join(f'${name}' for name in block.outer)}")
     lines += [f"{pad}node ${n.name}: {' | '.join(n.types) or 'nothing'}" for n in block.nodes]
-    lines += [pad + _expand(expand) for expand in block.expands]
+    lines += [pad + expansion(expand) for expand in block.expands]
     lines += [f"{pad}filter {expression(f)}" for f in block.filters]
     for word, blocks in (("optional", block.optionals), ("not", block.negations)):
         for inner in blocks:
@@ -54,7 +54,8 @@ def _block(block: q.Block, level: int) -> list[str]:
     return lines
 
 
-def _expand(expand: q.Expand) -> str:
+def expansion(expand: q.Expand) -> str:
+    """An expand in one line."""
     arrows = {q.Direction.OUT: "-{}->", q.Direction.IN: "<-{}-", q.Direction.BOTH: "<-{}->"}
     steps = " | ".join(f"{s.left_type} {arrows[s.direction].format(s.edge)} {s.right_type}" for s in expand.steps)
     text = f"expand ${expand.left} to ${expand.right} by {steps}"

@@ -1,0 +1,96 @@
+"""What may come next in a session: words of the language and names of the schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from omnigraph.lang.schema import Catalog
+
+DELIMITERS = " \t\n{}(),<>=|"
+"""What ends a word."""
+
+_WORDS = (
+    "query", "match", "return", "distinct", "order", "limit", "offset", "having", "not", "optional", "as", "asc",
+    "desc", "and", "or", "in", "is", "null", "contains", "starts_with", "ends_with", "matches", "shortest", "true",
+    "false", "count", "sum", "avg", "min", "max", "collect", "now", "date", "datetime", "type", "length", "lower",
+    "upper", "trim", "coalesce", "abs", "round", "floor", "ceil", "year", "month", "day", "nearest", "bm25", "rrf",
+    "search", "fuzzy", "match_text",
+)  # fmt: skip
+
+_WORD = re.compile(f"[^{re.escape(DELIMITERS)}]*$")
+_ACCESS = re.compile(r"\$(\w+)\.\w*$")
+_PATTERN = re.compile(r"\$(\w+)\s*:\s*([A-Z]\w*)")
+_TYPE_WANTED = re.compile(r"(?:^|[^\w$.])\$\w+\s*:\s*[A-Z]?\w*$")
+_NAMED_EDGE_WANTED = re.compile(r"\$\w+\s+(\$\w+:)\s*<?[a-z]?\w*$")
+_EDGE_WANTED = re.compile(r"\$\w+\s+(?:\$\w+:)?<?\(?\w*$")
+_EDGE_VAR = re.compile(r"\$(\w+):\s*<?([a-z]\w*)")
+_TRAVERSAL = re.compile(r"\$(\w+)\s+(?:\$\w+:\s*)?<?([a-z]\w*)>?\s*(?:\{[^}]*\}\s*)?\$(\w+)")
+
+
+class Completer:
+    """Completes words.
+
+    Args:
+        catalog: the schema.
+        commands: the commands of the session by their words, with what may follow each.
+    """
+
+    def __init__(self, catalog: Catalog, commands: Mapping[str, Sequence[str]]) -> None:
+        self._catalog = catalog
+        self._commands = commands
+
+    def complete(self, before: str) -> list[str]:
+        """What the word at the end of a text may become.
+
+        Args:
+            before: the statement up to the cursor.
+        """
+        found = _WORD.search(before)
+        word = "" if found is None else found[0]
+        return sorted({choice for choice in self._choices(before, word) if choice.startswith(word)})
+
+    def _choices(self, before: str, word: str) -> Iterable[str]:
+        line = before.lstrip()
+        if line.startswith(":"):
+            command, space, _ = line.partition(" ")
+            return self._commands.get(command, ()) if space else self._commands
+        if access := _ACCESS.search(before):
+            return [f"${access[1]}.{name}" for name in self._properties(before, access[1])]
+        if named := _NAMED_EDGE_WANTED.search(before):
+            head = named[1] if word.startswith("$") else ""
+            return [head + edge for edge in self._catalog.edge_words()]
+        if _TYPE_WANTED.search(before):
+            return [*self._catalog.nodes, *self._catalog.interfaces]
+        if word.startswith("$"):
+            return [f"${name}" for name in re.findall(r"\$(\w+)", before[: len(before) - len(word)])]
+        if _EDGE_WANTED.search(before):
+            return [*self._catalog.edge_words(), *_WORDS]
+        return _WORDS
+
+    def _properties(self, text: str, var: str) -> Iterable[str]:
+        """The properties of a variable; of an unknown one, all there are."""
+        catalog = self._catalog
+        edge_vars = dict(_EDGE_VAR.findall(text))
+        edge = catalog.edge_by_word(edge_vars[var]) if var in edge_vars else None
+        if edge is not None:
+            return ["id", "from", "to", *edge.properties]
+        name = self._types(text).get(var)
+        found = None if name is None else catalog.nodes.get(name) or catalog.interfaces.get(name)
+        if found is not None:
+            return ["id", *found.properties]
+        return ["id", *(name for node in catalog.nodes.values() for name in node.properties)]
+
+    def _types(self, text: str) -> dict[str, str]:
+        """The types of variables, as far as patterns and edges tell them."""
+        types = dict(_PATTERN.findall(text))
+        for left, word, right in _TRAVERSAL.findall(text):
+            edge = self._catalog.edge_by_word(word)
+            if edge is None:
+                continue
+            source, target = edge.from_type, edge.to_type
+            if types.get(left) == target != source or types.get(right) == source != target:
+                source, target = target, source
+            types.setdefault(left, source)
+            types.setdefault(right, target)
+        return types

@@ -1,0 +1,310 @@
+"""The command `shell`: queries one after another, typed or piped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnigraph.cli.export import one_view
+from omnigraph.cli.scope import address, addressed
+from omnigraph.cli.statements import Statements
+from omnigraph.errors import InputError, OmnigraphError
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+
+HOME_VARIABLE = "OMNIGRAPH_HOME"
+"""Where settings of the user are; `~/.omnigraph` without it."""
+
+_HISTORY = "shell_history"
+_REMEMBERED = 10_000
+_FORMATS = ("table", "kv", "csv", "json", "jsonl")
+
+HELP = """\
+Type a query; it ends with its closing brace, and may take many lines:
+    query older($than: I32) { match { $p: Person  $p.age > $than } return { $p.name } }
+The body alone works too, and ends with ; or with an empty line:
+    match { $p: Person } return { $p.name } limit 5;
+
+:help                this text
+:schema [TYPE]       the types of the graph, or one of them
+:branch [NAME]       the branches; with a name, read that one from now on
+:set NAME VALUE      give the parameter $NAME to queries that declare it; the value is JSON, or else a text
+:params              the parameters that are set
+:format NAME         print rows as table, kv, csv, json or jsonl
+:explain             how the last query is answered
+:analyze             the same, with what each step does
+:quit                leave; so does Ctrl-D
+Tab completes words and names of the schema. Ctrl-C stops a query."""
+
+
+@click.command()
+@addressed(positional=True)
+@click.option("--branch", metavar="BRANCH", help="The branch to read.  [default: main]")
+@click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag.")
+@click.option("--format", type=click.Choice(_FORMATS), default="table", help="How to print rows.  [default: table]")
+def shell(
+    uri: str | None, uri_option: str | None, store: str | None, branch: str | None, at: str | None, format: str
+) -> None:
+    """Ask queries one after another.
+
+    At a terminal, there is a history, Tab completes, and :help tells the rest. Otherwise queries are read from stdin
+    and answered in turn; the exit status is 1 when one of them failed.
+    """
+    one_view(branch, at)
+    session = Session(address(uri, uri_option, store), branch or "main", at, format)
+    with session:
+        if sys.stdin.isatty():
+            _converse(session)
+        else:
+            _answer(session)
+    if session.failed and not sys.stdin.isatty():
+        click.get_current_context().exit(1)
+
+
+class Session:
+    """What a session is about: a graph, the state that is read, and settings. A context manager.
+
+    Attributes:
+        failed: whether something went wrong.
+    """
+
+    def __init__(self, uri: str, branch: str, at: str | None, format: str) -> None:
+        self._uri = uri
+        self._at = at
+        self._format = format
+        self._params: dict[str, Any] = {}
+        self._last: str | None = None
+        self.failed = False
+        self.graph = self._open(branch)
+
+    def _open(self, branch: str) -> Graph:
+        from omnigraph.graph import open
+
+        return open(self._uri, branch=branch, read_only=True)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.graph.close()
+
+    @property
+    def prompt(self) -> str:
+        return f"{self._at or self.graph.default_branch}> "
+
+    def take(self, text: str) -> bool:
+        """Do what a statement or a command asks for. Returns whether to go on."""
+        try:
+            if text.startswith(":"):
+                return self._command(text)
+            self._query(text)
+        except OmnigraphError as error:
+            self.failed = True
+            click.echo(error.render(), err=True)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+        return True
+
+    def _query(self, text: str) -> None:
+        from omnigraph.cli.formats import print_result
+
+        self._last = _whole(text)
+        print_result(self.graph.query(self._last, self._given(self._last), at=self._at), self._format)
+
+    def _given(self, text: str) -> dict[str, Any]:
+        """The parameters that a query mentions."""
+        mentioned = set(re.findall(r"\$(\w+)", text))
+        return {name: value for name, value in self._params.items() if name in mentioned}
+
+    def _command(self, text: str) -> bool:
+        word, _, rest = text.strip().partition(" ")
+        if word in (":quit", ":q"):
+            return False
+        known = self.commands.get(word)
+        if known is None:
+            raise InputError(f"there is no command {word}", hint=":help lists them")
+        known(rest.strip())
+        return True
+
+    @property
+    def commands(self) -> dict[str, Callable[[str], None]]:
+        return {
+            ":help": lambda _: click.echo(HELP),
+            ":schema": self._schema,
+            ":branch": self._branch,
+            ":set": self._set,
+            ":params": self._show_params,
+            ":format": self._set_format,
+            ":explain": lambda _: self._explain(analyze=False),
+            ":analyze": lambda _: self._explain(analyze=True),
+        }
+
+    def _schema(self, name: str) -> None:
+        shown = [lines for type_name, lines in described(self.graph) if name in ("", type_name)]
+        if not shown:
+            raise InputError(f"there is no type {name}", hint=":schema lists them")
+        for lines in shown:
+            click.echo("\n".join(lines))
+
+    def _branch(self, name: str) -> None:
+        if not name:
+            for branch in self.graph.branches:
+                here = self._at is None and branch.name == self.graph.default_branch
+                click.echo(f"{'*' if here else ' '} {branch.name}")
+            return
+        graph = self._open(name)
+        self.graph.close()
+        self.graph, self._at = graph, None
+        click.echo(f"reading {name}")
+
+    def _set(self, rest: str) -> None:
+        name, _, value = rest.partition(" ")
+        name = name.removeprefix("$")
+        if not name or not value.strip():
+            raise InputError("name a parameter and its value", hint=":set name ann")
+        try:
+            self._params[name] = json.loads(value)
+        except json.JSONDecodeError:
+            self._params[name] = value.strip()
+
+    def _show_params(self, _: str) -> None:
+        for name, value in self._params.items():
+            click.echo(f"${name}: {json.dumps(value, ensure_ascii=False)}")
+
+    def _set_format(self, name: str) -> None:
+        if name not in _FORMATS:
+            raise InputError(f"'{name}' is not a format", hint=", ".join(_FORMATS))
+        self._format = name
+
+    def _explain(self, *, analyze: bool) -> None:
+        if self._last is None:
+            raise InputError("there was no query yet")
+        click.echo(str(self.graph.explain(self._last, self._given(self._last), at=self._at, analyze=analyze)))
+
+
+def _whole(text: str) -> str:
+    """A query, of which there may be only the body."""
+    return (
+        text if re.match(r"\s*(?://[^\n]*\s*|/\*.*?\*/\s*)*query\b", text, re.DOTALL) else f"query shell() {{ {text} }}"
+    )
+
+
+def described(graph: Graph) -> Iterator[tuple[str, list[str]]]:
+    """The types of a graph, each with lines about it."""
+    catalog = graph.catalog
+    for interface in catalog.interfaces.values():
+        yield interface.name, _declared(f"interface {interface.name}", interface.properties)
+    for node in catalog.nodes.values():
+        of = f" implements {', '.join(node.implements)}" if node.implements else ""
+        yield node.name, _declared(f"node {node.name}{of}", node.properties)
+    for edge in catalog.edges.values():
+        yield edge.name, _declared(f"edge {edge.name}: {edge.from_type} -> {edge.to_type}", edge.properties)
+
+
+def _declared(head: str, properties: Any) -> list[str]:
+    return [head, *(f"    {name}: {prop.type}" for name, prop in properties.items())]
+
+
+# Lines
+
+
+def _answer(session: Session) -> None:
+    """Answer what comes from a file or another program."""
+    statements = Statements()
+    for line in sys.stdin:
+        if not statements.pending and line.lstrip().startswith(":"):
+            if not session.take(line.strip()):
+                return
+            continue
+        for statement in statements.add(line):
+            session.take(statement)
+    left = statements.finish()
+    if left is not None:
+        session.take(left)
+
+
+def _converse(session: Session) -> None:
+    """Answer somebody at a terminal."""
+    statements = Statements()
+    with _Editing(session, statements):
+        while True:
+            try:
+                line = input("… " if statements.pending else session.prompt)
+            except EOFError:
+                click.echo()
+                return
+            except KeyboardInterrupt:
+                statements.finish()
+                click.echo()
+                continue
+            if not statements.pending and line.lstrip().startswith(":"):
+                if not session.take(line.strip()):
+                    return
+                continue
+            for statement in statements.add(line):
+                session.take(statement)
+
+
+class _Editing:
+    """History and completion of a terminal, where Python has the library for it."""
+
+    def __init__(self, session: Session, statements: Statements) -> None:
+        self._session = session
+        self._statements = statements
+        self._choices: list[str] = []
+        self._path = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".omnigraph") / _HISTORY
+
+    def __enter__(self) -> None:
+        try:
+            import readline
+        except ImportError:  # not every Python is built with it
+            return
+        from omnigraph.cli.completion import DELIMITERS
+
+        readline.set_completer_delims(DELIMITERS)
+        readline.set_completer(self._complete)
+        readline.parse_and_bind("tab: complete")
+        readline.set_history_length(_REMEMBERED)
+        try:
+            readline.read_history_file(self._path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            click.echo(f"the history {self._path} cannot be read: {error.strerror}", err=True)
+
+    def __exit__(self, *error: object) -> None:
+        readline = sys.modules.get("readline")
+        if readline is None:
+            return
+        readline.set_completer(None)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))  # what was asked is nobody else's business
+            readline.write_history_file(self._path)
+        except OSError as problem:
+            click.echo(f"the history {self._path} cannot be written: {problem.strerror}", err=True)
+
+    def _complete(self, text: str, state: int) -> str | None:
+        import readline
+
+        if state == 0:
+            from omnigraph.cli.completion import Completer
+
+            graph = self._session.graph
+            after = {
+                ":schema": [name for name, _ in described(graph)],
+                ":branch": [branch.name for branch in graph.branches],
+                ":format": _FORMATS,
+            }
+            commands = {word: after.get(word, ()) for word in (*self._session.commands, ":quit")}
+            before = self._statements.pending + readline.get_line_buffer()[: readline.get_endidx()]
+            self._choices = Completer(graph.catalog, commands).complete(before)
+        return self._choices[state] if state < len(self._choices) else None

@@ -1,0 +1,70 @@
+"""Lines of an interactive session, put together to statements."""
+
+from __future__ import annotations
+
+import re
+
+_PARTS = re.compile(r'"(?:\\.|[^"\\\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)|\n[ \t\r]*(?=\n)|[{};]|\S', re.DOTALL)
+"""Texts, comments, empty lines and signs: what decides where a statement ends."""
+
+_QUERY = re.compile(r"query\b")
+
+
+class Statements:
+    r"""Takes lines and gives whole statements.
+
+    A `query …` ends with its closing brace. What begins otherwise, as `match … return …` does, is the body of one, and
+    ends with `;` or with an empty line.
+
+    Example:
+        >>> statements = Statements()
+        >>> statements.add("query all() { match { $p: Person }")
+        []
+        >>> statements.add("return { $p.name } } match { $p: Person } return { $p.age };")
+        ['query all() { match { $p: Person }\nreturn { $p.name } }', 'match { $p: Person } return { $p.age }']
+    """
+
+    def __init__(self) -> None:
+        self.pending = ""
+        """What belongs to a statement that is not complete."""
+
+    def add(self, line: str) -> list[str]:
+        """Take in a line, and give the statements that it completes."""
+        self.pending += line.rstrip("\r\n") + "\n"
+        found = []
+        while (end := _end(self.pending)) is not None:
+            statement, self.pending = self.pending[:end], _rest(self.pending[end:])
+            if statement.strip():
+                found.append(statement.strip())
+        self.pending = _rest(self.pending)
+        return found
+
+    def finish(self) -> str | None:
+        """What is left when no more lines come."""
+        left, self.pending = self.pending.strip(), ""
+        return left or None
+
+
+def _rest(text: str) -> str:
+    return text.lstrip("; \t\r\n")
+
+
+def _end(text: str) -> int | None:
+    """Where the first statement of a text ends; None when it does not."""
+    depth = 0
+    begun = is_query = False
+    for part in _PARTS.finditer(text):
+        sign = part[0]
+        if sign.startswith(("//", "/*")):
+            continue
+        if not begun and not sign.isspace():
+            begun, is_query = True, _QUERY.match(text, part.start()) is not None
+        if sign == "{":
+            depth += 1
+        elif sign == "}":
+            depth -= 1
+            if is_query and depth <= 0:
+                return part.end()
+        elif depth <= 0 and begun and not is_query and (sign == ";" or sign.isspace()):
+            return part.start()
+    return None

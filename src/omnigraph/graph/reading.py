@@ -1,0 +1,134 @@
+"""A read through the handle of a graph: the query, the view it sees, and the result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.evaluate import Request, bind, undeclared
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.read.budget import Budget, Cancellation, Spending
+from omnigraph.read.context import Context
+from omnigraph.read.engine import plan, run
+from omnigraph.read.explanation import Explanation
+from omnigraph.read.network import Network
+from omnigraph.read.result import Result, for_people
+from omnigraph.read.trace import Trace
+
+if TYPE_CHECKING:
+    from omnigraph.graph.graph import Graph
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a caller says about a read; `Graph.query` describes it."""
+
+    text: str
+    params: Mapping[str, object]
+    name: str | None
+    budget: Budget = field(default_factory=Budget)
+    cancel: Cancellation = field(default_factory=Cancellation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    query: ir.Query
+    read: ir.Read
+    warnings: tuple[str, ...]
+    accepted: AcceptedSchema
+    context: Context
+
+
+def query(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool) -> Result:
+    """Run a query that reads.
+
+    Args:
+        graph: the handle.
+        request: what is asked for.
+        view: what it sees.
+        named: whether the caller named this state, and not just the branch.
+    """
+    prepared = _prepared(graph, request, view)
+    table = run(prepared.read, prepared.context)
+    branch, snapshot = _target(view, named)
+    return Result(
+        query_name=prepared.query.name,
+        branch=branch,
+        snapshot=snapshot,
+        graph_commit_id=view.commit.id,
+        _table=for_people(table),
+        _network=Network(prepared.read, prepared.accepted.catalog),
+        warnings=tuple(_warnings(prepared, request)),
+    )
+
+
+def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, analyze: bool) -> Explanation:
+    """Say how a query that reads is answered; `query` describes the arguments.
+
+    Args:
+        graph: the handle.
+        request: what is asked for.
+        view: what it sees.
+        named: whether the caller named this state, and not just the branch.
+        analyze: run it, too.
+    """
+    trace = Trace()
+    prepared = _prepared(graph, request, view, trace)
+    branch, snapshot = _target(view, named)
+    if not analyze:
+        plan(prepared.read, prepared.context)
+        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps))
+    spent = prepared.context.budget
+    started = time.perf_counter()
+    table = run(prepared.read, prepared.context)
+    seconds = time.perf_counter() - started
+    return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), spent, seconds, table.num_rows)
+
+
+def _target(view: Snapshot, named: bool) -> tuple[str | None, str | None]:
+    return (None, view.commit.id) if named else (view.branch, None)
+
+
+async def aside(work: Callable[[], T], cancel: Cancellation) -> T:
+    """Do something in a thread. When the task is cancelled, so is the work, and the thread has ended then."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        cancel.cancel()
+        with suppress(OmnigraphError):
+            await running
+        raise
+
+
+def _prepared(graph: Graph, request: ReadRequest, view: Snapshot, trace: Trace | None = None) -> _Prepared:
+    """A query, compiled and with its parameters, for the schema of a view.
+
+    Raises:
+        InputError: it writes.
+    """
+    spending = Spending(request.budget, request.cancel)
+    accepted = graph._schema_at(view)
+    compiled = graph._compiled.find(request.text, request.name, accepted.catalog, view.schema_hash)
+    query = compiled.query
+    if not isinstance(query.body, ir.Read):
+        raise InputError(f"'{query.name}' is a query that writes", hint="give it to mutate")
+    bound = Request(bind(query.params, request.params), time.time_ns() // 1_000_000)
+    shared = graph._views.of(view, accepted)
+    context = Context(view, accepted, bound, shared.spaces, shared.topologies, spending, lambda: graph.embedder, trace)
+    return _Prepared(query, query.body, compiled.warnings, accepted, context)
+
+
+def _warnings(prepared: _Prepared, request: ReadRequest) -> Iterator[str]:
+    for name in undeclared(prepared.query.params, request.params):
+        yield f"the query has no parameter ${name}"
+    yield from prepared.warnings

@@ -1,0 +1,25 @@
+"""Amounts of memory and disk, as settings give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from omnigraph.errors import InputError
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def amount(environ: Mapping[str, str], variable: str, default: int) -> int:
+    """The bytes that a variable of the environment names.
+
+    Raises:
+        InputError: it does not name an amount.
+    """
+    text = environ.get(variable)
+    if text is None:
+        return default
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
+    if parts is None or parts[2].upper() not in _UNITS:
+        raise InputError(f"{variable}: '{text}' is not an amount", hint="give bytes, or a number with KiB, MiB or GiB")
+    return int(float(parts[1]) * _UNITS[parts[2].upper()])

@@ -1,0 +1,100 @@
+"""Explanations: what a query means, in which steps it is answered, and what those steps did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.lang.query import ir
+from omnigraph.read.budget import Spending
+from omnigraph.read.trace import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a query is answered. `str` gives it as text.
+
+    Attributes:
+        query: what the query means.
+        branch: the branch whose newest state was looked at; None when the call named a state.
+        snapshot: the commit whose state was looked at, when the call named it; else None.
+        steps: the steps, in order. How many nodes satisfy the conditions on single variables (`where`) is counted;
+            `estimate` says about how many rows are expected after a step.
+        spent: what the query took, when it was run.
+        returned: how many rows it gave, when it was run.
+    """
+
+    query: ir.Query
+    branch: str | None
+    snapshot: str | None
+    steps: tuple[Entry, ...]
+    spent: Spending | None = None
+    seconds: float | None = None
+    returned: int | None = None
+
+    @property
+    def analyzed(self) -> bool:
+        """Whether the query was run."""
+        return self.spent is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as a mapping, with the IR."""
+        members: dict[str, Any] = {
+            "query_name": self.query.name,
+            "target": {"branch": self.branch, "snapshot": self.snapshot},
+            "ir": ir.to_json(self.query),
+            "steps": [step.to_json() for step in self.steps],
+        }
+        if self.spent is not None and self.seconds is not None:
+            members["analyzed"] = {
+                "row_count": self.returned,
+                "rows_looked_at": self.spent.rows,
+                "peak_bytes": self.spent.peak,
+                "milliseconds": round(self.seconds * 1000, 3),
+            }
+        return members
+
+    def __str__(self) -> str:
+        lines = [ir.render(self.query).rstrip(), "", *_aligned(list(_lines(self.steps, 0)), analyzed=self.analyzed)]
+        if self.spent is not None and self.seconds is not None:
+            lines += [
+                "",
+                f"{self.returned} rows in {self.seconds * 1000:.2f} ms; looked at {self.spent.rows} rows, "
+                f"held {_size(self.spent.peak)} at most",
+            ]
+        return "\n".join(lines)
+
+
+def _lines(steps: Sequence[Entry], level: int) -> Iterator[tuple[str, Entry]]:
+    for step in steps:
+        yield f"{'  ' * level}{step.action} {step.text}".rstrip(), step
+        yield from _lines(step.steps, level + 1)
+
+
+def _aligned(lines: Sequence[tuple[str, Entry]], *, analyzed: bool) -> list[str]:
+    """Steps as a table: what is done, the estimate, and what came out."""
+    head = ["step", "estimate", "rows", *(["ms", "bytes"] if analyzed else [])]
+    table = [head]
+    for text, entry in lines:
+        row = [text, "" if entry.estimate is None else _about(entry.estimate), _known(entry.rows)]
+        if analyzed:
+            row += ["" if entry.seconds is None else f"{entry.seconds * 1000:.2f}", _known(entry.size)]
+        table.append(row)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in table
+    ]
+
+
+def _about(rows: float) -> str:
+    return f"{rows:.0f}" if rows >= 10 else f"{rows:.2g}"
+
+
+def _known(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _size(size: int) -> str:
+    return f"{size} bytes" if size < 10_000 else f"{size / (1 << 20):.1f} MiB"

@@ -1,0 +1,182 @@
+"""From ids to the numbers of entities."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers, narrow
+
+_ROOM = 4
+"""Whole numbers that are ids are looked up in an array while it has at most so many places for each entity."""
+
+_LONGEST = 20
+_SINGLE = 64
+"""Up to so many ids are looked for one by one."""
+
+
+class IdIndex(Protocol):
+    """Finds the numbers of entities by id. `NOTHING` is the number of ids that do not exist."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def find(self, wanted: pa.Array) -> Numbers: ...
+
+
+def id_index(ids: pa.Array) -> IdIndex:
+    """An index of ids by number; null where there is no entity."""
+    whole = _whole_numbers(ids)
+    return TextIndex(ids) if whole is None else NumberIndex(ids, *whole)
+
+
+def find_all(ids: pa.Array, wanted: pa.Array) -> Numbers:
+    """The numbers of many ids. Everything is prepared anew for each call."""
+    places = pc.index_in(wanted, value_set=ids, skip_nulls=True).fill_null(NOTHING)
+    found: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+class TextIndex:
+    """Ids that are texts, in their order."""
+
+    def __init__(self, ids: pa.Array) -> None:
+        self._ids = ids
+
+    @cached_property
+    def _order(self) -> Integers:
+        order = pc.sort_indices(self._ids).to_numpy()  # nulls come last
+        there = order[: len(self._ids) - self._ids.null_count]
+        return narrow(there.astype(np.int64), len(self._ids))
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._ids.nbytes) + 8 * len(self._ids)
+
+    def find(self, wanted: pa.Array) -> Numbers:
+        if len(wanted) > _SINGLE:
+            return find_all(self._ids, wanted)
+        return np.array([NOTHING if id_ is None else self._find(id_) for id_ in wanted.to_pylist()], np.int64)
+
+    def _find(self, id_: str) -> int:
+        ordered = _Ordered(self._ids, self._order)
+        place = bisect_left(ordered, id_.encode())
+        found = place < len(ordered) and ordered[place] == id_.encode()
+        return int(self._order[place]) if found else NOTHING
+
+
+class _Ordered(Sequence[bytes]):
+    """Texts in their order, which is that of their bytes."""
+
+    def __init__(self, texts: pa.Array, order: Integers) -> None:
+        self._texts = texts
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        return bytes(self._texts[int(self._order[place])].as_buffer())
+
+
+def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
+    """Ids that are all whole numbers, written as such, and which of them there are; None when they are not.
+
+    Ids of types with a whole number for a key are. To find those as numbers is many times quicker than as texts.
+    """
+    there = ids.is_valid()
+    example = ids[pc.index(there, True).as_py()].as_py() if len(ids) > ids.null_count else ""
+    if not example.lstrip("-").isdecimal():
+        return None
+    try:
+        values = ids.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    if not values.cast(pa.utf8()).equals(ids):
+        return None
+    numbers: Numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers, there.to_numpy(zero_copy_only=False)
+
+
+class NumberIndex:
+    """Ids that are whole numbers, written as such."""
+
+    def __init__(self, ids: pa.Array, values: Numbers, there: Mask) -> None:
+        self._ids = ids
+        self._lengths = pc.binary_length(ids).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int8)
+        numbers: Numbers = np.flatnonzero(there)
+        values = values[numbers]
+        self._low, self._high = int(values.min()), int(values.max())
+        self._values: Numbers | None = None
+        if self._high - self._low < _ROOM * len(values) + 1024:
+            self._numbers = np.full(self._high - self._low + 1, NOTHING, np.int64)
+            self._numbers[values - self._low] = numbers
+        else:
+            order = np.argsort(values)
+            self._values, self._numbers = values[order], numbers[order]
+
+    @property
+    def nbytes(self) -> int:
+        return int(
+            self._ids.nbytes
+            + self._lengths.nbytes
+            + self._numbers.nbytes
+            + (0 if self._values is None else self._values.nbytes)
+        )
+
+    def find(self, wanted: pa.Array) -> Numbers:
+        if len(wanted) == 1:
+            return np.array([self._find_one(wanted[0].as_py())], np.int64)
+        wanted = wanted.fill_null("")
+        try:
+            asked = wanted.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            return self._find_some(wanted)
+        found = self._find(asked)
+        # The same number may be written in another way, which is another id.
+        written = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
+        found[self._lengths.take(found, mode="wrap") != written] = NOTHING
+        return found
+
+    def _find_one(self, id_: str | None) -> int:
+        # No number is as long as an id may be.
+        if id_ is None or len(id_) > _LONGEST or not id_.lstrip("-").isdecimal() or str(number := int(id_)) != id_:
+            return NOTHING
+        if not self._low <= number <= self._high:
+            return NOTHING
+        if self._values is None:
+            return int(self._numbers[number - self._low])
+        at = int(np.searchsorted(self._values, number))
+        return int(self._numbers[at]) if self._values[at] == number else NOTHING
+
+    def _find_some(self, wanted: pa.Array) -> Numbers:
+        """Where some ids are no numbers."""
+        numbers = pc.match_substring_regex(wanted, "^-?[0-9]{1,18}$").to_numpy(zero_copy_only=False)
+        found = np.full(len(wanted), NOTHING, np.int64)
+        if numbers.any():
+            found[numbers] = self.find(wanted.filter(pa.array(numbers)))
+        large = pc.match_substring_regex(wanted, "^-?[0-9]{19}$").to_numpy(zero_copy_only=False)
+        if large.any():
+            found[large] = find_all(self._ids, wanted.filter(pa.array(large)))
+        return found
+
+    def _find(self, asked: Numbers) -> Numbers:
+        if self._values is None:
+            inside = (asked >= self._low) & (asked <= self._high)
+            found = self._numbers.take(np.where(inside, asked - self._low, 0))
+            found[~inside] = NOTHING
+            return found
+        at = np.minimum(np.searchsorted(self._values, asked), len(self._values) - 1)
+        return np.where(self._values.take(at) == asked, self._numbers.take(at), NOTHING)

@@ -1,0 +1,200 @@
+"""Matching: the rows for which everything in a block holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from omnigraph.evaluate import holds
+from omnigraph.lang.query import ir
+from omnigraph.read.candidates import Candidates
+from omnigraph.read.context import Context
+from omnigraph.read.expand import extend, meet
+from omnigraph.read.frame import Binding, Frame, joined_frames, true_rows
+from omnigraph.read.hops import Walk
+from omnigraph.read.plan import Action, Plan, Step
+from omnigraph.read.shortest import Search
+from omnigraph.read.space import NOTHING, Mask, Numbers
+
+_TOGETHER = 1 << 19
+"""How many rows of a product are made at a time: between portions, a read can be stopped."""
+
+
+def solutions(block: ir.Block, context: Context) -> Frame:
+    """The rows of a whole match."""
+    return solve(block, Frame(1, searching=context.search), context)
+
+
+def solve(block: ir.Block, frame: Frame, context: Context, candidates: Candidates | None = None) -> Frame:
+    """The rows of a block, each made of a row of a frame.
+
+    Args:
+        block: what must hold.
+        frame: binds the variables that the block takes from around it.
+        context: the read.
+        candidates: what the variables of the block may hold, if that is known.
+    """
+    nodes = {node.name: node for node in block.nodes}
+    return _Solver(block, frame, context, candidates or Candidates(nodes, block.filters, context)).run()
+
+
+class _Solver:
+    def __init__(self, block: ir.Block, frame: Frame, context: Context, candidates: Candidates) -> None:
+        self.block = block
+        self.frame = frame
+        self.context = context
+        self.candidates = candidates
+
+    def run(self) -> Frame:
+        trace = self.context.trace
+        for step in Plan(self.block, self.frame.variables, self.frame.count, self.candidates, self.context):
+            if trace is None:
+                self._take(step)
+            else:
+                with trace.step(step.action, step.text, step.estimate) as entry:
+                    self._take(step)
+                entry.rows, entry.size = self.frame.count, self.frame.nbytes
+            self.context.budget.hold(self.frame.nbytes)
+        return self.frame
+
+    def _take(self, step: Step) -> None:
+        """Take one step."""
+        match step.part:
+            case ir.NodeVar(name=name):
+                self._product(name)
+            case ir.Expand():
+                self._expand(step.part)
+            case ir.Block():
+                join = _left_join if step.action is Action.OPTIONAL else _without
+                self.frame = join(step.part, self.frame, self.context)
+            case condition:
+                self.frame = self.frame.filter(true_rows(holds(condition, self.frame, self.context.request)))
+
+    def _product(self, name: str) -> None:
+        """Every row with every node that a variable may hold."""
+        spaces, candidates = self.candidates.spaces(name), self.candidates.of(name)
+        numbers = np.concatenate([np.array([], np.int64), *candidates])
+        which = np.repeat(np.arange(len(spaces)), [len(part) for part in candidates])
+        count = self.frame.count
+        self.context.budget.spend(count * len(numbers), columns=2 * (self.frame.width + 2))
+        together = count if self.frame.paths else max(1, _TOGETHER // max(len(numbers), 1))
+        parts = []
+        for first in range(0, max(count, 1), max(together, 1)):
+            self.context.budget.check()
+            rows = np.repeat(np.arange(first, min(first + together, count)), len(numbers))
+            times = len(rows) // max(len(numbers), 1)
+            binding = Binding(spaces, np.tile(numbers, times), np.tile(which, times) if len(spaces) != 1 else None)
+            parts.append(self.frame.take(rows).bind(name, binding))
+        self.frame = parts[0] if len(parts) == 1 else joined_frames(parts)
+
+    def _expand(self, expand: ir.Expand) -> None:
+        bound = self.frame.bindings
+        if expand.hops is not None:
+            self._reach(expand)
+        elif expand.left in bound and expand.right in bound:
+            self.frame = meet(self.context, self.frame, expand)
+        else:
+            forward = expand.left in bound
+            far = expand.right if forward else expand.left
+            self.frame = extend(
+                self.context,
+                self.frame,
+                expand,
+                forward=forward,
+                spaces=self.candidates.spaces(far),
+                allowed=self.candidates.masks(far),
+            )
+
+    def _reach(self, expand: ir.Expand) -> None:
+        """Walk several hops, always from the left: distances are counted from there."""
+        assert expand.hops is not None
+        walk = Walk(self.context, expand.steps)
+        starts = walk.world.numbers(self.frame.bindings[expand.left])
+        distinct, back = np.unique(starts, return_inverse=True)
+        search = Search(self.context, walk, expand.hops) if expand.path_var is not None else None
+        paths = None
+        if search is None:
+            places, nodes = walk.reach(distinct, expand.hops)
+        else:
+            found = search.run(distinct)
+            order = np.lexsort((found.node, found.start))
+            places, nodes, paths = found.start[order], found.node[order], search.path(found).take(order)
+        # Rows that start at the same node reach the same nodes.
+        first = np.searchsorted(places, np.arange(len(distinct) + 1))
+        degree = np.diff(first)[back]
+        total = int(degree.sum())
+        self.context.budget.spend(total, columns=self.frame.width + 6)
+        at = np.repeat(first[:-1][back] - (np.cumsum(degree) - degree), degree) + np.arange(total)
+        rows, reached = np.repeat(np.arange(self.frame.count), degree), nodes[at]
+        if expand.right in self.frame.bindings:
+            kept = walk.world.numbers(self.frame.bindings[expand.right])[rows] == reached
+            self.frame = self.frame.take(rows[kept])
+        else:
+            kept = self._land(expand.right, walk, rows, reached)
+        if paths is not None:
+            assert expand.path_var is not None
+            self.frame = self.frame.bind_path(expand.path_var, paths.take(at[kept]))
+
+    def _land(self, name: str, walk: Walk, rows: Numbers, reached: Numbers) -> Mask:
+        """Bind a variable to what was reached, where it may hold that. Returns which those are."""
+        spaces = self.candidates.spaces(name)
+        which = np.full(len(reached), NOTHING, np.int64)
+        numbers = np.zeros(len(reached), np.int64)
+        for number, (space, allowed) in enumerate(zip(spaces, self.candidates.masks(name), strict=True)):
+            if space.type_name not in walk.world.types:
+                continue
+            begin = walk.world.begin(space.type_name)
+            mine = (reached >= begin) & (reached < begin + space.slots)
+            if allowed is not None:
+                mine[mine] = allowed[reached[mine] - begin]
+            which[mine], numbers[mine] = number, reached[mine] - begin
+        kept: Mask = which != NOTHING
+        binding = Binding(spaces, numbers[kept], which[kept] if len(spaces) != 1 else None)
+        self.frame = self.frame.take(rows[kept]).bind(name, binding)
+        return kept
+
+
+def _run_on(block: ir.Block, frame: Frame, context: Context) -> tuple[Frame, Numbers]:
+    """The rows of a block, and which of them belong to each row of a frame.
+
+    Rows that agree in all that the block mentions have the same solutions, which are found once.
+    """
+    has_path = any(name in frame.paths for name in block.outer)
+    keys = np.arange(frame.count) if has_path else frame.keys(list(block.outer))
+    _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+    few = frame.take(first)
+    start = replace(few, origin=np.arange(few.count))
+    return solve(block, start, context), back
+
+
+def _without(block: ir.Block, frame: Frame, context: Context) -> Frame:
+    """The rows for which a block has no solution."""
+    found, back = _run_on(block, frame, context)
+    assert found.origin is not None
+    solved = np.zeros(int(back.max()) + 1 if len(back) else 0, bool)
+    solved[found.origin] = True
+    return frame.filter(~solved[back])
+
+
+def _left_join(block: ir.Block, frame: Frame, context: Context) -> Frame:
+    """Each row with every solution of a block, or with nothing when there is none."""
+    found, back = _run_on(block, frame, context)
+    assert found.origin is not None
+    groups = int(back.max()) + 1 if len(back) else 0
+    order = np.argsort(found.origin, kind="stable")
+    first = np.searchsorted(found.origin[order], np.arange(groups + 1))
+    degree = np.diff(first)[back] if groups else np.array([], np.int64)
+    wide = np.maximum(degree, 1)
+    context.budget.spend(int(wide.sum()), columns=frame.width + found.width + 4)
+    rows = np.repeat(np.arange(frame.count), wide)
+    at = np.repeat(first[:-1][back] - (np.cumsum(wide) - wide), wide) + np.arange(len(rows)) if groups else rows
+    inner = np.where(np.repeat(degree == 0, wide), NOTHING, order[np.minimum(at, len(order) - 1)] if len(order) else 0)
+    result = frame.take(rows)
+    for name, binding in found.bindings.items():
+        if name not in frame.bindings:
+            result = result.bind(name, binding.take(inner))
+    for name, path in found.paths.items():
+        if name not in frame.paths:
+            result = result.bind_path(name, path.take(inner))
+    return result

@@ -1,0 +1,179 @@
+"""A result as a graph of networkx: the nodes whose ids it holds, and the edges that its match says are between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.errors import InputError
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema import Catalog
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entity:
+    """The columns that tell about a variable.
+
+    Attributes:
+        types: the types that it ranges over.
+        type_column: tells which.
+        columns: the columns of its id and its ends.
+        properties: the columns of its properties.
+    """
+
+    var: str
+    types: tuple[str, ...]
+    type_column: str | None = None
+    columns: dict[ir.Role, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def type_name(self, row: Row) -> str:
+        if len(self.types) == 1:
+            return self.types[0]
+        if self.type_column is None:
+            raise InputError(
+                f"${self.var} is one of {', '.join(self.types)}, and the result does not tell which",
+                hint=f"return type(${self.var}) as well",
+            )
+        return str(row[self.type_column])
+
+    def attributes(self, row: Row) -> dict[str, Any]:
+        return {name: row[column] for name, column in self.properties.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What the columns of a read say about nodes and edges.
+
+    Args:
+        read: the read.
+        catalog: the schema.
+    """
+
+    read: ir.Read
+    catalog: Catalog
+
+    def draw(self, rows: Iterator[Row]) -> Any:
+        """A `networkx.MultiDiGraph` of some rows.
+
+        Raises:
+            InputError: the columns hold no ids of nodes, or do not tell their types.
+        """
+        import networkx as nx
+
+        nodes = [node for node in self._described(_node_vars(self.read.match)) if ir.Role.ID in node.columns]
+        by_name = {node.var: node for node in nodes}
+        links = [link for link in self._links(by_name) if link.is_known]
+        if not nodes and not links:
+            raise InputError(
+                "the result has no nodes to draw",
+                hint="return ids of nodes, as in: return { $a.id as a, $b.id as b }",
+            )
+        drawn = nx.MultiDiGraph()
+        for row in rows:
+            for node in nodes:
+                key = _node(node, row)
+                if key is not None:
+                    drawn.add_node(key, **node.attributes(row))
+            for link in links:
+                link.draw(row, drawn)
+        return drawn
+
+    def _described(self, variables: Mapping[str, tuple[str, ...]]) -> Iterator[_Entity]:
+        """The columns of some variables."""
+        type_columns = {c.expr.var: c.name for c in self.read.columns if isinstance(c.expr, ir.TypeOf)}
+        for var, types in variables.items():
+            found = _Entity(var, types, type_columns.get(var))
+            for column in self.read.columns:
+                match column.expr:
+                    case ir.Ident(var=name, role=role) if name == var:
+                        found.columns.setdefault(role, column.name)
+                    case ir.Entity(var=name) if name == var:
+                        found.columns.setdefault(ir.Role.ID, column.name)
+                    case ir.Prop(var=name, name=property) if name == var:
+                        found.properties.setdefault(property, column.name)
+            yield found
+
+    def _links(self, nodes: Mapping[str, _Entity]) -> Iterator[_Link]:
+        expands = list(_expands(self.read.match))
+        edge_vars = {e.edge_var.name: e.edge_var.types for e in expands if e.edge_var is not None}
+        described = {edge.var: edge for edge in self._described(edge_vars)}
+        for expand in expands:
+            edge = described[expand.edge_var.name] if expand.edge_var is not None else None
+            yield _Link(expand, nodes.get(expand.left), nodes.get(expand.right), edge, self.catalog)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """An edge of the match, with the columns of its ends and of itself as far as there are any."""
+
+    expand: ir.Expand
+    left: _Entity | None
+    right: _Entity | None
+    edge: _Entity | None
+    catalog: Catalog
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the result tells both ends."""
+        return self._has_ends or (self.left is not None and self.right is not None)
+
+    @property
+    def _has_ends(self) -> bool:
+        return self.edge is not None and {ir.Role.FROM, ir.Role.TO} <= self.edge.columns.keys()
+
+    def draw(self, row: Row, drawn: Any) -> None:
+        if self._has_ends:
+            source, target = self._ends(row)
+        else:
+            assert self.left is not None
+            assert self.right is not None
+            source, target = _node(self.left, row), _node(self.right, row)
+            if all(step.direction is ir.Direction.IN for step in self.expand.steps):
+                source, target = target, source
+        if source is None or target is None:
+            return
+        edge = self.edge
+        types = tuple(dict.fromkeys(step.edge for step in self.expand.steps))
+        if edge is None:
+            drawn.add_edge(source, target, key=("|".join(types), None))
+            return
+        id_column = edge.columns.get(ir.Role.ID)
+        key = (edge.type_name(row), None if id_column is None else row[id_column])
+        drawn.add_edge(source, target, key=key, **edge.attributes(row))
+
+    def _ends(self, row: Row) -> tuple[tuple[str, str] | None, tuple[str, str] | None]:
+        assert self.edge is not None
+        source, target = (row[self.edge.columns[role]] for role in (ir.Role.FROM, ir.Role.TO))
+        if source is None or target is None:
+            return None, None
+        declared = self.catalog.edges[self.edge.type_name(row)]
+        return (declared.from_type, source), (declared.to_type, target)
+
+
+def _node(node: _Entity, row: Row) -> tuple[str, str] | None:
+    entity_id = row[node.columns[ir.Role.ID]]
+    return None if entity_id is None else (node.type_name(row), entity_id)
+
+
+def _node_vars(block: ir.Block) -> dict[str, tuple[str, ...]]:
+    found = {node.name: node.types for node in block.nodes}
+    for inner in block.optionals:
+        found |= _node_vars(inner)
+    return found
+
+
+def _expands(block: ir.Block, *, optional: bool = False) -> Iterator[ir.Expand]:
+    """The single edges that are there in every row that has both ends.
+
+    An optional block that introduces neither end says nothing about rows without a solution for it.
+    """
+    introduced = {node.name for node in block.nodes}
+    for expand in block.expands:
+        if expand.hops is None and (not optional or {expand.left, expand.right} & introduced):
+            yield expand
+    for inner in block.optionals:
+        yield from _expands(inner, optional=True)

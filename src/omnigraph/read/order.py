@@ -1,0 +1,187 @@
+"""Order: rows sorted by several keys, and the first few of them without sorting everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.read.budget import checkpoint
+from omnigraph.read.space import Mask, Numbers
+
+_SORTED = 6
+"""How many numbers there are about a row that is sorted."""
+
+_MANY = 4
+"""Where no more than one of so many rows is kept, the others are sorted out before anything is sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A sort key. Its values are computed where earlier keys do not decide: for all rows (None), or for some."""
+
+    values: Callable[[Numbers | None], pa.Array]
+    descending: bool = False
+    nulls_first: bool = True
+
+
+def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
+    """The rows in order, without those that are skipped or beyond the limit.
+
+    Rows that some keys leave equal are told apart by the next ones, for as long as it matters: what certainly lies
+    behind the limit is not sorted.
+    """
+    end = count if limit is None else min(offset + limit, count)
+    if end <= offset:
+        return np.array([], np.int64)
+    rows: Numbers | None = None
+    begins = np.zeros(count, bool)
+    """Which rows are greater than the one before, as far as is known."""
+    for key in keys:
+        checkpoint(len(begins), _SORTED)
+        tied = None if rows is None else _tied(begins)
+        if tied is not None and len(tied) == 0:
+            break
+        asked = rows if rows is None or tied is None else rows[tied]
+        values = key.values(asked)
+        if rows is None:
+            # Rows that are equal to the last that is kept may still come before it.
+            chosen = _foremost(values, key, end) if end * _MANY <= count else None
+            rows = np.arange(count) if chosen is None else chosen
+            values = values if chosen is None else values.take(pa.array(chosen))
+            tied = np.arange(len(rows))
+            begins = begins[: len(rows)]
+            asked = rows
+        assert asked is not None
+        assert tied is not None
+        codes = _codes(values, key)
+        group = np.cumsum(begins)[tied]
+        order = np.lexsort((codes, group))
+        rows[tied] = asked[order]
+        codes, group = codes[order], group[order]
+        begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
+        behind = np.flatnonzero(begins[end:])
+        if len(behind):
+            rows, begins = rows[: end + int(behind[0])], begins[: end + int(behind[0])]
+    return (np.arange(count) if rows is None else rows)[offset:end]
+
+
+def _tied(begins: Mask) -> Numbers:
+    """The places of rows that are equal to one beside them."""
+    equal = np.zeros(len(begins) + 1, bool)
+    equal[1:-1] = ~begins[1:]
+    return np.flatnonzero(equal[1:] | equal[:-1])
+
+
+def _foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
+    """The rows that are among the first so many, and all that are equal to the last of those; None for all rows."""
+    if pa.types.is_nested(values.type) or pa.types.is_boolean(values.type):
+        return None
+    missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
+    if key.nulls_first:
+        if values.null_count >= count:
+            return np.flatnonzero(missing)
+        wanted = count - values.null_count
+    else:
+        if len(values) - values.null_count < count:
+            return None
+        wanted = count
+    inside = _within(values.drop_null(), key, wanted)
+    if inside is None:
+        return None
+    if values.null_count == 0:
+        return np.flatnonzero(inside)
+    found = missing.copy() if key.nulls_first else np.zeros(len(missing), bool)
+    found[~missing] = inside
+    return np.flatnonzero(found)
+
+
+def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
+    """Which values are among the first so many, or equal to the last of those. There are no nulls."""
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+            return None
+        last = _nth(numbers, count, largest=key.descending)
+        found: Mask = numbers >= last if key.descending else numbers <= last
+        return found
+    direction = "descending" if key.descending else "ascending"
+    first = pc.select_k_unstable(values, count, sort_keys=[("", direction)])
+    last = values[first[-1].as_py()]
+    inside = pc.greater_equal(values, last) if key.descending else pc.less_equal(values, last)
+    kept: Mask = inside.to_numpy(zero_copy_only=False)
+    return kept
+
+
+_STRETCH = 64
+"""Of so many numbers in a row, the least alone may tell that none of them is among the first."""
+
+
+def _nth(numbers: npt.NDArray[Any], count: int, *, largest: bool) -> Any:
+    """The n-th least or largest of some numbers."""
+    whole = len(numbers) // _STRETCH
+    if whole > _MANY * count:
+        ends = numbers[: whole * _STRETCH].reshape(whole, _STRETCH)
+        ends = ends.max(axis=1) if largest else ends.min(axis=1)
+        # There are at least n numbers as good as this.
+        bound = _nth(ends, count, largest=largest)
+        numbers = numbers[numbers >= bound] if largest else numbers[numbers <= bound]
+    place = len(numbers) - count if largest else count - 1
+    return np.partition(numbers, place)[place]
+
+
+def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
+    """Numbers that sort as the values of a key do."""
+    if values.null_count == 0 and pa.types.is_integer(values.type):
+        numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return ~numbers if key.descending else numbers
+    codes = ranks(values)
+    if key.descending:
+        codes = -codes
+    missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
+    if missing.any():
+        codes[missing] = np.iinfo(np.int64).min if key.nulls_first else np.iinfo(np.int64).max
+    return codes
+
+
+def ranks(values: pa.Array) -> Numbers:
+    """Numbers that sort as values do and are equal where they are; null is the lowest. Lists go item by item."""
+    if pa.types.is_nested(values.type):
+        return list_codes(values, ranks)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_floating(values.type):
+        # Both zeros are equal.
+        values = pc.add(values, pa.scalar(0, values.type))
+    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    codes: Numbers = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    if values.null_count:
+        codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+    return codes
+
+
+def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
+    """Numbers that are equal where lists are, and sort as lists do when the numbers of items sort as items do.
+
+    Args:
+        values: lists or vectors.
+        item_codes: gives numbers that are not negative.
+    """
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.list_(values.type.value_type))
+    lengths = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    items = item_codes(pc.list_flatten(values)) + 1
+    size = int(items.max(initial=0)) + 1
+    starts = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
+    codes: Numbers = (lengths >= 0).astype(np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        has = lengths > place
+        codes = codes * size
+        codes[has] += items[starts[has] + place]
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    return codes

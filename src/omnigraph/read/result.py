@@ -1,0 +1,202 @@
+"""What a query gives: rows with named, typed columns, in the forms that other libraries take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.lang.arrow import readable
+from omnigraph.read.encoding import objects, plain
+from omnigraph.read.network import Network
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import polars
+
+_SHOWN = 50
+"""How many rows a notebook shows."""
+
+_LONG = 200
+"""How much of a value a notebook shows."""
+
+_TOGETHER = 65_536
+"""Rows that are handled at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Result:
+    """The rows of a query. Never changes.
+
+    In Arrow, a DateTime is `timestamp[ms, UTC]` and a Date `date32`; in Python they are `datetime` and `date`.
+
+    Attributes:
+        query_name: which query was run.
+        branch: the branch whose newest state was read; None when the call named a state.
+        snapshot: the commit whose state was read, when the call named it; else None.
+        graph_commit_id: the newest commit that was seen, for use as a precondition of a write. None for a transaction
+            that has written: what it saw is no commit yet.
+        warnings: what may not be as it was meant.
+    """
+
+    query_name: str
+    branch: str | None
+    snapshot: str | None
+    graph_commit_id: str | None
+    _table: pa.Table
+    _network: Network
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return tuple(self._table.column_names)
+
+    @property
+    def row_count(self) -> int:
+        return int(self._table.num_rows)
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts, made as they are asked for."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.query_name}: {self.row_count} rows of {', '.join(self.columns)}>"
+
+    # Other libraries
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as a table. Nothing is copied."""
+        return self._table
+
+    def batches(self, rows: int = _TOGETHER) -> Iterator[pa.RecordBatch]:
+        """The rows as batches of at most so many. Nothing is copied."""
+        yield from self._table.to_batches(max_chunksize=rows)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """For every library that speaks Arrow: `duckdb.sql("from result")`, `polars.DataFrame(result)`."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        return list(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a data frame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        _wanted("pandas")
+        return self._table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a data frame.
+
+        Raises:
+            InputError: polars is not installed.
+        """
+        frame: polars.DataFrame = _wanted("polars").from_arrow(self._table)
+        return frame
+
+    def to_networkx(self) -> networkx.MultiDiGraph[Any]:
+        """The nodes and edges of the rows, as a directed graph.
+
+        A column with the id of a node, `$a.id`, makes a node for each of its values. A node is `(type, id)`, since ids
+        of different types may be equal; its attributes are the properties of `$a` that are returned too. An edge of
+        the match, `$a knows $b`, is drawn where the ids of both ends are in the row; with an edge variable also where
+        its `from` and `to` are. The key of an edge is `(type, id)`, with None for an id that is not returned; its
+        attributes are its properties that are returned. An edge that may be walked both ways points from left to right
+        as it is written, unless `from` and `to` tell more. What is reached over several hops is no edge.
+
+        Raises:
+            InputError: there are no such columns, or networkx is not installed.
+        """
+        _wanted("networkx")
+        return self._network.draw(iter(self))
+
+    # JSON
+
+    def json_rows(self, *, js_safe: bool = False) -> Iterator[str]:
+        """Each row as a JSON object on one line."""
+        for batch in self.batches():
+            for row in objects(batch, js_safe=js_safe):
+                yield row.as_py()
+
+    def to_json(self, *, js_safe: bool = False, pretty: bool = False) -> str:
+        """The result as a JSON object: what was read, the columns, and the rows.
+
+        A Date is `"2026-03-14"`, a DateTime `"2026-03-14T09:30:00.000Z"`, a float that JSON has no number for `"NaN"`,
+        `"Infinity"` or `"-Infinity"`.
+
+        Args:
+            js_safe: write integers beyond ±(2^53 - 1) as texts, which JavaScript would otherwise round.
+            pretty: over several lines.
+        """
+        head = orjson.dumps(self.metadata() | {"columns": self.columns}).decode()
+        tail = orjson.dumps({"graph_commit_id": self.graph_commit_id}).decode()
+        text = f'{head[:-1]},"rows":[{",".join(self.json_rows(js_safe=js_safe))}],{tail[1:]}'
+        return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode() if pretty else text
+
+    def metadata(self) -> dict[str, Any]:
+        """What was read, and how many rows there are."""
+        return {
+            "query_name": self.query_name,
+            "target": {"branch": self.branch, "snapshot": self.snapshot},
+            "row_count": self.row_count,
+        }
+
+    # Notebooks
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        shown = self._table.slice(0, _SHOWN)
+        texts = [plain(column.combine_chunks()).to_pylist() for column in shown.columns]
+        rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in zip(*texts, strict=True))
+        left = self.row_count - shown.num_rows
+        count = f"{self.row_count} rows" + (f", the first {shown.num_rows} of them shown" if left else "")
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{count}</p>"
+
+
+def _cell(text: str | None) -> str:
+    if text is None:
+        return "<td><i>null</i></td>"
+    return f"<td>{escape(text if len(text) <= _LONG else text[:_LONG] + '…')}</td>"
+
+
+def for_people(table: pa.Table) -> pa.Table:
+    """A table of the engine as a result shows it: times are timestamps."""
+    columns = [
+        pa.chunked_array([readable(c) for c in column.chunks] or [_none(column.type)]) for column in table.columns
+    ]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pa.table(columns, pa.schema(fields))
+
+
+def _none(kind: pa.DataType) -> pa.Array:
+    return readable(pa.array([], kind))
+
+
+def _wanted(package: str) -> Any:
+    """A package that is not always installed.
+
+    Raises:
+        InputError: it is not here.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise InputError(f"{package} is not installed", hint=f"pip install 'omnigraph[{package}]'") from error

@@ -1,0 +1,1 @@
+"""Searching: texts by their words, vectors by their distance, and ranks of what a match leaves."""

@@ -1,0 +1,221 @@
+"""Texts as words, a whole column at a time.
+
+A text is cut into pieces wherever that is certain, which is arithmetic on bytes. Pieces repeat, so the real analysis
+is done once for each distinct piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.query import ir
+from omnigraph.read.budget import checkpoint
+from omnigraph.read.space import Mask, Numbers, one_piece
+from omnigraph.storage.analysis import words_of
+
+Places = npt.NDArray[np.int32]
+
+_TEXT_BYTES = 1 << 22
+"""About how much text is taken apart at a time: a read that is told to stop does so in between."""
+
+_SPACES = b" \t\n\x0c\r"
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The words of some texts, text after text.
+
+    Attributes:
+        word: which word stands there.
+        text: in which text.
+        place: at which place of the text.
+    """
+
+    word: Places
+    text: Places
+    place: Places
+
+
+class Occurrences:
+    """All words of a column of texts. A text that is null has none.
+
+    Attributes:
+        vocabulary: the distinct words, sorted.
+        often: how often each stands there.
+    """
+
+    def __init__(self, texts: pa.Array, analyzer: ir.Analyzer) -> None:
+        cut, self._homes = [pa.array([], pa.utf8()).dictionary_encode()], [np.zeros(0, np.int32)]
+        for start, part in _portions(texts):
+            pieces, home = _pieces(part, analyzer.tokenizer)
+            cut.append(pieces.dictionary_encode())
+            self._homes.append((home + start).astype(np.int32))
+            checkpoint()
+        whole = pa.chunked_array(cut).unify_dictionaries()
+        distinct = whole.chunk(0).dictionary
+        self._pieces = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in whole.chunks]
+        self._analysed = _analyse(distinct, analyzer)
+        self.vocabulary = self._analysed.vocabulary
+        counts = np.zeros(len(distinct), np.int64)
+        for pieces in self._pieces:
+            counts += np.bincount(pieces, minlength=len(distinct))
+        times = np.repeat(counts, np.diff(self._analysed.first))
+        self.often: Numbers = np.bincount(self._analysed.word, times, len(self.vocabulary)).astype(np.int64)
+
+    def __iter__(self) -> Iterator[Portion]:
+        for pieces, homes in zip(self._pieces, self._homes, strict=True):
+            checkpoint()
+            yield _spread(self._analysed, pieces, homes)
+
+
+# Cutting
+
+
+def _portions(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """A column in parts of bounded size, with the number of the first text of each."""
+    texts = pc.fill_null(texts, "").cast(pa.large_utf8())
+    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
+    start = 0
+    while start < len(texts):
+        before = int(ends[start - 1]) if start else 0
+        end = max(int(np.searchsorted(ends, before + _TEXT_BYTES, "right")), start + 1)
+        yield start, texts.slice(start, end - start)
+        start = end
+
+
+def _pieces(texts: pa.Array, tokenizer: str) -> tuple[pa.Array, Numbers]:
+    """Pieces that hold whole words, and the text that each is from."""
+    if tokenizer == "raw":
+        told = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
+        return texts.take(pa.array(told)).cast(pa.utf8()), told
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    begin, end = int(offsets[0]), int(offsets[-1])
+    if begin == end:
+        return pa.array([], pa.utf8()), np.zeros(0, np.int64)
+    data = np.frombuffer(texts.buffers()[2], np.uint8)[begin:end]
+    offsets = offsets - begin
+    inside = _INSIDE[tokenizer][data]
+    before = np.concatenate([[False], inside[:-1]])
+    before[offsets[:-1][offsets[:-1] < len(data)]] = False
+    after = np.concatenate([inside[1:], [False]])
+    after[offsets[1:][offsets[1:] > 0] - 1] = False
+    starts = np.flatnonzero(inside & ~before)
+    lengths = np.flatnonzero(inside & ~after) + 1 - starts
+    places = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    words = pa.Array.from_buffers(
+        pa.utf8(), len(starts), [None, pa.py_buffer(places), pa.py_buffer(np.ascontiguousarray(data[inside]))]
+    )
+    return words, np.searchsorted(offsets, starts, "right") - 1
+
+
+def _table(inside: Sequence[int]) -> Mask:
+    table = np.zeros(256, bool)
+    table[list(inside)] = True
+    return table
+
+
+_LETTERS = [byte for byte in range(128) if chr(byte).isalnum()]
+_INSIDE = {
+    # Which letters beyond ASCII end a word, only the analysis knows.
+    "simple": _table([*_LETTERS, *range(128, 256)]),
+    "whitespace": _table([byte for byte in range(256) if byte not in _SPACES]),
+}
+
+
+# Analysing
+
+
+@dataclass(frozen=True, slots=True)
+class _Analysed:
+    """What each distinct piece consists of.
+
+    Attributes:
+        vocabulary: the distinct words, sorted.
+        width: how many places each piece takes.
+        first: where the words of each piece begin.
+        word: words, piece after piece.
+        place: the place of each within its piece.
+    """
+
+    vocabulary: pa.Array
+    width: Numbers
+    first: Numbers
+    word: Numbers
+    place: Numbers
+
+
+def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
+    width = np.ones(len(pieces), np.int64)
+    if analyzer.tokenizer == "raw":
+        words, piece, place = _one_by_one(pieces.to_pylist(), analyzer)
+    elif analyzer.tokenizer == "whitespace":
+        words, piece = _single_words(pieces.to_pylist(), analyzer)
+        place = np.zeros(len(piece), np.int64)
+    else:
+        plain = pc.string_is_ascii(pieces).to_numpy(zero_copy_only=False)
+        singles, others = np.flatnonzero(plain), np.flatnonzero(~plain)
+        words, at = _single_words(pieces.take(pa.array(singles)).to_pylist(), analyzer)
+        more, other, offset, wide = _several_words(pieces.take(pa.array(others)).to_pylist(), analyzer)
+        width[others] = wide
+        words, piece = words + more, np.concatenate([singles[at], others[other]])
+        place = np.concatenate([np.zeros(len(at), np.int64), offset])
+    encoded = pa.array(words, pa.utf8()).dictionary_encode()
+    vocabulary = encoded.dictionary
+    by_text = pc.sort_indices(vocabulary)
+    rank = np.empty(len(vocabulary), np.int64)
+    rank[by_text.to_numpy()] = np.arange(len(vocabulary))
+    word = rank[encoded.indices.to_numpy(zero_copy_only=False)]
+    order = np.lexsort((place, piece))
+    first = np.concatenate([[0], np.cumsum(np.bincount(piece, minlength=len(pieces)))])
+    return _Analysed(one_piece(vocabulary.take(by_text)), width, first, word[order], place[order])
+
+
+def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
+    """What becomes of pieces that are one word each: the words that are left, and the piece of each."""
+    # Places are counted from the first word that is left, so one that stays comes first.
+    words, places = words_of(" ".join(["0", *pieces]), analyzer)
+    return words[1:], np.array(places[1:], np.int64) - 1
+
+
+def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
+    """The same for pieces of any number of words; also the place of each within its piece, and places per piece."""
+    for number in count(1_000_000):
+        mark = str(number)
+        found, places = words_of(f"{mark} " + "".join(f"{piece} {mark} " for piece in pieces), analyzer)
+        words, place = np.array(found, object), np.array(places, np.int64)
+        marks = words == mark
+        if int(marks.sum()) == len(pieces) + 1:
+            break
+    begins = place[marks]
+    piece = np.cumsum(marks)[~marks] - 1
+    return list(words[~marks]), piece, place[~marks] - begins[piece] - 1, np.diff(begins) - 1
+
+
+def _one_by_one(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers]:
+    """Whole texts, each analysed as it is."""
+    analysed = [words_of(piece, analyzer) for piece in pieces]
+    words = [word for found, _ in analysed for word in found]
+    piece = np.repeat(np.arange(len(pieces)), [len(found) for found, _ in analysed])
+    return words, piece, np.array([place for _, places in analysed for place in places], np.int64)
+
+
+def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:
+    """The words of pieces, in the order of the texts."""
+    width = analysed.width[piece]
+    begins = np.cumsum(width) - width
+    opening = np.flatnonzero(np.diff(home, prepend=-1))  # the first piece of each text
+    begins -= np.repeat(begins[opening], np.diff(np.append(opening, len(piece))))
+    repeats = np.diff(analysed.first)[piece]
+    which = np.repeat(np.arange(len(piece)), repeats)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    at = analysed.first[piece[which]] + within
+    return Portion(
+        analysed.word[at].astype(np.int32), home[which], (begins[which] + analysed.place[at]).astype(np.int32)
+    )

@@ -1,0 +1,70 @@
+"""The entities that the rows of a match hold, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from omnigraph.read.frame import Binding
+from omnigraph.read.space import NOTHING, Numbers, Space
+
+Kind = TypeVar("Kind", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """Distinct entities.
+
+    Attributes:
+        binding: holds them.
+        back: for each row, which of them it holds; None when the rows are the entities.
+    """
+
+    binding: Binding
+    back: Numbers | None
+
+    @classmethod
+    def of(cls, binding: Binding) -> Entities:
+        numbers = binding.numbers
+        if binding.which is None and (len(numbers) == 0 or (numbers[0] >= 0 and bool((np.diff(numbers) > 0).all()))):
+            return cls(binding, None)
+        keys, _ = binding.keys()
+        _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+        return cls(binding.take(first), back)
+
+    def spread(self, values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
+        """What is known about the entities, for each row."""
+        return values if self.back is None else values[self.back]
+
+
+def parts(binding: Binding) -> Iterator[tuple[Space, Numbers]]:
+    """The rows of a binding that hold entities, type by type."""
+    there = binding.numbers != NOTHING
+    for number, space in enumerate(binding.spaces):
+        yield space, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
+
+
+def gather(
+    binding: Binding, by_space: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
+) -> npt.NDArray[Kind]:
+    """What is known by the numbers of entities, for each row of a binding."""
+    if binding.which is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
+        return by_space[0][binding.numbers]
+    found = np.full(len(binding.numbers), nothing, kind)
+    for (_, rows), known in zip(parts(binding), by_space, strict=True):
+        found[rows] = known[binding.numbers[rows]]
+    return found
+
+
+def by_id(binding: Binding) -> Numbers:
+    """Numbers that sort entities by id, and those of several types with one id by type."""
+    if binding.which is None:
+        return binding.spaces[0].id_order()[binding.numbers]
+    ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
+    order: Numbers = ids.astype(np.int64) * len(binding.spaces) + binding.which
+    return order

@@ -1,0 +1,1 @@
+"""Upkeep: what keeps a graph quick, and never changes an answer."""

@@ -1,0 +1,141 @@
+"""Building the indexes that a schema asks for, and telling what they cover.
+
+An index is derived: every answer is the same without it. So it is built when somebody asks for that, never by a write
+that brings rows, and only for the rows that it does not cover yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, write
+from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.tables import TableStorage
+from omnigraph.upkeep.declared import DeclaredIndex, declared
+
+FEWEST_VECTORS = 100_000
+"""With fewer vectors than this, looking at each is as quick as an index, and exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCoverage:
+    """An index that the schema asks for, and the rows that it covers.
+
+    Attributes:
+        type_key: `node:<Type>` or `edge:<Type>`.
+        property: the property, or one of `id`, `src` and `dst`.
+        kind: `btree`, `bitmap`, `ngram`, `fts` or `vector`.
+        covered: rows that the index covers.
+        uncovered: rows that it does not cover; they are read without it.
+    """
+
+    type_key: str
+    property: str
+    kind: str
+    covered: int
+    uncovered: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIndex:
+    """An index that was not built, and why."""
+
+    type_key: str
+    property: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReceipt:
+    """What was done about indexes.
+
+    Attributes:
+        commit: the commit that has them; None when there was nothing to do.
+        built: the indexes that cover more than before.
+        pending: those that do not cover everything.
+    """
+
+    commit: Commit | None
+    built: tuple[IndexCoverage, ...]
+    pending: tuple[PendingIndex, ...]
+
+
+def coverage(view: Snapshot, catalog: Catalog) -> list[IndexCoverage]:
+    """What the indexes of a snapshot cover, by type and in the order of their declaration."""
+    return [
+        IndexCoverage(key, index.property, index.kind.value, found.covered, found.uncovered)
+        for key, indexes in declared(catalog).items()
+        for index, found in zip(indexes, view.index_coverage(key, [index.spec for index in indexes]), strict=True)
+    ]
+
+
+def ensure_indexes(
+    store: Store,
+    branch: str,
+    catalog_of: Callable[[Manifest], Catalog],
+    *,
+    fewest_vectors: int = FEWEST_VECTORS,
+) -> IndexReceipt:
+    """Build what is missing of the indexes that the schema asks for, and drop what it no longer asks for.
+
+    Args:
+        store: the graph.
+        branch: where to.
+        catalog_of: the schema that a state of the branch follows.
+        fewest_vectors: with fewer vectors, no index is built for them.
+    """
+    plan = _Plan(store.tables, fewest_vectors)
+
+    def prepare(view: Manifest) -> list[TableWrite]:
+        plan.clear()
+        return [plan.add(view.tables[key], indexes) for key, indexes in declared(catalog_of(view)).items()]
+
+    commit = write(store, WriteRequest(branch=branch, kind=WriterKind.ENSURE_INDEXES), prepare)
+    return IndexReceipt(commit, tuple(plan.built) if commit else (), tuple(plan.pending))
+
+
+class _Plan:
+    """What there is to do, table by table."""
+
+    def __init__(self, tables: TableStorage, fewest_vectors: int) -> None:
+        self._tables = tables
+        self._fewest_vectors = fewest_vectors
+        self.built: list[IndexCoverage] = []
+        self.pending: list[PendingIndex] = []
+
+    def clear(self) -> None:
+        self.built.clear()
+        self.pending.clear()
+
+    def add(self, pin: TablePin, indexes: tuple[DeclaredIndex, ...]) -> TableWrite:
+        chosen = []
+        found = self._tables.index_coverage(pin.ref, [index.spec for index in indexes])
+        for index, covered in zip(indexes, found, strict=True):
+            if covered.uncovered == 0:
+                continue
+            reason = index.problem or self._too_few(pin, index, covered.uncovered)
+            if reason is not None:
+                self.pending.append(PendingIndex(pin.key, index.property, index.kind.value, reason))
+                continue
+            chosen.append(index.spec)
+            total = covered.covered + covered.uncovered
+            self.built.append(IndexCoverage(pin.key, index.property, index.kind.value, total, 0))
+        kept = tuple(index.spec for index in indexes)
+        return TableWrite(pin.key, Operation.INDEX, indexes=tuple(chosen), kept=kept)
+
+    def _too_few(self, pin: TablePin, index: DeclaredIndex, rows: int) -> str | None:
+        if index.kind is not IndexKind.VECTOR:
+            return None
+        vectors = rows
+        if rows >= self._fewest_vectors:
+            vectors = self._tables.uncovered_values(pin.ref, index.spec)
+        if vectors >= max(self._fewest_vectors, 1):
+            return None
+        return f"fewer than {self._fewest_vectors} vectors are searched exactly"

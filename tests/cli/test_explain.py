@@ -1,0 +1,71 @@
+"""`omnigraph explain`: the meaning of a query and its steps."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+
+ASKED = ("--params", '{"name": "ann"}')
+
+
+@pytest.fixture
+def people(shell: Shell, graph: str) -> str:
+    with omnigraph.open(graph) as opened:
+        opened.load(
+            {"Person": pa.table({"name": ["ann", "bob"]}), "Knows": [{"from": "ann", "to": "bob"}]}, mode="append"
+        )
+    return graph
+
+
+def test_the_steps_of_a_query(shell: Shell, people: str) -> None:
+    result = shell.run("explain", "--uri", people, "--query", shell.queries, *ASKED)
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "read friends($name: String)\n"
+        "  match\n"
+        "    node $p: Person\n"
+        "    node $friend: Person\n"
+        "    expand $p to $friend by Person -Knows-> Person\n"
+        "    filter ($p.name = $name)\n"
+        "  return\n"
+        "    friend.name: String = $friend.name\n"
+        "  order $friend.name asc nulls first\n"
+        "  ties $friend.id, $p.id\n"
+        "\n"
+        "step                                            estimate  rows\n"
+        "where $p: Person where ($p.name = $name)                     1\n"
+        "scan $p: Person                                        1\n"
+        "expand $p to $friend by Person -Knows-> Person       0.5\n"
+        "shape return, order by $friend.name\n"
+    )
+
+
+def test_what_the_steps_did(shell: Shell, people: str) -> None:
+    text = shell.run("explain", "--uri", people, "--query", shell.queries, *ASKED, "--analyze").stdout
+    assert re.search(r"^step +estimate +rows +ms +bytes$", text, re.MULTILINE)
+    assert re.search(r"^expand \$p to \$friend .* 0\.5 +1 +[\d.]+ +16$", text, re.MULTILINE)
+    assert re.search(r"^1 rows in [\d.]+ ms; looked at \d+ rows, held \d+ bytes at most$", text, re.MULTILINE)
+
+
+def test_the_same_as_json(shell: Shell, people: str) -> None:
+    plan = shell.json("explain", "--uri", people, "--query", shell.queries, *ASKED)
+    assert plan["query_name"] == "friends"
+    assert plan["target"] == {"branch": "main", "snapshot": None}
+    assert plan["ir"]["name"] == "friends"
+    assert [step["action"] for step in plan["steps"]] == ["where", "scan", "expand", "shape"]
+    assert plan["steps"][2]["estimated_rows"] == 0.5
+    assert "rows" not in plan["steps"][2]
+    assert "analyzed" not in plan
+    done = shell.json("explain", "--uri", people, "--query", shell.queries, *ASKED, "--analyze")
+    assert done["steps"][2]["rows"] == 1
+    assert done["analyzed"]["row_count"] == 1
+    assert {"rows_looked_at", "peak_bytes", "milliseconds"} < done["analyzed"].keys()
+
+
+def test_parameters_are_needed(shell: Shell, people: str) -> None:
+    assert "$name: not given" in shell.fails("explain", "--uri", people, "--query", shell.queries)

@@ -1,0 +1,189 @@
+"""`omnigraph query`: what it asks, and every way to print the rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+
+PEOPLE = "query people() { match { $p: Person } return { $p.name as name, $p.age as age } order { name } }"
+NOBODY = 'query nobody() { match { $p: Person { name: "zoe" } } return { $p.name as name } }'
+
+
+@pytest.fixture
+def people(shell: Shell, graph: str) -> str:
+    """A graph of three people, one with a name that is hard to print."""
+    with omnigraph.open(graph) as opened:
+        opened.load(
+            {
+                "Person": pa.table({"name": ["ann", 'b,"o"\nb', "cid"], "age": pa.array([41, 27, None], pa.int32())}),
+                "Knows": [{"from": "ann", "to": "cid"}],
+            },
+            mode="append",
+        )
+    return graph
+
+
+def printed(shell: Shell, *args: str) -> list[str]:
+    result = shell.run("query", *args)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+# ---- what is asked
+
+
+def test_a_query_of_a_file_is_named(shell: Shell, people: str) -> None:
+    found = shell.json("query", "friends", "--uri", people, "--query", shell.queries, "--params", '{"name": "ann"}')
+    assert found["rows"] == [{"friend.name": "cid"}]
+    params = shell.write("params.json", '{"name": "cid"}')
+    assert shell.json("query", "--store", people, "--query", shell.queries, "--params-file", params)["rows"] == []
+    assert "no query" in shell.fails("query", "foes", "--uri", people, "--query", shell.queries)
+
+
+def test_the_source_and_the_state_are_named_once(shell: Shell, people: str) -> None:
+    assert "give the query once" in shell.fails("query", "--uri", people, code=2)
+    assert "give the query once" in shell.fails(
+        "query", "--uri", people, "-e", PEOPLE, "--query", shell.queries, code=2
+    )
+    both = ("--branch", "main", "--snapshot", "x")
+    assert "not both" in shell.fails("query", "--uri", people, "-e", PEOPLE, *both, code=2)
+    assert "name a graph" in shell.fails("query", "-e", PEOPLE, code=2)
+
+
+def test_branches_and_snapshots_can_be_read(shell: Shell, people: str) -> None:
+    before = shell.json("query", "--uri", people, "-e", PEOPLE)
+    shell.run("branch", "create", "dev", "--uri", people)
+    shell.add_person(people, "dan", branch="dev")
+    on_branch = shell.json("query", "--uri", people, "-e", PEOPLE, "--branch", "dev")
+    assert (on_branch["row_count"], on_branch["target"]) == (4, {"branch": "dev", "snapshot": None})
+    commit = before["graph_commit_id"]
+    at_commit = shell.json("query", "--uri", people, "-e", PEOPLE, "--snapshot", commit)
+    assert (at_commit["row_count"], at_commit["target"]) == (3, {"branch": None, "snapshot": commit})
+    assert (
+        printed(shell, "--uri", people, "-e", PEOPLE, "--snapshot", commit)[0]
+        == f"3 rows from snapshot {commit} via people"
+    )
+
+
+def test_a_query_that_writes_is_sent_elsewhere(shell: Shell, people: str) -> None:
+    message = shell.fails("query", "--uri", people, "-e", 'query add() { insert Person { name: "x" } }')
+    assert "'add' is a query that writes" in message
+    assert "mutate" in message
+
+
+def test_budgets_are_given_on_the_line(shell: Shell, people: str) -> None:
+    assert "may take 0.000 seconds" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--seconds", "0")
+    assert "MiB of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
+    assert "--memory: 'much' is not an amount" in shell.fails(
+        "query", "--uri", people, "-e", PEOPLE, "--memory", "much"
+    )
+
+
+def test_what_may_be_wrong_goes_to_stderr(shell: Shell, people: str) -> None:
+    text = "query two() { match { $a: Person  $b: Person } return { count(*) as n } }"
+    result = shell.run("query", "--uri", people, "-e", text, "--format", "csv")
+    assert result.stdout == "n\n9\n"
+    assert result.stderr == "warning: nothing connects {$a} and {$b}, so every combination is a row\n"
+
+
+def test_read_is_the_former_name(shell: Shell, people: str) -> None:
+    result = shell.run("read", "--uri", people, "-e", NOBODY, "--format", "csv")
+    assert (result.exit_code, result.stdout) == (0, "name\n")
+    assert "'read' is called 'query' now" in result.stderr
+
+
+def test_a_flag_of_writes_does_not_apply(shell: Shell, people: str) -> None:
+    assert "'query' is a data command" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--as", "me", code=2)
+
+
+# ---- how rows are printed
+
+
+def test_a_table(shell: Shell, people: str) -> None:
+    assert printed(shell, "--uri", people, "-e", PEOPLE) == [
+        "3 rows from branch main via people",
+        "name     | age",
+        "---------+-----",
+        "ann      | 41",
+        'b,"o"\\nb | 27',
+        "cid      | null",
+    ]
+
+
+def test_a_table_of_nothing(shell: Shell, people: str) -> None:
+    assert printed(shell, "--uri", people, "-e", NOBODY) == ["0 rows from branch main via nobody", "name", "----"]
+
+
+def test_wide_values_are_cut_and_wide_letters_count_twice(shell: Shell, people: str) -> None:
+    shell.add_person(people, "x" * 100)
+    shell.add_person(people, "漢字")
+    lines = printed(shell, "--uri", people, "-e", PEOPLE)
+    assert lines[1].startswith("name" + " " * 76 + " | age")
+    assert ("x" * 79 + "… | null") in lines
+    assert ("漢字" + " " * 76 + " | null") in lines
+
+
+def test_values_cannot_steer_the_terminal(shell: Shell, people: str) -> None:
+    shell.add_person(people, "\x1b[31mred\x07")
+    result = shell.run("query", "--uri", people, "-e", PEOPLE)
+    assert "\x1b" not in result.stdout
+    assert "\x07" not in result.stdout
+
+
+def test_blocks_of_keys_and_values(shell: Shell, people: str) -> None:
+    assert printed(shell, "--uri", people, "-e", PEOPLE, "--format", "kv") == [
+        "3 rows from branch main via people",
+        "row 1",
+        "name: ann",
+        "age: 41",
+        "",
+        "row 2",
+        'name: b,"o"\\nb',
+        "age: 27",
+        "",
+        "row 3",
+        "name: cid",
+        "age: null",
+    ]
+    assert printed(shell, "--uri", people, "-e", NOBODY, "--format", "kv")[1:] == ["(no rows)"]
+
+
+def test_comma_separated_values(shell: Shell, people: str) -> None:
+    text = shell.run("query", "--uri", people, "-e", PEOPLE, "--format", "csv").stdout
+    assert text == 'name,age\nann,41\n"b,""o""\nb",27\ncid,null\n'
+    assert list(csv.reader(io.StringIO(text)))[2] == ['b,"o"\nb', "27"]
+
+
+def test_lines_of_json(shell: Shell, people: str) -> None:
+    head, *rows = map(json.loads, printed(shell, "--uri", people, "-e", PEOPLE, "--format", "jsonl"))
+    assert head == {
+        "kind": "metadata",
+        "query_name": "people",
+        "target": {"branch": "main", "snapshot": None},
+        "row_count": 3,
+    }
+    assert rows == [{"name": "ann", "age": 41}, {"name": 'b,"o"\nb', "age": 27}, {"name": "cid", "age": None}]
+
+
+def test_json(shell: Shell, people: str) -> None:
+    found = json.loads("\n".join(printed(shell, "--uri", people, "-e", PEOPLE, "--format", "json")))
+    assert list(found) == ["query_name", "target", "row_count", "columns", "rows", "graph_commit_id"]
+    assert found["columns"] == ["name", "age"]
+    assert found == shell.json("query", "--uri", people, "-e", PEOPLE, "--format", "csv")  # --json wins
+
+
+def test_arrow(shell: Shell, people: str) -> None:
+    command = [sys.executable, "-m", "omnigraph.cli.main", "query", "--uri", people, "-e", PEOPLE, "--format", "arrow"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    table = pa.ipc.open_stream(done.stdout).read_all()
+    assert table.column_names == ["name", "age"]
+    assert table["age"].to_pylist() == [41, 27, None]

@@ -1,0 +1,418 @@
+"""Reads through a handle: what they see, what they are given, and what stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.patience import PATIENCE
+
+import omnigraph
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.errors import (
+    BranchNotFoundError,
+    BudgetExceededError,
+    CancelledError,
+    CompileError,
+    InputError,
+    NotFoundError,
+    ParameterError,
+    PreconditionFailedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.lang.query import compile_query, ir
+from omnigraph.lang.schema import Catalog, compile_schema, evolve, ir_hash
+from omnigraph.read.budget import Budget, Cancellation
+from omnigraph.read.result import Result
+from omnigraph.read.views import KEPT
+
+SCHEMA = """\
+node Person { name: String @key  age: I32? }
+node City { name: String @key }
+edge Knows: Person -> Person { since: Date?  @key(src, dst) }
+edge Lives: Person -> City { @key(src, dst) }
+"""
+PEOPLE = "query people() { match { $p: Person } return { $p.name as name, $p.age as age } order { name } }"
+OLDER = "query older($than: I32) { match { $p: Person  $p.age > $than } return { $p.name as name } order { name } }"
+FRIENDS = """
+query friends($name: String) {
+    match { $p: Person { name: $name }  $p knows $f }
+    return { $f.name as name }
+    order { name }
+}
+"""
+ADD = "query add($name: String) { insert Person { name: $name } }"
+EVERYTHING = "query all() { match { $a: Person  $b: Person  $c: Person } return { $a.name, $b.name, $c.name } }"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
+        made.load(
+            {
+                "Person": pa.table({"name": ["ann", "bob", "cid"], "age": pa.array([41, 27, None], pa.int32())}),
+                "City": pa.table({"name": ["Ulm"]}),
+                "Knows": [{"from": "ann", "to": "bob"}, {"from": "ann", "to": "cid"}, {"from": "bob", "to": "ann"}],
+                "Lives": [{"from": "ann", "to": "Ulm"}],
+            },
+            mode="append",
+        )
+        yield made
+
+
+def names(result: Result) -> list[str]:
+    return [row["name"] for row in result]
+
+
+def add(graph: Graph, *people: str, branch: str | None = None) -> str:
+    """A commit that adds people; returns its id."""
+    done = graph.load({"Person": pa.table({"name": list(people)})}, mode="append", branch=branch)
+    assert done.commit is not None
+    return done.commit.id
+
+
+# ---- what is asked
+
+
+def test_a_query_gives_its_columns_in_their_order(graph: Graph) -> None:
+    result = graph.query(PEOPLE)
+    assert (result.query_name, result.columns, result.row_count) == ("people", ("name", "age"), 3)
+    assert result.to_pylist() == [{"name": "ann", "age": 41}, {"name": "bob", "age": 27}, {"name": "cid", "age": None}]
+
+
+def test_parameters_are_values(graph: Graph) -> None:
+    assert names(graph.query(OLDER, {"than": 30})) == ["ann"]
+    assert names(graph.query(FRIENDS, {"name": "ann"})) == ["bob", "cid"]
+    assert names(graph.query(FRIENDS, {"name": 'ann" }'})) == []
+
+
+def test_one_of_several_is_named(graph: Graph) -> None:
+    text = OLDER + FRIENDS
+    assert names(graph.query(text, {"than": 20}, name="older")) == ["ann", "bob"]
+    with pytest.raises(NotFoundError, match="the text has 2 queries; name one"):
+        graph.query(text, {"than": 20})
+    with pytest.raises(NotFoundError, match="olders"):
+        graph.query(text, name="olders")
+
+
+def test_a_query_that_writes_belongs_to_mutate(graph: Graph) -> None:
+    head = graph.snapshot().commit.id
+    with pytest.raises(InputError, match="'add' is a query that writes") as caught:
+        graph.query(ADD, {"name": "dan"})
+    assert "mutate" in caught.value.render()
+    assert graph.snapshot().commit.id == head
+
+
+def test_a_parameter_that_is_missing_or_wrong_is_named(graph: Graph) -> None:
+    with pytest.raises(ParameterError, match=r"\$than: not given"):
+        graph.query(OLDER)
+    with pytest.raises(ParameterError, match=r"\$than: expected a whole number"):
+        graph.query(OLDER, {"than": True})
+
+
+def test_a_parameter_that_nobody_declared_is_told(graph: Graph) -> None:
+    result = graph.query(OLDER, {"than": 30, "then": 3})
+    assert result.warnings == ("the query has no parameter $then",)
+    assert graph.query(OLDER, {"than": 30}).warnings == ()
+
+
+def test_every_combination_is_told(graph: Graph) -> None:
+    (warning,) = graph.query("query two() { match { $a: Person  $b: City } return { $a.name, $b.name } }").warnings
+    assert warning == "nothing connects {$a} and {$b}, so every combination is a row"
+
+
+def test_a_query_that_does_not_compile_says_where(graph: Graph) -> None:
+    with pytest.raises(CompileError, match="there is no node type Persn"):
+        graph.query("query q() { match { $p: Persn } return { $p.name } }")
+
+
+def test_now_is_one_moment(graph: Graph) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    result = graph.query("query q() { match { $p: Person } return { $p.name, now() as a, now() as b } }")
+    moments = {moment for row in result for moment in (row["a"], row["b"])}
+    assert len(moments) == 1
+    assert before <= moments.pop() <= datetime.now(UTC)
+
+
+def test_a_query_is_compiled_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def noted(text: str, catalog: Catalog, name: str | None) -> ir.Query:
+        compiled.append(text)
+        return compile_query(text, catalog, name)
+
+    monkeypatch.setattr("omnigraph.graph.compiled.compile_query", noted)
+    for name in ("ann", "bob", "cid"):
+        graph.query(FRIENDS, {"name": name})
+    add(graph, "dan")
+    graph.query(FRIENDS, {"name": "dan"})
+    assert compiled == [FRIENDS]
+
+
+# ---- what is seen
+
+
+def test_the_newest_state_of_a_branch_is_read(graph: Graph, tmp_path: Path) -> None:
+    graph.branches.create("dev")
+    add(graph, "dan", branch="dev")
+    with omnigraph.open(tmp_path / "graph") as other:
+        add(other, "eva")
+    assert names(graph.query(PEOPLE)) == ["ann", "bob", "cid", "eva"]
+    assert names(graph.query(PEOPLE, branch="dev")) == ["ann", "bob", "cid", "dan"]
+    assert names(graph.branch("dev").query(PEOPLE)) == ["ann", "bob", "cid", "dan"]
+    with pytest.raises(BranchNotFoundError):
+        graph.query(PEOPLE, branch="nowhere")
+
+
+def test_any_state_can_be_read(graph: Graph) -> None:
+    before = graph.snapshot()
+    graph.tags.create("start")
+    add(graph, "dan")
+    for at in (before, before.commit.id, "start", before.manifest_version):
+        result = graph.query(PEOPLE, at=at)
+        assert names(result) == ["ann", "bob", "cid"]
+        assert (result.branch, result.snapshot) == (None, before.commit.id)
+        assert result.graph_commit_id == before.commit.id
+    then = datetime.fromtimestamp(before.commit.created_at / 1_000_000, UTC)
+    assert names(graph.query(PEOPLE, at=then)) == ["ann", "bob", "cid"]
+    assert names(graph.branch("main").query(PEOPLE, at=before.manifest_version)) == ["ann", "bob", "cid"]
+    with pytest.raises(NotFoundError):
+        graph.query(PEOPLE, at="no such commit")
+
+
+def test_a_state_is_named_once(graph: Graph, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name only that"):
+        graph.query(PEOPLE, branch="main", at=graph.snapshot())
+    with (
+        omnigraph.init(tmp_path / "other", SCHEMA) as other,
+        pytest.raises(InputError, match="of another graph"),
+    ):
+        graph.query(PEOPLE, at=other.snapshot())
+
+
+def test_a_result_names_the_commit_that_it_saw(graph: Graph) -> None:
+    result = graph.query(PEOPLE)
+    assert (result.branch, result.snapshot) == ("main", None)
+    assert result.graph_commit_id == graph.snapshot().commit.id
+    graph.mutate(ADD, {"name": "dan"}, expect_head=result.graph_commit_id)
+    with pytest.raises(PreconditionFailedError):
+        graph.mutate(ADD, {"name": "eva"}, expect_head=result.graph_commit_id)
+
+
+def test_a_transaction_sees_what_it_wrote(graph: Graph) -> None:
+    head = graph.snapshot().commit.id
+    with graph.branch().transaction() as work:
+        assert work.query(PEOPLE).graph_commit_id == head
+        work.mutate(ADD, {"name": "dan"})
+        inside = work.query(PEOPLE)
+        assert names(inside) == ["ann", "bob", "cid", "dan"]
+        assert (inside.branch, inside.snapshot, inside.graph_commit_id) == ("main", None, None)
+        assert names(graph.query(PEOPLE)) == ["ann", "bob", "cid"]
+    assert names(graph.query(PEOPLE)) == ["ann", "bob", "cid", "dan"]
+
+
+def test_a_past_state_is_read_with_the_schema_of_its_time(graph: Graph) -> None:
+    before = graph.snapshot().commit.id
+    source = SCHEMA + "node Boat { name: String @key }"
+    change = SchemaChange(source, evolve(graph.accepted_schema, compile_schema(source)), ir_hash(graph.accepted_schema))
+    graph.write_tables(WriteRequest(kind=WriterKind.SCHEMA_APPLY, schema=change), lambda _: [])
+    graph.refresh()
+    boats = "query boats() { match { $b: Boat } return { $b.name as name } }"
+    assert names(graph.query(boats)) == []
+    with pytest.raises(CompileError, match="there is no node type Boat"):
+        graph.query(boats, at=before)
+    assert names(graph.query(PEOPLE, at=before)) == ["ann", "bob", "cid"]
+
+
+# ---- what is shared
+
+
+def test_what_a_commit_does_not_touch_is_kept(graph: Graph) -> None:
+    graph.query(FRIENDS, {"name": "ann"})
+    before = graph._views.of(graph.snapshot(), graph.accepted_schema)
+    cities = before.spaces.nodes("City")
+    add(graph, "dan")
+    after = graph._views.of(graph.snapshot(), graph.accepted_schema)
+    assert after.spaces.edges("Knows") is before.spaces.edges("Knows")
+    assert after.spaces.nodes("City") is cities
+    assert after.spaces.nodes("Person") is not before.spaces.nodes("Person")
+    assert graph._views.of(graph.snapshot(), graph.accepted_schema) is after
+
+
+def test_only_so_many_states_are_remembered(graph: Graph) -> None:
+    for number in range(KEPT + 3):
+        add(graph, f"p{number}")
+        graph.query(PEOPLE)
+    assert len(graph._views._views) == KEPT
+    graph.close()
+    assert len(graph._views._views) == 0
+    assert len(graph.query(PEOPLE)) == KEPT + 6
+
+
+def test_many_threads_get_the_same_answers(graph: Graph) -> None:
+    for person in ("dan", "eva"):
+        add(graph, person)
+    states = [commit.id for commit in graph.commits][:3]
+
+    def ask(number: int) -> tuple[int, list[str], list[str]]:
+        at = states[number % 3]
+        return number % 3, names(graph.query(PEOPLE, at=at)), names(graph.query(FRIENDS, {"name": "ann"}, at=at))
+
+    everybody = ["ann", "bob", "cid", "dan", "eva"]
+    with ThreadPoolExecutor(8) as pool:
+        for state, people, friends in pool.map(ask, range(60)):
+            assert people == everybody[: 5 - state]
+            assert friends == ["bob", "cid"]
+
+
+# ---- what stops it
+
+
+def test_a_query_ends_when_its_time_is_over(graph: Graph) -> None:
+    with pytest.raises(BudgetExceededError, match="seconds") as caught:
+        graph.query(PEOPLE, budget=Budget(seconds=0))
+    assert caught.value.resource == "seconds"
+
+
+def test_rows_that_are_looked_at_are_counted(graph: Graph) -> None:
+    assert len(graph.query(EVERYTHING, budget=Budget(rows=39))) == 27
+    with pytest.raises(BudgetExceededError, match="the query takes 39 rows, and may take 38"):
+        graph.query(EVERYTHING, budget=Budget(rows=38))
+
+
+def test_rows_that_are_returned_are_counted(graph: Graph) -> None:
+    assert len(graph.query(PEOPLE, budget=Budget(returned=3))) == 3
+    with pytest.raises(BudgetExceededError, match="3 rows of result") as caught:
+        graph.query(PEOPLE, budget=Budget(returned=2))
+    assert caught.value.hint == "add a limit"
+
+
+def test_what_does_not_fit_memory_is_refused_before_it_is_made(graph: Graph) -> None:
+    """Were the combinations made, this process would not survive it."""
+    add(graph, *(f"p{number}" for number in range(5_000)))
+    unlimited = Budget(seconds=None, rows=None, returned=None)
+    with pytest.raises(BudgetExceededError, match="MiB of memory") as caught:
+        graph.query(EVERYTHING, budget=unlimited)
+    assert caught.value.resource == "bytes"
+    assert caught.value.actual > 10**12
+
+
+def test_a_default_budget_stops_what_nobody_can_want(graph: Graph) -> None:
+    add(graph, *(f"p{number}" for number in range(5_000)))
+    with pytest.raises(BudgetExceededError):
+        graph.query(EVERYTHING)
+
+
+def test_a_query_that_was_cancelled_before_does_nothing(graph: Graph) -> None:
+    cancel = Cancellation()
+    cancel.cancel()
+    with pytest.raises(CancelledError, match="cancelled"):
+        graph.query(PEOPLE, cancel=cancel)
+
+
+class Halfway(Cancellation):
+    """Is cancelled by somebody else while the query runs: it lets the query wait for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        self.reached.set()
+        self._event.wait(PATIENCE)
+        return super().cancelled
+
+
+def test_another_thread_stops_a_query(graph: Graph) -> None:
+    cancel = Halfway()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(graph.query, PEOPLE, cancel=cancel)
+        assert cancel.reached.wait(PATIENCE)
+        assert not asked.done()
+        cancel.cancel()
+        with pytest.raises(CancelledError):
+            asked.result(PATIENCE)
+    assert len(graph.query(PEOPLE)) == 3
+
+
+# ---- asyncio
+
+
+def test_a_query_can_be_awaited(graph: Graph) -> None:
+    async def ask() -> tuple[Result, Result]:
+        return await asyncio.gather(graph.async_query(PEOPLE), graph.branch().async_query(FRIENDS, {"name": "ann"}))
+
+    people, friends = asyncio.run(ask())
+    assert (names(people), names(friends)) == (["ann", "bob", "cid"], ["bob", "cid"])
+
+
+def test_an_error_reaches_who_awaits(graph: Graph) -> None:
+    with pytest.raises(ParameterError):
+        asyncio.run(graph.async_query(OLDER))
+
+
+def test_cancelling_the_task_stops_the_query(graph: Graph) -> None:
+    cancel = Halfway()
+
+    async def ask() -> None:
+        task = asyncio.create_task(graph.async_query(PEOPLE, cancel=cancel))
+        assert await asyncio.to_thread(cancel.reached.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    assert cancel._event.is_set()
+
+
+# ---- explain
+
+
+def test_an_explanation_shows_the_steps_in_their_order(graph: Graph) -> None:
+    found = graph.explain(FRIENDS, {"name": "ann"})
+    assert [(step.action, step.rows) for step in found.steps] == [
+        ("where", 1),
+        ("scan", None),
+        ("expand", None),
+        ("shape", None),
+    ]
+    assert not found.analyzed
+    assert "expand $p to $f by Person -Knows-> Person" in str(found)
+    assert found.to_json()["ir"]["name"] == "friends"
+
+
+def test_an_analysis_has_what_came_out_beside_what_was_expected(graph: Graph) -> None:
+    found = graph.explain(FRIENDS, {"name": "ann"}, analyze=True)
+    plan = graph.explain(FRIENDS, {"name": "ann"})
+    assert [step.text for step in found.steps] == [step.text for step in plan.steps]
+    assert [step.estimate for step in found.steps] == [step.estimate for step in plan.steps]
+    assert [step.rows for step in found.steps] == [1, 1, 2, 2]
+    assert found.returned == 2
+    assert all(step.seconds is not None for step in found.steps)
+    assert "2 rows in" in str(found)
+
+
+def test_what_is_inside_of_a_block_is_shown_inside_of_it(graph: Graph) -> None:
+    text = """query q() {
+        match { $p: Person  optional { $p knows $f  $f.age > $p.age }  not { $p lives $c  $c: City { name: "Ulm" } } }
+        return { $p.name, $f.name }
+    }"""
+    found = graph.explain(text, analyze=True)
+    inside = {step.action: [inner.action for inner in step.steps] for step in found.steps if step.steps}
+    assert inside == {"optional": ["expand", "filter"], "not": ["where", "expand"]}
+    assert [step.rows for step in found.steps] == [3, 3, 2, 2]
+
+
+def test_explaining_needs_what_asking_needs(graph: Graph) -> None:
+    with pytest.raises(ParameterError):
+        graph.explain(FRIENDS)
+    with pytest.raises(InputError, match="writes"):
+        graph.explain(ADD, {"name": "x"})

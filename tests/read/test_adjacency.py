@@ -1,0 +1,65 @@
+"""Edges in their order, and what is asked about them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.read import adjacency as module
+from omnigraph.read.adjacency import Adjacency, by_both, by_one, firsts
+
+EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=60)
+
+
+@given(EDGES, st.sampled_from([64, 20, 8, 1]), st.sampled_from([12, 2, 0]))
+def test_edges_are_sorted_by_both_ends(edges: list[tuple[int, int]], word: int, bits: int) -> None:
+    near, far = (np.array([edge[i] for edge in edges], np.int32) for i in (0, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        # As if numbers had fewer bits, so that the ways for large graphs are taken.
+        patch.setattr(module, "_WORD", word)
+        patch.setattr(module, "_PORTION_BITS", bits)
+        assert by_both(near, far, 10, 7).tolist() == sorted(range(len(edges)), key=lambda i: (*edges[i], i))
+        assert by_one(far, 7).tolist() == sorted(range(len(edges)), key=lambda i: (edges[i][1], i))
+
+
+def made(edges: list[tuple[int, int]]) -> Adjacency:
+    near, far = (np.array([edge[i] for edge in edges], np.int32) for i in (0, 1))
+    order = by_both(near, far, 10, 7)
+    return Adjacency(firsts(near, 10), far[order], np.arange(len(edges))[order], 7)
+
+
+@given(EDGES)
+def test_what_is_asked_about_edges(edges: list[tuple[int, int]]) -> None:
+    found = made(edges)
+    assert found.degree.tolist() == [sum(a == node for a, _ in edges) for node in range(10)]
+    assert found.neighbours.tolist() == [len({b for a, b in edges if a == node}) for node in range(10)]
+    nodes = np.array([3, 3, 0, 9])
+    degree, places = found.walk(nodes)
+    assert degree.tolist() == found.degree[nodes].tolist()
+    expected = [b for node in nodes for b in sorted(b for a, b in edges if a == node)]
+    assert found.far(places).tolist() == expected
+    near = np.repeat(np.arange(10), 7)
+    far = np.tile(np.arange(7), 10)
+    count, first = found.between(near, far)
+    assert count.tolist() == [edges.count(pair) for pair in zip(near.tolist(), far.tolist(), strict=True)]
+    there = np.flatnonzero(count)
+    assert [edges[i] for i in found.edges(first[there])] == list(zip(near[there], far[there], strict=True))
+
+
+@given(EDGES, st.lists(st.integers(0, 5), min_size=7, max_size=7), st.integers(1, 8))
+def test_sums_over_neighbours(edges: list[tuple[int, int]], values: list[int], portion: int) -> None:
+    found = made(edges)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PORTION", portion)
+        sums = found.sums(np.array(values), distinct=False)
+        distinct = found.sums(np.array(values), distinct=True)
+        chosen = found.sums(np.array(values) > 2, distinct=True)
+    assert sums.tolist() == [sum(values[b] for a, b in edges if a == node) for node in range(10)]
+    assert distinct.tolist() == [sum(values[b] for a, b in {*edges} if a == node) for node in range(10)]
+    assert chosen.tolist() == [sum(values[b] > 2 for a, b in {*edges} if a == node) for node in range(10)]
+
+
+def test_loops() -> None:
+    assert np.flatnonzero(made([(1, 1), (2, 3), (3, 2), (5, 5), (5, 5)]).loops).tolist() == [1, 5]

@@ -1,0 +1,141 @@
+"""What only has to be counted is not listed, and the count is right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from tests.read.watched import follows
+
+import omnigraph
+from omnigraph.errors import BudgetExceededError, ExecutionError
+from omnigraph.graph import Graph
+from omnigraph.read.budget import Budget
+
+SCHEMA = """
+node Person { name: String @key age: I64 }
+node City { name: String @key }
+edge Follows: Person -> Person
+edge LivesIn: Person -> City
+"""
+PEOPLE = [f"p{i}" for i in range(40)]
+RANDOM = Random(11)
+FOLLOWS = [(RANDOM.choice(PEOPLE), RANDOM.choice(PEOPLE)) for _ in range(400)]
+LIVES = [(name, f"c{RANDOM.randrange(4)}") for name in PEOPLE for _ in range(RANDOM.randrange(3))]
+AGE = {name: 10 * i for i, name in enumerate(PEOPLE)}
+OUT = sorted(set(FOLLOWS))
+AT = sorted(set(LIVES))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
+        made.load(
+            {
+                "Person": pa.table({"name": PEOPLE, "age": [AGE[name] for name in PEOPLE]}),
+                "City": pa.table({"name": [f"c{i}" for i in range(5)]}),
+                "Follows": follows(FOLLOWS),
+                "LivesIn": follows(LIVES),
+            },
+            mode="append",
+        )
+        yield made
+
+
+def rows(graph: Graph, text: str, budget: Budget | None = None) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in graph.query(f"query q() {{ {text} }}", budget=budget).to_pylist()]
+
+
+def test_two_hops_are_counted_from_degrees(graph: Graph) -> None:
+    expected = sum(b == c for _, b in OUT for c, _ in OUT)
+    few = Budget(rows=3)
+    found = rows(graph, "match { $a: Person $a follows $b $b follows $c } return { count($c) as n }", few)
+    assert found == [(expected,)]
+    # Listing them takes more.
+    with pytest.raises(BudgetExceededError):
+        rows(graph, "match { $a: Person $a follows $b $b follows $c } return { $a, $b, $c }", few)
+
+
+def test_edges_are_counted_where_they_are_named(graph: Graph) -> None:
+    assert rows(graph, "match { $a: Person $a $e:follows $b } return { count($b) as n }") == [(len(FOLLOWS),)]
+    assert rows(graph, "match { $a: Person $a follows $b } return { count($b) as n }") == [(len(OUT),)]
+
+
+def test_what_is_grouped_by_is_listed_and_the_rest_counted(graph: Graph) -> None:
+    followers = Counter(b for _, b in OUT)
+    expected = sorted((person, city, followers[person]) for person, city in AT if followers[person])
+    text = "match { $f follows $p $p livesIn $c } return { $p.name as p, $c.name as c, count($f) as n } order { p, c }"
+    assert rows(graph, text) == expected
+
+
+def test_other_aggregates_see_every_row_once(graph: Graph) -> None:
+    text = """match { $f follows $p $p livesIn $c }
+        return { $c.name as c, count($f) as n, min($p.age) as low, max($p.age) as high, count(distinct $p) as people }
+        order { c }"""
+    expected = []
+    for city in sorted({city for _, city in AT}):
+        rows_ = [(f, p) for f, p in OUT if (p, city) in AT]
+        ages = [AGE[p] for _, p in rows_]
+        if rows_:
+            expected.append((city, len(rows_), min(ages), max(ages), len({p for _, p in rows_})))
+    assert rows(graph, text) == expected
+
+
+def test_conditions_hold_for_what_is_counted(graph: Graph) -> None:
+    expected = sum(AGE[b] < 200 and AGE[c] > 100 for _, b in OUT for b2, c in OUT if b == b2)
+    text = "match { $a follows $b $b follows $c $b.age < 200 $c.age > 100 } return { count($c) as n }"
+    assert rows(graph, text) == [(expected,)]
+    compared = sum(AGE[a] < AGE[c] for a, b in OUT for b2, c in OUT if b == b2)
+    text = "match { $a follows $b $b follows $c $a.age < $c.age } return { count($c) as n }"
+    assert rows(graph, text) == [(compared,)]
+
+
+def test_what_stands_alone_is_multiplied(graph: Graph) -> None:
+    assert rows(graph, "match { $a: Person $c: City } return { count($a) as n }") == [(40 * 5,)]
+    expected = [(f"c{i}", len(OUT)) for i in range(5)]
+    text = "match { $a follows $b $c: City } return { $c.name as c, count($a) as n } order { c }"
+    assert rows(graph, text) == expected
+    assert rows(graph, "match { $a: Person { age: -1 } $c: City } return { count($a) as n }") == [(0,)]
+
+
+def test_what_is_reached_is_counted(graph: Graph) -> None:
+    def reached(start: str, most: int) -> set[str]:
+        seen, frontier = {start}, {start}
+        found = {start} if (start, start) in OUT else set()
+        for _ in range(most):
+            frontier = {b for a, b in OUT if a in frontier} - seen
+            seen |= frontier
+            found |= frontier
+        return found
+
+    expected = sum(len(reached(name, 2)) for name in PEOPLE if AGE[name] < 90)
+    text = "match { $a: Person $a.age < 90 $a follows{1,2} $b } return { count($b) as n }"
+    assert rows(graph, text) == [(expected,)]
+    young = sum(AGE[b] < 100 for name in PEOPLE if AGE[name] < 90 for b in reached(name, 2))
+    text = "match { $a: Person $a.age < 90 $a follows{1,2} $b $b.age < 100 } return { count($b) as n }"
+    assert rows(graph, text) == [(young,)]
+
+
+def test_circles_are_listed(graph: Graph) -> None:
+    expected = sum((c, a) in OUT for a, b in OUT for b2, c in OUT if b == b2)
+    text = "match { $a follows $b $b follows $c $c follows $a } return { count($a) as n }"
+    assert rows(graph, text) == [(expected,)]
+
+
+def test_a_count_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "star", "node N { k: I64 @key }\nedge E: N -> N") as graph:
+        pairs = [(str(a), str(b)) for a in range(60) for b in range(60)]
+        graph.load({"N": pa.table({"k": list(range(60))}), "E": follows(pairs)}, mode="append")
+
+        def count(hops: int) -> int:
+            steps = " ".join(f"$v{i} e $v{i + 1}" for i in range(hops))
+            (row,) = graph.query(f"query q() {{ match {{ {steps} }} return {{ count($v0) as n }} }}").to_pylist()
+            return int(row["n"])
+
+        assert count(9) == 60**10
+        with pytest.raises(ExecutionError, match="too large"):
+            count(10)

@@ -1,0 +1,217 @@
+"""Reads that are easily answered wrong, each with its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import ExecutionError
+from omnigraph.graph import Graph
+
+
+def node(type_name: str, id_: str, **values: object) -> dict[str, object]:
+    return {"type": type_name, "data": {"id": id_, **values}}
+
+
+def edge(type_name: str, id_: str, source: str, target: str, **values: object) -> dict[str, object]:
+    return {"edge": type_name, "from": source, "to": target, "data": {"id": id_, **values}}
+
+
+def loaded(place: Path, schema: str, *lines: dict[str, object]) -> Graph:
+    graph = omnigraph.init(place / "graph", schema)
+    if lines:
+        graph.load(lines, mode="append")
+    return graph
+
+
+def rows(graph: Graph, body: str, head: str = "()", params: Mapping[str, object] | None = None) -> list[list[Any]]:
+    """The rows of a query, as lists of values."""
+    found = graph.query(f"query q{head} {{ {body} }}", params)
+    return [list(row.values()) for row in found.to_pylist()]
+
+
+# Walks
+
+CHAIN = "node P { n: I64? } edge Knows: P -> P"
+
+
+def chain(place: Path) -> Graph:
+    """A ring a → b → c → d → a, a shortcut a → c, a loop at b, and a parallel edge a → b."""
+    edges = ["ab", "bc", "cd", "da", "ac", "bb", "ab"]
+    return loaded(
+        place,
+        CHAIN,
+        *(node("P", name) for name in "abcd"),
+        *(edge("Knows", f"e{i}", ends[0], ends[1]) for i, ends in enumerate(edges)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("hops", "expected"),
+    [
+        ("", "bc"),
+        ("{1,1}", "bc"),
+        ("{1,2}", "bcd"),
+        ("{2,2}", "bd"),  # b by its loop; c is nearer, and the way back to a does not count
+        ("{3,3}", ""),
+        ("{2,}", "bd"),
+        ("{1,}", "bcd"),
+    ],
+)
+def test_hops_go_by_shortest_distance_and_loops_give_their_node_once_more(
+    tmp_path: Path, hops: str, expected: str
+) -> None:
+    with chain(tmp_path) as graph:
+        found = rows(graph, f'match {{ $a: P {{ id: "a" }}  $a knows{hops} $b }} return {{ $b.id }}')
+    assert [row[0] for row in found] == list(expected)
+
+
+def test_a_start_with_a_loop_reaches_itself_in_one_hop_only(tmp_path: Path) -> None:
+    with chain(tmp_path) as graph:
+        for hops, expected in (("{1,3}", ["a", "b", "c", "d"]), ("{2,3}", ["a", "d"])):
+            found = rows(graph, f'match {{ $b: P {{ id: "b" }}  $b knows{hops} $x }} return {{ $x.id }}')
+            assert [row[0] for row in found] == [x for x in expected if x != "b" or hops == "{1,3}"]
+
+
+def test_edges_are_rows_with_a_variable_and_a_set_without(tmp_path: Path) -> None:
+    with chain(tmp_path) as graph:
+        one = rows(graph, 'match { $a: P { id: "a" }  $a $e:knows $b } return { $b.id, $e.id as e }')
+        assert one == [["b", "e0"], ["b", "e6"], ["c", "e4"]]
+        both = rows(graph, 'match { $b: P { id: "b" }  $b $e:<knows> $x } return { $x.id, $e.id as e }')
+        assert both == [["a", "e0"], ["c", "e1"], ["b", "e5"], ["a", "e6"]]
+        plain = rows(graph, 'match { $b: P { id: "b" }  $b <knows> $x } return { $x.id }')
+        assert plain == [["a"], ["b"], ["c"]]
+
+
+def test_of_shortest_paths_the_first_by_ids_of_nodes_then_of_edges(tmp_path: Path) -> None:
+    schema = """
+    node A { } node B { } node C { } node D { }
+    edge Down: A -> B  edge Side: A -> C  edge Left: B -> D  edge Right: C -> D
+    """
+    lines = [
+        *(node("A", "start"), node("D", "end"), node("B", "same"), node("C", "same"), node("B", "zoo")),
+        *(edge("Down", "d1", "start", "same"), edge("Side", "a1", "start", "same"), edge("Down", "d0", "start", "zoo")),
+        *(edge("Left", "l1", "same", "end"), edge("Right", "r2", "same", "end"), edge("Left", "l0", "zoo", "end")),
+    ]
+    walk = 'match { $s: A { id: "start" }  $t: D { id: "end" }  shortest $p: $s (down | side | left | right){1,} $t }'
+    with loaded(tmp_path, schema, *lines) as graph:
+        found = rows(graph, f"{walk} return {{ length($p) as n, nodes($p) as nodes, edges($p) as edges }}")
+        # Two nodes are called `same`: the edges decide, before any type does.
+        assert found == [[2, ["start", "same", "end"], ["a1", "r2"]]]
+
+
+def test_paths_to_nameless_nodes_have_an_order(tmp_path: Path) -> None:
+    with chain(tmp_path) as graph:
+        text = 'match { $a: P { id: "a" }  shortest $p: $a knows{1,} $_ } return { nodes($p) as nodes }'
+        assert rows(graph, text) == [[["a", "b"]], [["a", "c"]], [["a", "c", "d"]]]
+        assert rows(graph, f"{text} limit 1 offset 1") == [[["a", "c"]]]
+
+
+# Optional blocks
+
+
+def test_what_is_walked_to_from_an_optional_block_can_be_used_by_the_next(tmp_path: Path) -> None:
+    with chain(tmp_path) as graph:
+        found = rows(
+            graph,
+            """match {
+                $a: P  $a.id in ["a", "c"]
+                optional { $a knows $b  $b.id = "b" }
+                $b $e:knows $c
+                optional { $e.to = "c"  $c knows $d }
+            } return { $a.id, $b.id, $c.id, $d.id as d }""",
+        )
+        # c has no neighbour b, and nothing is next to nothing.
+        assert found == [["a", "b", "b", None], ["a", "b", "c", "d"]]
+
+
+def test_optional_blocks_nest(tmp_path: Path) -> None:
+    with chain(tmp_path) as graph:
+        found = rows(
+            graph,
+            """match {
+                $a: P
+                optional { $a knows $b  $b.id > $a.id  optional { $b knows $c  $c.id < $b.id } }
+            } return { $a.id, $b.id, $c.id as c } order { $a.id, $b.id }""",
+        )
+        assert found == [["a", "b", None], ["a", "c", None], ["b", "c", None], ["c", "d", "a"], ["d", None, None]]
+
+
+def test_a_path_that_was_not_found_is_null(tmp_path: Path) -> None:
+    with chain(tmp_path) as graph:
+        graph.mutate('query q() { delete Knows where to = "d" }')
+        body = 'match { $a: P  optional { shortest $p: $a knows{1,} $d  $d.id = "d" }  $p is null } return { $a.id }'
+        assert rows(graph, body) == [["a"], ["b"], ["c"], ["d"]]
+        assert rows(graph, body.replace("is null", "is not null")) == []
+        cut = "match { $a: P  shortest $p: $a knows{1,} $c  not { length($p) > 1 } } return { $a.id, $c.id as c }"
+        assert rows(graph, cut) == [["a", "b"], ["a", "c"], ["b", "b"], ["b", "c"], ["d", "a"]]
+
+
+# Groups
+
+THINGS = "node T { g: String?  small: I32?  big: I64?  huge: U64?  real: F64?  list: [I64]? }"
+
+
+def things(place: Path, **columns: Sequence[object]) -> Graph:
+    count = len(next(iter(columns.values())))
+    lines = [node("T", f"t{i}", **{name: values[i] for name, values in columns.items()}) for i in range(count)]
+    return loaded(place, THINGS, *lines)
+
+
+def test_sums_of_whole_numbers_are_exact(tmp_path: Path) -> None:
+    with things(tmp_path, small=[-7, -(2**31), 2**31 - 1], big=[2**63 - 1, -(2**63), 5], huge=[2**63, 0, 1]) as graph:
+        found = rows(graph, "match { $t: T } return { sum($t.small) as a, sum($t.big) as b, avg($t.big) as c }")
+        assert found == [[-8, 4, 4 / 3]]
+        with pytest.raises(ExecutionError, match="too large"):
+            rows(graph, "match { $t: T } return { sum($t.huge) as a }")
+        assert rows(graph, "match { $t: T } return { avg($t.huge) as a }") == [[(2**63 + 1) / 3]]
+
+
+def test_sums_of_floats_are_finite_or_an_error(tmp_path: Path) -> None:
+    most = 1.7976931348623157e308
+    with things(tmp_path, g=["x", "x", "x", "y"], real=[most, most, -most, 1.5]) as graph:
+        assert rows(graph, "match { $t: T } return { $t.g, sum($t.real) as s }") == [["x", most], ["y", 1.5]]
+        with pytest.raises(ExecutionError, match="too large"):
+            rows(graph, "match { $t: T  $t.real > 0.0 } return { sum($t.real) as s }")
+        assert rows(graph, "match { $t: T  $t.real > 2.0 } return { avg($t.real) as s }") == [[most]]
+
+
+def test_aggregates_stand_in_expressions_and_in_having(tmp_path: Path) -> None:
+    with things(tmp_path, g=["x", "x", "y", None], big=[1, 2, 3, None]) as graph:
+        found = rows(
+            graph,
+            """match { $t: T } return { $t.g as g, count(*) * 10 + count($t.big) as n, coalesce(sum($t.big), 0) as s }
+            having { max($t.big) is null or min($t.big) < 3 } order { n desc }""",
+        )
+        assert found == [["x", 22, 3], [None, 10, 0]]
+
+
+def test_groups_are_ordered_by_lists_item_by_item(tmp_path: Path) -> None:
+    with things(tmp_path, list=[[2], [1, 5], None, [], [1], [2]]) as graph:
+        found = rows(graph, "match { $t: T } return { $t.list, count(*) as n }")
+        assert found == [[None, 1], [[], 1], [[1], 1], [[1, 5], 1], [[2], 2]]
+        assert rows(graph, "match { $t: T } return distinct { $t.list } limit 2 offset 1") == [[[]], [[1]]]
+
+
+def test_nodes_of_different_types_are_told_apart_by_type(tmp_path: Path) -> None:
+    schema = "interface I { n: I64? } node A implements I { } node B implements I { }"
+    lines = [node("B", "x", n=1), node("A", "x", n=2), node("A", "y", n=4)]
+    with loaded(tmp_path, schema, *lines) as graph:
+        assert rows(graph, "match { $i: I } return { $i, sum($i.n) as s }") == [["x", 2], ["x", 1], ["y", 4]]
+        assert rows(graph, "match { $i: I } return distinct { $i }") == [["x"], ["x"], ["y"]]
+        assert rows(graph, "match { $i: I } return { count(distinct $i) as n, collect(distinct $i) as all }") == [
+            [3, ["x", "x", "y"]]
+        ]
+
+
+def test_an_edge_that_is_called_like_a_node_has_its_own_properties(tmp_path: Path) -> None:
+    schema = "node A { key: String @key } edge A: A -> A { key: String? }"
+    lines: list[dict[str, object]] = [{"type": "A", "data": {"key": key}} for key in "ab"]
+    lines += [edge("A", "e1", "a", "b", key="same"), edge("A", "e2", "b", "a", key="same")]
+    with loaded(tmp_path, schema, *lines) as graph:
+        assert rows(graph, "match { $x: A  $x $e:a $y } return { $e.key, count(*) as n }") == [["same", 2]]
+        assert rows(graph, "match { $x: A  $x $e:a $y } return distinct { $e.key }") == [["same"]]

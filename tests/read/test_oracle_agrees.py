@@ -1,0 +1,252 @@
+"""Every read gives the rows of the oracle, in its order: random schemas, graphs and queries over the whole language.
+
+A pair is a query and a state of a graph. `OMNIGRAPH_PAIRS=<number>` says how many are tried, `OMNIGRAPH_SEED=<number>`
+with which world to begin. A disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>`
+tries these alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import count, islice
+from math import prod
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.read.graphs import State, World
+from tests.read.oracle import Answer, BadCountError, Oracle, Rough
+from tests.read.queries import Query, some_query
+from tests.read.turned import CHOICES, turned
+
+from omnigraph.errors import ExecutionError, InputError, OmnigraphError
+from omnigraph.evaluate import Request, bind
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.query import ir
+from omnigraph.read.budget import Spending
+from omnigraph.read.cache import ColumnCache
+from omnigraph.read.context import Context
+from omnigraph.read.engine import run
+from omnigraph.read.views import Views
+
+NOW = 1_773_480_600_123
+PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS", "300"))
+SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
+QUERY = os.environ.get("OMNIGRAPH_QUERY")
+SHARES = 8
+"""The pairs are tried in so many tests, which may run side by side."""
+
+ENOUGH = 200
+"""With so many pairs in a test, it says what became of them."""
+
+QUERIES = 40
+"""Queries for each world; each is tried on every state of it."""
+
+LARGEST = 30_000
+"""Assignments of variables that the oracle is asked to try."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A state of a graph, ready to be read."""
+
+    state: State
+    world: World
+    views: Views
+
+    def table(self, query: Query) -> pa.Table:
+        request = Request(bind(query.compiled.params, query.given), NOW)
+        accepted, snapshot = self.world.graph.accepted_schema, self.state.snapshot
+        view = self.views.of(snapshot, accepted)
+        return run(query.read, Context(snapshot, accepted, request, view.spaces, view.topologies, Spending()))
+
+
+def readers(world: World) -> list[Reader]:
+    """The states of a world. They share what is cached, so that versions could be mixed up."""
+    views = Views(ColumnCache())
+    return [Reader(state, world, views) for state in world.states]
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values as the oracle has them: dates as numbers, lists as tuples."""
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in plain(chunk)]
+    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        items = plain(column.flatten())
+        lengths = [None if value is None else len(value) for value in column.to_pylist()]
+        found, at = [], 0
+        for length in lengths:
+            found.append(None if length is None else tuple(items[at : at + length]))
+            at += length or 0
+        return found
+    if pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    if pa.types.is_date64(column.type):
+        column = column.view(pa.int64())
+    return list(column.to_pylist())
+
+
+def is_same(found: Any, expected: Any) -> bool:
+    """Whether a value is the expected one, exactly."""
+    return bool(found == expected) and isinstance(found, float) == isinstance(expected, float)
+
+
+def is_near(found: Any, expected: Any) -> bool:
+    """Whether an aggregate is the expected one; floats may be added in another order."""
+    if isinstance(expected, float) and isinstance(found, float):
+        slack = expected.slack if isinstance(expected, Rough) else 0.0
+        return math.isclose(found, expected, rel_tol=1e-12, abs_tol=slack)
+    return is_same(found, expected)
+
+
+def too_large(query: Query, state: State) -> bool:
+    """Whether the oracle would take long."""
+    counts = {name: len(rows) for name, rows in state.graph.nodes.items()}
+    return prod(max(1, sum(counts[t] for t in node.types)) for node in _nodes(query.read.match)) > LARGEST
+
+
+def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
+    yield from block.nodes
+    for inner in (*block.optionals, *block.negations):
+        yield from _nodes(inner)
+
+
+class DisagreementError(AssertionError):
+    """The engine and the oracle say different things."""
+
+
+def compare(query: Query, reader: Reader) -> str:
+    """Ask both.
+
+    Returns:
+        What they agreed on, for the statistics.
+
+    Raises:
+        DisagreementError: they do not agree.
+    """
+    oracle = Oracle(reader.state.graph, query.params, NOW)
+    answer: Answer | None
+    try:
+        answer = oracle.answer(query.read)
+    except BadCountError:
+        answer = None
+    try:
+        table = reader.table(query)
+    except OmnigraphError as error:
+        if answer is None:
+            _agree(isinstance(error, InputError), f"a count is negative, and the engine says {error!r}")
+            return "bad count"
+        _agree(isinstance(error, ExecutionError), f"the engine says {error!r}")
+        _agree(answer.fails or answer.may_fail or oracle.can_fail(query.read), f"the engine says {error!r}")
+        return "error"
+    _agree(answer is not None, "the engine takes a negative count")
+    assert answer is not None
+    _agree(not answer.fails, "the engine gives a result where a value is too large")
+    if answer.may_differ:
+        return "unsure"
+    expected_schema = pa.schema(
+        [pa.field(c.name, arrow_type(c.expr.type), c.expr.type.nullable) for c in query.read.columns]
+    )
+    _agree(table.schema == expected_schema, f"columns {table.schema}, not {expected_schema}")
+    rows = list(zip(*(plain(table[name]) for name in answer.columns), strict=True))
+    groupings = {column.name for column in query.read.keys}
+    alike = [is_near if query.read.grouped and name not in groupings else is_same for name in answer.columns]
+    same = len(rows) == len(answer.rows) and all(
+        agree(value, other)
+        for row, expected in zip(rows, answer.rows, strict=True)
+        for agree, value, other in zip(alike, row, expected, strict=True)
+    )
+    _agree(same, f"the engine gives\n{_shown(rows)}\nthe oracle\n{_shown(answer.rows)}")
+    return "rows" if rows else "no rows"
+
+
+def _agree(holds: bool, message: str) -> None:
+    if not holds:
+        raise DisagreementError(message)
+
+
+def _shown(rows: Any) -> str:
+    return "\n".join(f"  {row}" for row in rows) or "  nothing"
+
+
+def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query, Reader]]:
+    states = readers(world)
+    for number in queries:
+        if number % 10 == 9:
+            states = readers(world)  # as another process would begin
+        query = some_query(Random(f"{seed}/{number}"), world.catalog)
+        for reader in states:
+            if not too_large(query, reader.state):
+                yield number, query, reader
+
+
+def explained(error: Exception, seed: int, number: int, query: Query, reader: Reader) -> str:
+    return (
+        f"world {seed}, query {number}, state {reader.state.name!r}\n{type(error).__name__}: {error}\n"
+        f"{reader.world.schema}\n{query.text}\nwith {dict(query.given)}\n{ir.render(query.compiled)}"
+    )
+
+
+def agreed(seed: int, queries: range, most: int) -> Counter[str]:
+    """Ask both about pairs of one world, and count what they agree on."""
+    done: Counter[str] = Counter()
+    with TemporaryDirectory() as place, turned(Random(f"turned {seed}")) as numbers:
+        world = World(seed, Path(place) / "graph")
+        for number, query, reader in islice(pairs(world, seed, queries), most):
+            try:
+                done[compare(query, reader)] += 1
+            except Exception as error:
+                pytest.fail(f"{explained(error, seed, number, query, reader)}\n{numbers}", pytrace=False)
+        world.close()
+    return done
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_the_engine_agrees_with_the_oracle(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    if QUERY is not None:
+        agreed(SEED, range(int(QUERY), int(QUERY) + 1), PAIRS)
+        return
+    done: Counter[str] = Counter()
+    wanted = math.ceil(PAIRS / SHARES)
+    for seed in count(SEED + share, SHARES):
+        done += agreed(seed, range(QUERIES), wanted - done.total())
+        if done.total() >= wanted:
+            break
+    if wanted >= ENOUGH:
+        # Most of them must say something.
+        assert done["rows"] > wanted / 3, done
+        assert done["unsure"] + done["error"] < wanted / 10, done
+
+
+def test_reads_at_once_are_the_reads_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+
+    def tried(pair: tuple[int, Query, Reader]) -> pa.Table | str:
+        try:
+            return pair[2].table(pair[1])
+        except (ExecutionError, InputError) as error:
+            return str(error)
+
+    with TemporaryDirectory() as place:
+        world = World(SEED, Path(place) / "graph")
+        expected = [tried(pair) for pair in pairs(world, SEED, range(QUERIES))]
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(tried, pairs(world, SEED, range(QUERIES))))
+        world.close()
+    assert found == expected
+
+
+def test_the_numbers_that_are_turned_exist() -> None:
+    for module, numbers in CHOICES.items():
+        home = import_module(f"omnigraph.read.{module}")
+        assert [name for name in numbers if not hasattr(home, name)] == [], module

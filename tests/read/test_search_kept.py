@@ -1,0 +1,105 @@
+"""Words on disk: found again without the texts, and never believed when they are not what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.read.searching import library
+
+from omnigraph.graph import Graph
+from omnigraph.lang.query import ir
+from omnigraph.read.search import kept
+from omnigraph.read.search.kept import words_of_column
+from omnigraph.read.search.words import Words
+from omnigraph.read.space import ColumnCache, Space
+from omnigraph.read.topology_files import TopologyFiles
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with library(tmp_path, docs=40) as graph:
+        yield graph
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopologyFiles:
+    monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
+    return TopologyFiles(tmp_path / "cache")
+
+
+def docs(graph: Graph) -> Space:
+    """The documents as another process meets them."""
+    return Space(graph.snapshot(), "node:Doc", ColumnCache())
+
+
+def without_texts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Space:
+    space = docs(graph)
+    assert space.slots  # numbers are read, and texts are not
+
+    def refuse(_: str) -> None:
+        raise AssertionError("the texts are not to be read")
+
+    monkeypatch.setattr(space, "whole", refuse)
+    return space
+
+
+def same(left: Words, right: Words) -> bool:
+    arrays = all(
+        np.array_equal(getattr(left, name), getattr(right, name))
+        for name in ("first", "entity", "begin", "place", "length")
+    )
+    return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
+
+
+def test_words_are_found_again(graph: Graph, files: TopologyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    found = words_of_column(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
+    assert made.total > 0
+    assert same(made, found)
+    assert same(made, Words.of(docs(graph).column("text"), ir.Analyzer()))
+
+
+def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: TopologyFiles) -> None:
+    for name in ("text", "title"):
+        for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
+            words_of_column(docs(graph), name, analyzer, files)
+    for name in ("text", "title"):
+        for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
+            found = words_of_column(docs(graph), name, analyzer, files)
+            assert same(found, Words.of(docs(graph).column(name), analyzer))
+
+
+def test_a_change_makes_other_words(graph: Graph, files: TopologyFiles) -> None:
+    before = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    graph.mutate('query q() { update Doc set { text: "something else", told: null } where slug = "d001" }')
+    after = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    assert after.find("someth") is not None
+    assert before.find("someth") is None
+    assert same(after, Words.of(docs(graph).column("text"), ir.Analyzer()))
+
+
+def test_an_index_makes_no_other_words(graph: Graph, files: TopologyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    assert graph.ensure_indexes().commit is not None
+    words_of_column(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
+
+
+@pytest.mark.parametrize("suffix", [".arrays", ".json"])
+def test_damaged_files_are_not_believed(graph: Graph, files: TopologyFiles, tmp_path: Path, suffix: str) -> None:
+    expected = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    (path,) = (tmp_path / "cache").glob(f"*{suffix}")
+    content = bytearray(path.read_bytes())
+    for place in range(0, len(content), 7):
+        content[place] ^= 0x55
+    path.write_bytes(content)
+    assert same(words_of_column(docs(graph), "text", ir.Analyzer(), files), expected)
+    path.write_bytes(content[: len(content) // 2])
+    assert same(words_of_column(docs(graph), "text", ir.Analyzer(), files), expected)
+
+
+def test_few_words_are_not_kept(graph: Graph, tmp_path: Path) -> None:
+    words_of_column(docs(graph), "text", ir.Analyzer(), TopologyFiles(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()

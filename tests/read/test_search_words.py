@@ -1,0 +1,224 @@
+"""Columns of texts and vectors, taken apart all at once: the same as one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.read.searching import distance, distances
+
+from omnigraph.lang.query import ir
+from omnigraph.read.search import analysis
+from omnigraph.read.search.fusion import ArmValues, fused
+from omnigraph.read.search.scores import Nearly
+from omnigraph.read.search.typos import Spellings
+from omnigraph.read.search.vectors import Vectors
+from omnigraph.read.search.words import Words
+from omnigraph.storage.analysis import words_of
+
+ANALYZERS = (
+    ir.Analyzer(),
+    ir.Analyzer(stem=False),
+    ir.Analyzer(stop_words=False, lower_case=False, ascii_folding=False),
+    ir.Analyzer(tokenizer="whitespace"),
+    ir.Analyzer(tokenizer="raw"),
+    ir.Analyzer(language="german"),
+    ir.Analyzer(language="tamil"),
+)
+PIECES = (
+    *("the", "and", "running", "Fox", "foxes", "naïve", "café", "Straße", "x²", "12,5", "don't", "e-mail", "ΑΣ"),
+    *(
+        "你好，世界",
+        "，",
+        "a_b",
+        "½",
+        "foo\x0bbar",
+        "foo\u00a0bar",
+        "1000000",
+        "１００００００",
+        "\0",
+        "  ",
+        "\n",
+        "😀",
+        "é",
+    ),
+)
+TEXTS = st.lists(
+    st.none()
+    | st.lists(st.sampled_from(PIECES), max_size=6).map(" ".join)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    max_size=8,
+)
+
+
+def entries(words: Words) -> dict[str, dict[int, list[int]]]:
+    """For each word, the texts that have it and the places where it stands."""
+    found: dict[str, dict[int, list[int]]] = {}
+    for number, word in enumerate(words.vocabulary.to_pylist()):
+        for entry in range(words.first[number], words.first[number + 1]):
+            places = words.place[words.begin[entry] : words.begin[entry + 1]]
+            found.setdefault(word, {})[int(words.entity[entry])] = places.tolist()
+    return found
+
+
+def one_by_one(texts: list[str | None], analyzer: ir.Analyzer) -> dict[str, dict[int, list[int]]]:
+    found: dict[str, dict[int, list[int]]] = {}
+    for number, text in enumerate(texts):
+        if not text:
+            continue
+        if analyzer.tokenizer == "raw":
+            words, places = words_of(text, analyzer)
+        else:
+            # Something in front, since places are counted from the first word that is there.
+            words, places = words_of(f"0 {text}", analyzer)
+            words, places = words[1:], [place - 1 for place in places[1:]]
+        for word, place in zip(words, places, strict=True):
+            found.setdefault(word, {}).setdefault(number, []).append(place)
+    return found
+
+
+@pytest.mark.parametrize("analyzer", ANALYZERS, ids=str)
+@given(texts=TEXTS)
+def test_a_column_has_the_words_of_its_texts(analyzer: ir.Analyzer, texts: list[str | None]) -> None:
+    words = Words.of(pa.array(texts, pa.utf8()), analyzer)
+    expected = one_by_one(texts, analyzer)
+    assert entries(words) == expected
+    assert words.vocabulary.to_pylist() == sorted(expected)
+    assert words.texts == sum(text is not None for text in texts)
+    lengths = [sum(len(places.get(number, ())) for places in expected.values()) for number in range(len(texts))]
+    assert words.length.tolist() == lengths
+    for word in (*expected, "nobody", ""):
+        assert words.having(word).tolist() == sorted(expected.get(word, {}))
+
+
+def test_large_columns_are_taken_apart_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(7)
+    texts = [random.choice([None, "", " ".join(random.choices(PIECES, k=random.randrange(9)))]) for _ in range(200)]
+    whole = entries(Words.of(pa.array(texts), ir.Analyzer()))
+    monkeypatch.setattr(analysis, "_TEXT_BYTES", 64)
+    assert entries(Words.of(pa.array(texts), ir.Analyzer())) == whole
+    padded = pa.concat_arrays([pa.array(["cut off", None]), pa.array(texts)]).slice(2)
+    assert entries(Words.of(padded, ir.Analyzer())) == whole
+
+
+def test_a_chunk_that_looks_like_a_mark_is_told_from_it() -> None:
+    texts = ["，1000000，你", "1000000 １００００００ 1000001", "你，1000001，1000000"]
+    assert entries(Words.of(pa.array(texts), ir.Analyzer())) == one_by_one(list(texts), ir.Analyzer())
+
+
+@given(words=st.lists(st.text("abcé", max_size=6), unique=True, max_size=30), word=st.text("abcé", max_size=6))
+def test_near_words_are_those_within_the_edits(words: list[str], word: str) -> None:
+    spellings = Spellings(pa.array(words, pa.utf8()))
+    for edits in range(3):
+        near = [number for number, other in enumerate(words) if distance(word, other) <= edits]
+        assert sorted(spellings.near(word, edits).tolist()) == near
+
+
+NUMBERS = st.sampled_from([0.0, 0.5, -0.5, 1.0, 1e-30, 1e20, -3e38, 3e38, 0.1]) | st.floats(-2, 2, width=32)
+VECTOR = st.lists(NUMBERS, min_size=3, max_size=3)
+
+
+@pytest.mark.parametrize("metric", list(ir.Metric))
+@given(rows=st.lists(st.none() | VECTOR, max_size=12), query=VECTOR, count=st.integers(0, 12))
+def test_contenders_are_all_that_can_be_nearest(
+    metric: ir.Metric, rows: list[list[float] | None], query: list[float], count: int
+) -> None:
+    column = pa.array(rows, pa.list_(pa.float32(), 3))
+    vectors = Vectors.of(column)
+    numbers = np.arange(len(rows))
+    wanted = np.array(query, np.float32)
+    exact = vectors.distances(wanted, metric, numbers)
+    expected = distances({str(n): row for n, row in enumerate(column.to_pylist())}, query, metric.value)
+    for number in range(len(rows)):
+        if str(number) in expected:
+            # Large products that cancel each other leave as much of an error as they are large.
+            size = vectors.lengths[number] * np.linalg.norm(wanted.astype(np.float64))
+            off = 1e-6 + (1e-14 * size if metric is ir.Metric.DOT else 0.0)
+            assert exact[number] == pytest.approx(expected[str(number)], rel=1e-6, abs=off)
+        else:
+            assert np.isnan(exact[number])
+    left_out = ~vectors.nearly(wanted, metric, numbers).contenders(count)
+    there = np.sort(exact[~np.isnan(exact)])
+    farthest = there[min(count, len(there)) - 1] if count and len(there) else -np.inf
+    assert (np.isnan(exact[left_out]) | (exact[left_out] > farthest)).all()
+
+
+def test_a_part_of_the_vectors_gives_what_all_of_them_give() -> None:
+    random = np.random.default_rng(3)
+    rows = random.standard_normal((500, 40)).astype(np.float32)
+    vectors = Vectors.of(pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 40))
+    query = random.standard_normal(40).astype(np.float32)
+    for metric in ir.Metric:
+        everything = vectors.distances(query, metric, np.arange(500))
+        some = np.sort(random.choice(500, 77, replace=False))
+        assert (vectors.distances(query, metric, some) == everything[some]).all()
+        chosen = np.flatnonzero(vectors.nearly(query, metric, np.arange(500)).contenders(10))
+        assert set(np.argsort(everything)[:10]) <= set(chosen)
+        assert len(chosen) < 20
+        part = some[vectors.nearly(query, metric, some).contenders(10)]
+        assert set(some[np.argsort(everything[some])[:10]]) <= set(part)
+
+
+def arm(values: Sequence[float], weight: float = 1.0, *, doubt: float = 0.0, seed: int = 0) -> ArmValues:
+    """An arm whose values are known but for a doubt."""
+    exact = np.array(values)
+    off = np.random.default_rng(seed).uniform(-doubt, doubt, len(exact))
+    return ArmValues(Nearly(exact + off, doubt), lambda chosen: exact[chosen], weight)
+
+
+def test_a_sum_does_not_depend_on_which_arm_gave_what() -> None:
+    """Three arms in any order: sums of the same parts are equal, and the first arm decides."""
+    nan = np.nan
+    arms = ([1.0, 2.0, 3.0], [3.0, 1.0, 2.0], [2.0, 3.0, 1.0])
+    for order in ((0, 1, 2), (1, 2, 0), (2, 1, 0)):
+        found = fused([arm(arms[number]) for number in order], 60, lambda chosen: chosen)
+        assert len(set(found.score.tolist())) == 1
+        assert found.place.tolist() == np.argsort(np.argsort(arms[order[0]])).tolist()
+    none = fused([arm([nan, 1.0]), arm([nan, nan], 2.0)], 60, lambda chosen: chosen)
+    assert np.isnan(none.score[0])
+    assert none.place.tolist() == [-1, 0]
+
+
+SOME = st.one_of(st.just(float("nan")), st.integers(0, 6).map(float), st.floats(0, 6))
+
+
+@given(
+    rows=st.lists(st.tuples(SOME, SOME, SOME), max_size=20),
+    k=st.integers(1, 70),
+    count=st.integers(0, 20),
+    doubt=st.sampled_from([0.0, 0.01, 0.5, 10.0]),
+    arms=st.integers(2, 3),
+    weights=st.tuples(*[st.sampled_from([0.5, 1.0, 2.0])] * 3),
+)
+def test_the_first_of_a_fusion_are_known_without_the_rest(
+    rows: list[tuple[float, float, float]],
+    k: int,
+    count: int,
+    doubt: float,
+    arms: int,
+    weights: tuple[float, float, float],
+) -> None:
+    """With doubts and a count, the same come first with the same scores as when everything is looked at."""
+    columns = [[row[number] for row in rows] for number in range(arms)]
+    exact = fused([arm(c, w) for c, w in zip(columns, weights, strict=False)], k, lambda chosen: -chosen)
+    doubtful = [arm(c, w, doubt=doubt, seed=n) for n, (c, w) in enumerate(zip(columns, weights, strict=False))]
+    assert fused(doubtful, k, lambda chosen: -chosen).place.tolist() == exact.place.tolist()
+    few = fused(doubtful, k, lambda chosen: -chosen, count)
+    for entity, place in enumerate(exact.place):
+        if 0 <= place < count:
+            assert few.place[entity] == place
+            assert few.score[entity] == exact.score[entity]
+        elif few.place[entity] >= 0:
+            assert few.place[entity] >= count
+
+
+def test_places_are_those_of_a_plain_sort() -> None:
+    values = [3.0, 1.0, float("nan"), 1.0, 2.0]
+    found = fused([arm(values), arm([float("nan")] * 5)], 1, lambda chosen: -chosen)
+    assert found.place.tolist() == [3, 1, -1, 0, 2]
+    assert found.score.tolist()[:2] == [1 / 5, 1 / 3]

@@ -1,0 +1,546 @@
+"""A topology says what the edge table says, however it came about: made, found on disk, brought up to date, damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import lance
+import pyarrow as pa
+import pytest
+from tests.read.watched import View, asked, follows, stored_edges, topology_edges
+
+import omnigraph
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.graph import Graph
+from omnigraph.read.space import Spaces
+from omnigraph.read.topology import Topologies
+from omnigraph.read.topology_files import Stored, TopologyFiles, cache_directory
+
+SCHEMA = """
+node Person { name: String @key age: I64? }
+node City { number: I64 @key }
+edge Follows: Person -> Person { since: I64? }
+edge LivesIn: Person -> City
+"""
+PEOPLE = [f"p{i}" for i in range(60)]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
+        random = Random(7)
+        pairs = [(random.choice(PEOPLE), random.choice(PEOPLE)) for _ in range(300)]
+        made.load(
+            {
+                "Person": pa.table({"name": PEOPLE, "age": list(range(60))}),
+                "City": pa.table({"number": [10, 20, 35_000, -4]}),
+                "Follows": follows([*pairs, *pairs[:20], ("p1", "p1")]),
+                "LivesIn": follows([(name, random.choice(["10", "35000", "-4"])) for name in PEOPLE]),
+            },
+            mode="append",
+        )
+        yield made
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path / "topologies"
+
+
+def assert_right(view: View) -> None:
+    """Both directions of all topologies hold the edges of the tables."""
+    for edge, target in (("Follows", "Person"), ("LivesIn", "City")):
+        expected = stored_edges(view, edge)
+        assert topology_edges(view, edge, "Person", target) == expected
+        assert topology_edges(view, edge, "Person", target, inward=True) == expected
+
+
+def end_scans(calls: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
+    """How often the ends of all edges were read."""
+    some = ("take_rows", "new parts")
+    return [name for name, kind, columns in calls if kind == "edges" and name not in some and "src" in columns]
+
+
+def test_it_has_every_edge_in_both_directions(graph: Graph) -> None:
+    assert_right(View(graph, None))
+
+
+def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -> None:
+    with asked() as first:
+        View(graph, files).topology("Follows")
+    assert len(end_scans(first)) == 1
+    view = View(graph, files)
+    with asked() as second:
+        adjacency = view.topology("Follows").out
+        adjacency.far(adjacency.walk(view.spaces.nodes("Person").everything())[1])
+    assert [call for call in second if call[1] == "edges"] == []
+    assert_right(view)
+
+
+def test_a_second_process_does_not_look_at_the_edges(graph: Graph, files: Path) -> None:
+    View(graph, files).topology("Follows")
+    program = """
+import sys
+from pathlib import Path
+from tests.read.watched import View, asked
+import omnigraph
+graph = omnigraph.open(sys.argv[1], read_only=True)
+with asked() as calls:
+    view = View(graph, Path(sys.argv[2]))
+    adjacency = view.topology("Follows").into
+    degree, places = adjacency.walk(view.spaces.nodes("Person").find(__import__("pyarrow").array(["p3"])))
+    sources = view.spaces.nodes("Person").take("name", adjacency.far(places)).to_pylist()
+assert not [call for call in calls if call[1] == "edges"], calls
+print(" ".join(sorted(sources)))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(graph.uri), str(files)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    edges = stored_edges(View(graph, None), "Follows")
+    assert found.stdout.split() == sorted(source for source, target, _ in edges if target == "p3")
+
+
+# What happens to a graph
+
+Change = Callable[[Graph], object]
+
+
+def _new_edges(graph: Graph) -> object:
+    return graph.load({"Follows": follows([("p0", "p59"), ("p59", "p0"), ("p7", "p7")])}, mode="append")
+
+
+def _new_nodes(graph: Graph) -> object:
+    rows = {"Person": pa.table({"name": ["new", "newer"]}), "Follows": follows([("new", "p1"), ("p2", "newer")])}
+    return graph.load(rows, mode="append")
+
+
+def _edges_go(graph: Graph) -> object:
+    return graph.mutate('query q() { delete Follows where from = "p5" }')
+
+
+def _nodes_go(graph: Graph) -> object:
+    return graph.mutate("query q() { delete Person where age < 7 }")
+
+
+def _last_nodes_go(graph: Graph) -> object:
+    return graph.mutate("query q() { delete Person where age > 50 }")
+
+
+def _nodes_are_written(graph: Graph) -> object:
+    return graph.mutate("query q() { update Person set { age: 100 } where age > 30 }")
+
+
+def _all_nodes_are_written(graph: Graph) -> object:
+    return graph.mutate("query q() { update Person set { age: 1 } where age is not null }")
+
+
+def _edges_are_written(graph: Graph) -> object:
+    return graph.mutate('query q() { update Follows set { since: 4 } where from = "p9" }')
+
+
+def _edges_turn(graph: Graph) -> object:
+    rows = graph.snapshot().scan("edge:Follows").slice(0, 5)
+    turned = pa.table({"id": rows["id"], "from": rows["dst"], "to": rows["src"]})
+    return graph.load({"Follows": turned}, mode="merge")
+
+
+def _edges_are_replaced(graph: Graph) -> object:
+    return graph.load({"Follows": follows([("p3", "p4"), ("p4", "p3")])}, mode="overwrite")
+
+
+def _nodes_are_replaced(graph: Graph) -> object:
+    rows = {"Person": pa.table({"name": [*PEOPLE[::-1], "another"]})}
+    return graph.load(rows, mode="overwrite")
+
+
+CHANGES = [
+    _new_edges,
+    _new_nodes,
+    _edges_go,
+    _nodes_go,
+    _last_nodes_go,
+    _nodes_are_written,
+    _all_nodes_are_written,
+    _edges_are_written,
+    _edges_turn,
+    _edges_are_replaced,
+    _nodes_are_replaced,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_it_is_right_after_a_change(graph: Graph, files: Path, change: Change) -> None:
+    before = View(graph, files)
+    assert_right(before)
+    change(graph)
+    assert_right(View(graph, files))
+    assert_right(View(graph, files))
+    assert_right(View(graph, files, before.snapshot))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_right_after_any_changes(graph: Graph, files: Path, seed: int) -> None:
+    random = Random(seed)
+    views = [View(graph, files)]
+    for change in random.sample(CHANGES, len(CHANGES)):
+        assert_right(views[-1])
+        try:
+            change(graph)
+        except omnigraph.errors.OmnigraphError:
+            continue  # some edges end at nodes that an earlier change took away
+        views.append(View(graph, files))
+    for view in views:
+        assert_right(View(graph, files, view.snapshot))
+
+
+@pytest.mark.parametrize("change", [_new_edges, _new_nodes, _edges_go, _nodes_go, _edges_are_written, _edges_turn])
+def test_a_small_change_does_not_read_all_edges_again(graph: Graph, files: Path, change: Change) -> None:
+    View(graph, files).topology("Follows")
+    change(graph)
+    view = View(graph, files)
+    with asked() as calls:
+        view.topology("Follows")
+    assert end_scans(calls) == []
+    assert_right(view)
+
+
+@pytest.mark.parametrize("change", [_nodes_are_written, _all_nodes_are_written])
+def test_written_nodes_leave_it_as_it_is(graph: Graph, files: Path, change: Change) -> None:
+    View(graph, files).topology("Follows")
+    arrays = sorted(path.name for path in files.glob("*.arrays"))
+    change(graph)
+    with asked() as calls:
+        View(graph, files).topology("Follows")
+    assert [call for call in calls if call[1] == "edges"] == []
+    assert sorted(path.name for path in files.glob("*.arrays")) == arrays
+    # And the next reader need not find out again that the nodes were only written.
+    with asked() as calls:
+        View(graph, files).topology("Follows")
+    assert calls == []
+
+
+def test_edges_that_came_are_all_that_is_read(graph: Graph, files: Path) -> None:
+    View(graph, files).topology("Follows")
+    _new_edges(graph)
+    with asked() as calls:
+        View(graph, files).topology("Follows")
+    assert [call for call in calls if call[1] == "edges"] == [("new parts", "edges", ("src", "dst", "_rowid"))]
+
+
+def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
+    view = View(graph, None)
+    assert_right(view)
+    for change in (_new_edges, _nodes_are_written, _edges_go, _new_nodes, _nodes_go, _edges_turn):
+        change(graph)
+        snapshot = graph.snapshot()
+        next_ = View(graph, None, snapshot)
+        next_.spaces = Spaces(snapshot, view.spaces.cache)
+        next_.topologies = Topologies(next_.spaces, graph.catalog, TopologyFiles(None))
+        with asked() as calls:
+            next_.topology("Follows")
+        assert end_scans(calls) == []
+        assert_right(next_)
+        view = next_
+
+
+def test_a_branch_shares_what_it_has_not_written(graph: Graph, files: Path) -> None:
+    View(graph, files).topology("Follows")
+    graph.branches.create("other")
+    branch = View(graph, files, graph.snapshot(branch="other"))
+    with asked() as calls:
+        branch.topology("Follows")
+    assert calls == []
+    assert_right(branch)
+
+
+def test_branches_that_went_different_ways_are_told_apart(graph: Graph, files: Path) -> None:
+    assert_right(View(graph, files))
+    graph.branches.create("other")
+    graph.load({"Follows": follows([("p1", "p2")] * 3)}, mode="append", branch="other")
+    assert_right(View(graph, files, graph.snapshot(branch="other")))
+    # The new edges of both branches have the same row ids and versions.
+    graph.load({"Follows": follows([("p30", "p40")] * 3)}, mode="append")
+    assert_right(View(graph, files))
+    assert_right(View(graph, files, graph.snapshot(branch="other")))
+    graph.mutate('query q() { delete Follows where from = "p8" }', branch="other")
+    graph.mutate('query q() { delete Follows where from = "p9" }')
+    assert_right(View(graph, files))
+    assert_right(View(graph, files, graph.snapshot(branch="other")))
+
+
+def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
+    for _ in range(3):
+        _new_edges(graph)
+    _edges_go(graph)
+    View(graph, files).topology("Follows")
+    pin = graph.snapshot().pin("edge:Follows")
+    table = lance.dataset(str(Path(str(graph.uri)) / pin.ref.path))
+    table.optimize.compact_files()
+    packed = replace(pin, ref=pin.ref.at(table.latest_version))
+    manifest = graph.snapshot().manifest
+    view = View(
+        graph,
+        files,
+        Snapshot(graph._store, replace(manifest, tables={**manifest.tables, "edge:Follows": packed})),
+    )
+    assert view.spaces.edges("Follows").fingerprint != graph.snapshot().fingerprint("edge:Follows")
+    with asked() as calls:
+        view.topology("Follows")
+    assert end_scans(calls) == []
+    assert [call for call in calls if call[0] == "take_rows"] == []
+    assert_right(view)
+
+
+def test_a_table_that_was_made_again_is_another(tmp_path: Path, files: Path) -> None:
+    """Same place, same path, same version number, other edges."""
+    for pairs in ([("a", "b"), ("b", "c")], [("c", "a"), ("c", "b")]):
+        place = tmp_path / "again"
+        with omnigraph.init(place, "node N { k: String @key }\nedge E: N -> N") as graph:
+            graph.load({"N": pa.table({"k": ["a", "b", "c"]}), "E": follows(pairs)}, mode="append")
+            view = View(graph, files)
+            assert topology_edges(view, "E", "N", "N") == stored_edges(view, "E")
+        place.rename(tmp_path / f"gone-{pairs[0][0]}")
+
+
+# Files
+
+
+def headers(files: Path) -> list[Path]:
+    return sorted(files.glob("*.json"))
+
+
+def arrays(files: Path) -> list[Path]:
+    return sorted(files.glob("*.arrays"))
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(bytes(content))
+
+
+def _longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def _other_text(path: Path) -> None:
+    path.write_bytes(b"17\n[1, 2]")
+
+
+def _gone(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [_cut, _emptied, _flipped, _longer, _gone])
+@pytest.mark.parametrize("which", [headers, arrays])
+def test_what_is_damaged_is_made_again(
+    graph: Graph, files: Path, which: Callable[[Path], list[Path]], damage: Callable[[Path], None]
+) -> None:
+    assert_right(View(graph, files))
+    for path in which(files):
+        damage(path)
+    assert_right(View(graph, files))
+    with asked() as calls:
+        view = View(graph, files)
+        assert_right(view)
+    assert end_scans(calls) == ["scan", "scan"]  # those of the test itself
+
+
+def test_every_byte_of_the_arrays_counts(graph: Graph, files: Path) -> None:
+    """A topology whose arrays are damaged anywhere is not used, even where damage is met late."""
+    View(graph, files).topology("Follows")
+    (path,) = arrays(files)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert_right(View(graph, files))
+
+
+def test_a_header_of_another_format_is_left_alone(graph: Graph, files: Path) -> None:
+    assert_right(View(graph, files))
+    for path in headers(files):
+        _other_text(path)
+    assert_right(View(graph, files))
+
+
+def test_a_header_that_speaks_of_other_arrays_is_not_believed(graph: Graph, files: Path) -> None:
+    assert_right(View(graph, files))
+    one, other = arrays(files)
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    assert_right(View(graph, files))
+
+
+def test_it_works_where_nothing_can_be_kept(graph: Graph, tmp_path: Path) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_text("not a directory")
+    assert_right(View(graph, blocked / "below"))
+    assert_right(View(graph, blocked))
+    assert_right(View(graph, None))
+    assert blocked.read_text() == "not a directory"
+
+
+def test_reading_leaves_nothing_in_the_graph(graph: Graph, files: Path, tmp_path: Path) -> None:
+    def listing() -> list[str]:
+        return sorted(str(path) for path in (tmp_path / "graph").rglob("*"))
+
+    before = listing()
+    assert_right(View(graph, files))
+    assert listing() == before
+
+
+def size_of(files: Path) -> int:
+    return sum(max(path.stat().st_size, 4096) for path in files.iterdir())
+
+
+def test_what_was_not_used_for_longest_goes(tmp_path: Path, files: Path) -> None:
+    kept = TopologyFiles(files, 200_000)
+    graphs = []
+    for i in range(6):
+        graph = omnigraph.init(tmp_path / f"g{i}", "node N { k: I64 @key }\nedge E: N -> N")
+        pairs = [(str(n % 500), str((n * 7 + i) % 500)) for n in range(3_000)]
+        graph.load({"N": pa.table({"k": list(range(500))}), "E": follows(pairs)}, mode="append")
+        graphs.append(graph)
+    for i, graph in enumerate(graphs):
+        View(graph, kept).topology("E")
+        assert size_of(files) <= 200_000
+        for path in files.iterdir():  # the clock of a file system may be coarse
+            os.utime(path, ns=(path.stat().st_atime_ns - 10**9, path.stat().st_mtime_ns - 10**9))
+        if i >= 1:
+            with asked() as calls:
+                View(graphs[0], kept).topology("E")
+            assert calls == [], "the first is used all the time, and stays"
+    with asked() as calls:
+        View(graphs[2], kept).topology("E")
+    assert end_scans(calls) != [], "this one had to go"
+
+
+def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
+    assert_right(View(graph, TopologyFiles(files, 1_000)))
+    assert not files.exists() or list(files.iterdir()) == []
+
+
+def test_left_overs_of_dead_writers_go(graph: Graph, files: Path) -> None:
+    files.mkdir()
+    for name in ("dead.arrays", "dead.json.1.part"):
+        (files / name).write_bytes(b"x")
+        os.utime(files / name, (1_000, 1_000))
+    (files / "alive.arrays").write_bytes(b"x")
+    View(graph, files).topology("Follows")
+    names = {path.name for path in files.iterdir()}
+    assert "dead.arrays" not in names
+    assert "dead.json.1.part" not in names
+    assert "alive.arrays" in names
+
+
+def test_a_header_names_what_it_was_made_from(graph: Graph, files: Path) -> None:
+    view = View(graph, files)
+    view.topology("Follows")
+    (header,) = headers(files)
+    said = json.loads(header.read_bytes().partition(b"\n")[2])
+    assert said["edges"]["fingerprint"] == view.snapshot.fingerprint("edge:Follows")
+    assert said["sources"]["version"] == view.snapshot.pin("node:Person").ref.version
+    assert {name for name, *_ in said["members"].items()} == {
+        f"{side}.{part}" for side in ("out", "into") for part in ("first", "neighbour", "edge")
+    }
+
+
+def test_the_environment_says_where() -> None:
+    assert cache_directory({"OMNIGRAPH_CACHE_DIR": "/x"}) == Path("/x")
+    assert cache_directory({"OMNIGRAPH_CACHE_DIR": ""}) is None
+    if sys.platform == "linux":
+        assert cache_directory({"XDG_CACHE_HOME": "/y"}) == Path("/y/omnigraph")
+        assert cache_directory({}) == Path.home() / ".cache/omnigraph"
+
+
+# Many at once
+
+
+def test_eight_threads_read_one_topology(graph: Graph, files: Path) -> None:
+    view = View(graph, files)
+    expected = stored_edges(view, "Follows")
+
+    def read(n: int) -> bool:
+        return topology_edges(view, "Follows", "Person", "Person", inward=n % 2 == 1) == expected
+
+    with ThreadPoolExecutor(8) as threads, asked() as calls:
+        assert all(threads.map(read, range(32)))
+    assert len(end_scans(calls)) == 1, "one of them makes it, and the others wait"
+
+
+def test_eight_threads_write_at_once(graph: Graph, files: Path) -> None:
+    def read(_: int) -> None:
+        assert_right(View(graph, files))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(read, range(24)))
+    assert len(headers(files)) == 2
+    assert len(arrays(files)) == 2
+
+
+@pytest.mark.slow
+def test_processes_make_one_at_once(graph: Graph, files: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from tests.read.watched import View, stored_edges, topology_edges
+import omnigraph
+graph = omnigraph.open(sys.argv[1], read_only=True)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(5):
+    view = View(graph, Path(sys.argv[2]))
+    assert topology_edges(view, "Follows", "Person", "Person") == stored_edges(view, "Follows")
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(graph.uri), str(files)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.close()
+    for process in started:
+        with process:
+            assert process.wait() == 0
+    assert sorted(path.suffix for path in files.iterdir()) == [".arrays", ".json"]
+
+
+def test_a_topology_that_is_used_outlives_its_files(graph: Graph, files: Path) -> None:
+    View(graph, files).topology("Follows")
+    view = View(graph, files)
+    view.topology("Follows")
+    assert isinstance(view.topology("Follows").arrays, Stored)
+    for path in files.iterdir():
+        path.unlink()
+    assert_right(view)

@@ -1,0 +1,56 @@
+"""Small graphs, read as if they were large: the numbers that decide between two ways to the same answer, turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from random import Random
+from unittest.mock import patch
+
+CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "adjacency": {"_PORTION": (1, 3, 1 << 18)},
+    "candidates": {"_SPARSE": (0, 16, 10**6)},
+    "codes": {"_WORTHWHILE": (0, 4, 10**6), "_ROOM": (0, 8), "_LEAST": (0, 1 << 16)},
+    "count": {"_FEW": (0, 1, 8, 10**6)},
+    "expand": {"_TOGETHER": (1, 5, 1 << 19)},
+    "frame": {"_OFTEN": (0, 4, 10**6)},
+    "hops": {"_BITS": (1, 50, 1 << 26), "_SPARSE": (1, 32, 10**9), "_MUCH": (0.0, 3.0, 500.0)},
+    "id_index": {"_ROOM": (0, 4), "_SINGLE": (0, 64)},
+    "lookups": {"_LARGE": (0, 50_000)},
+    "match": {"_TOGETHER": (1, 5, 1 << 19)},
+    "order": {"_MANY": (1, 2, 4), "_STRETCH": (2, 64)},
+    "search.kept": {"_WORTH_KEEPING": (0, 1_000_000)},
+    "search.search": {"_MANY": (0, 1, 8, 10**6)},
+    "space": {
+        "_SMALL": (0, 10_000),
+        "_ASKING": (-(10**6), 0, 10_000),
+        "_TAKING": (1, 50),
+        "_SCANNING": (-(10**6), 20_000),
+        "_FEW": (0, 16),
+        "_INDEXING": (0, 50, 10**6),
+        "_SPARSE": (1, 2, 4),
+    },
+    "topology": {
+        "_TOGETHER": (1, 1 << 18),
+        "_KEPT_CHANGE": (1, 20, 10**6),
+        "_KEPT_EDGES": (0, 1_000),
+    },
+    "topology_update": {"_SMALL_CHANGE": (1, 2, 10), "_FEW": (0, 1_000)},
+}
+"""What each number may be: as it is, and such that small graphs are read the way that is meant for others."""
+
+
+@contextmanager
+def turned(rng: Random) -> Iterator[dict[str, float]]:
+    """Turn the numbers of the engine for a while. Half of the time they stay as they are."""
+    chosen = {}
+    with ExitStack() as turns:
+        if rng.random() < 0.5:
+            for module, numbers in CHOICES.items():
+                home = import_module(f"omnigraph.read.{module}")
+                for name, choices in numbers.items():
+                    chosen[f"{module}.{name}"] = value = rng.choice(choices)
+                    if hasattr(home, name):
+                        turns.enter_context(patch.object(home, name, value))
+        yield chosen
