@@ -487,6 +487,8 @@ class Maker:
             self.add(
                 inner, depth - 1, self.weighted((6, lambda: "step"), (3, lambda: "filter"), (1, lambda: "pattern"))
             )
+        if outside.paths and self.chance(40):
+            inner.append(f"length(${self.rng.choice(outside.paths)}) {self.pick(*ORDERS)} {self.pick(1, 2, 3)}")
         if depth and self.chance(15):
             self.add(inner, depth - 1, "block")
         if word == "not":
