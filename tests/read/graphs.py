@@ -149,7 +149,7 @@ def some_schema(rng: Random) -> str:
         if rng.random() < 0.4:
             ends = ends[0], ends[0]
         own = rng.sample(sorted(TYPES.keys() - {"vec"}), rng.choice((0, 1, 2, 3)))
-        more = "key: String? " if rng.random() < 0.15 else ""
+        more = "key: String? " if rng.random() < 0.15 or name in nodes else ""
         more += "@key(src, dst)" if rng.random() < 0.1 else ""
         lines.append(f"edge {name}: {ends[0]} -> {ends[1]} {{ {_declared(own, _varied(rng, fixed))} {more} }}")
     return "\n".join(lines)

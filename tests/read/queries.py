@@ -89,7 +89,7 @@ class Parameter:
     value: Any
     default: str | None = None
     omitted: bool = False
-    written: str | None = None
+    declared: str | None = None
 
 
 @dataclass
@@ -421,12 +421,16 @@ class Maker:
             return ""
         usable = [(n, k) for n, k in self.properties(var).items() if not k.is_vector]
         chosen = self.rng.sample(usable, min(len(usable), self.pick(1, 1, 2)))
-        parts = [f"{name}: {self._matched(kind)}" for name, kind in chosen]
+        parts = [f"{name}: {self._matched(var, name, kind)}" for name, kind in chosen]
         if self.chance(10):
             parts.append(f"id: {literal(self.rng.choice(IDS), TEXT)}")
         return f" {{ {', '.join(parts)} }}" if parts else ""
 
-    def _matched(self, kind: ValueType) -> str:
+    def _matched(self, var: str, name: str, kind: ValueType) -> str:
+        if kind.enum_values is not None and not kind.list and self.chance(25):
+            param = self.param(kind.item)
+            self.params[param[1:]].declared = f"{self.scope.nodes[var][0]}.{name}"
+            return param
         if kind.scalar is Scalar.DATETIME and self.chance(5):
             return "now()"
         return self.constant(kind.item)
@@ -483,6 +487,8 @@ class Maker:
             self.add(
                 inner, depth - 1, self.weighted((6, lambda: "step"), (3, lambda: "filter"), (1, lambda: "pattern"))
             )
+        if outside.paths and self.chance(40):
+            inner.append(f"length(${self.rng.choice(outside.paths)}) {self.pick(*ORDERS)} {self.pick(1, 2, 3)}")
         if depth and self.chance(15):
             self.add(inner, depth - 1, "block")
         if word == "not":
@@ -675,4 +681,5 @@ def _type(param: Parameter) -> str:
     kind = param.kind
     if kind.enum_values is not None:
         kind = ValueType(Scalar.STRING, kind.nullable, kind.list)
-    return f"{kind}{'' if param.default is None else f' = {param.default}'}"
+    text = str(kind) if param.declared is None else param.declared + "?" * kind.nullable
+    return f"{text}{'' if param.default is None else f' = {param.default}'}"

@@ -1,8 +1,8 @@
 """Every read gives the rows of the oracle, in its order: random schemas, graphs and queries over the whole language.
 
-A pair is a query and a state of a graph. `OMNIGRAPH_PAIRS=<number>` says how many are tried, `OMNIGRAPH_SEED=<number>`
-with which world to begin. A disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>`
-tries these alone.
+A pair is a query and a state of a graph. Few are tried while something is being written, 20,000 where a change is
+judged (CI is set). `OMNIGRAPH_PAIRS=<number>` says how many, `OMNIGRAPH_SEED=<number>` with which world to begin. A
+disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>` tries these alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from omnigraph.read.engine import run
 from omnigraph.read.views import Views
 
 NOW = 1_773_480_600_123
-PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS", "300"))
+PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (20_000 if os.environ.get("CI") else 300))
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 QUERY = os.environ.get("OMNIGRAPH_QUERY")
 SHARES = 8
