@@ -15,7 +15,7 @@ import pytest
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
-from omnigraph.read.result import Result
+from omnigraph.read.result.result import Result
 from papers import TYPES, embed, generate
 
 Rows = list[dict[str, Any]]

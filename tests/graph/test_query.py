@@ -30,7 +30,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog, compile_schema, evolve, ir_hash
 from omnigraph.read.budget import Budget, Cancellation
-from omnigraph.read.result import Result
+from omnigraph.read.result.result import Result
 from omnigraph.read.views import KEPT
 
 SCHEMA = """\

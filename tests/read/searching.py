@@ -22,8 +22,8 @@ from omnigraph.lang.query.compile import compile_query
 from omnigraph.read.budget import Spending
 from omnigraph.read.context import Context
 from omnigraph.read.engine import run
-from omnigraph.read.space import ColumnCache, Spaces
-from omnigraph.read.topology import Topologies
+from omnigraph.read.space.space import ColumnCache, Spaces
+from omnigraph.read.topology.topology import Topologies
 
 DIMENSION = 3
 USUAL = ir.Analyzer()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.read import adjacency as module
-from omnigraph.read.adjacency import Adjacency, by_both, by_one, firsts
+from omnigraph.read.topology import adjacency as module
+from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
 
 EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=60)
 

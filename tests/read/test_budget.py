@@ -10,9 +10,9 @@ import pytest
 from tests.patience import PATIENCE
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError
-from omnigraph.read.adjacency import Adjacency
 from omnigraph.read.budget import Budget, Cancellation, Spending, checkpoint, query_memory
-from omnigraph.read.cache import ColumnCache
+from omnigraph.read.space.cache import ColumnCache
+from omnigraph.read.topology.adjacency import Adjacency
 
 
 def test_memory_is_what_is_held_and_what_is_wanted() -> None:

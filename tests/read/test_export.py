@@ -20,9 +20,9 @@ from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
-from omnigraph.read import export as export_module
-from omnigraph.read import files, ordered
-from omnigraph.read.export import TypeExport, exported
+from omnigraph.read.export import export as export_module
+from omnigraph.read.export import files, ordered
+from omnigraph.read.export.export import TypeExport, exported
 
 FORMATS = ("ndjson", "parquet", "arrow")
 PEOPLE = """

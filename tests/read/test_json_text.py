@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.read.json_text import json_text
+from omnigraph.read.export.json_text import json_text
 
 TEXTS = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))
 

@@ -33,9 +33,9 @@ from omnigraph.evaluate import Request, bind
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Spending
-from omnigraph.read.cache import ColumnCache
 from omnigraph.read.context import Context
 from omnigraph.read.engine import run
+from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.views import Views
 
 NOW = 1_773_480_600_123

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import StorageError
-from omnigraph.read import ordered
-from omnigraph.read.ordered import in_order
+from omnigraph.read.export import ordered
+from omnigraph.read.export.ordered import in_order
 
 
 @dataclass(frozen=True)

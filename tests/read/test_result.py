@@ -22,7 +22,7 @@ import omnigraph
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
-from omnigraph.read.result import Result, for_people
+from omnigraph.read.result.result import Result, for_people
 
 UTC = dt.UTC
 ALL = """

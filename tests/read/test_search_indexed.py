@@ -17,7 +17,7 @@ from omnigraph.graph import Graph
 from omnigraph.read.search import search
 from omnigraph.read.search.indexed import named_by_index
 from omnigraph.read.search.kept import words_of_column
-from omnigraph.read.space import ColumnCache
+from omnigraph.read.space.space import ColumnCache
 from omnigraph.upkeep.indexes import ensure_indexes
 
 COUNT, DIMENSION = 6_000, 16
@@ -132,6 +132,6 @@ def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monke
 
 
 def test_what_fits_into_memory_needs_no_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.read.space.Space.nearest", None)
+    monkeypatch.setattr("omnigraph.read.space.space.Space.nearest", None)
     text = "($v: Vector(16)) match { $d: Doc } return { $d.slug as slug } order { nearest($d.near, $v) } limit 3"
     assert len(read(graph, text, {"v": [0.0] * DIMENSION})) == 3

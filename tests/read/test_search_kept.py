@@ -11,11 +11,11 @@ from tests.read.searching import library
 
 from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
+from omnigraph.read.derived import DerivedFiles
 from omnigraph.read.search import kept
 from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.words import Words
-from omnigraph.read.space import ColumnCache, Space
-from omnigraph.read.topology_files import TopologyFiles
+from omnigraph.read.space.space import ColumnCache, Space
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopologyFiles:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedFiles:
     monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
-    return TopologyFiles(tmp_path / "cache")
+    return DerivedFiles(tmp_path / "cache")
 
 
 def docs(graph: Graph) -> Space:
@@ -54,7 +54,7 @@ def same(left: Words, right: Words) -> bool:
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
 
 
-def test_words_are_found_again(graph: Graph, files: TopologyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     made = words_of_column(docs(graph), "text", ir.Analyzer(), files)
     found = words_of_column(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
     assert made.total > 0
@@ -62,7 +62,7 @@ def test_words_are_found_again(graph: Graph, files: TopologyFiles, monkeypatch: 
     assert same(made, Words.of(docs(graph).column("text"), ir.Analyzer()))
 
 
-def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: TopologyFiles) -> None:
+def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: DerivedFiles) -> None:
     for name in ("text", "title"):
         for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
             words_of_column(docs(graph), name, analyzer, files)
@@ -72,7 +72,7 @@ def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: Topolo
             assert same(found, Words.of(docs(graph).column(name), analyzer))
 
 
-def test_a_change_makes_other_words(graph: Graph, files: TopologyFiles) -> None:
+def test_a_change_makes_other_words(graph: Graph, files: DerivedFiles) -> None:
     before = words_of_column(docs(graph), "text", ir.Analyzer(), files)
     graph.mutate('query q() { update Doc set { text: "something else", told: null } where slug = "d001" }')
     after = words_of_column(docs(graph), "text", ir.Analyzer(), files)
@@ -81,14 +81,14 @@ def test_a_change_makes_other_words(graph: Graph, files: TopologyFiles) -> None:
     assert same(after, Words.of(docs(graph).column("text"), ir.Analyzer()))
 
 
-def test_an_index_makes_no_other_words(graph: Graph, files: TopologyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_makes_no_other_words(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     words_of_column(docs(graph), "text", ir.Analyzer(), files)
     assert graph.ensure_indexes().commit is not None
     words_of_column(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
 
 
 @pytest.mark.parametrize("suffix", [".arrays", ".json"])
-def test_damaged_files_are_not_believed(graph: Graph, files: TopologyFiles, tmp_path: Path, suffix: str) -> None:
+def test_damaged_files_are_not_believed(graph: Graph, files: DerivedFiles, tmp_path: Path, suffix: str) -> None:
     expected = words_of_column(docs(graph), "text", ir.Analyzer(), files)
     (path,) = (tmp_path / "cache").glob(f"*{suffix}")
     content = bytearray(path.read_bytes())
@@ -101,5 +101,5 @@ def test_damaged_files_are_not_believed(graph: Graph, files: TopologyFiles, tmp_
 
 
 def test_few_words_are_not_kept(graph: Graph, tmp_path: Path) -> None:
-    words_of_column(docs(graph), "text", ir.Analyzer(), TopologyFiles(tmp_path / "cache"))
+    words_of_column(docs(graph), "text", ir.Analyzer(), DerivedFiles(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()

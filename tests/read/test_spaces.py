@@ -24,14 +24,14 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.lang.schema.catalog import IndexKind
-from omnigraph.read import space as spaces_module
 from omnigraph.read.budget import Spending
-from omnigraph.read.cache import ColumnCache, cache_memory
 from omnigraph.read.context import Context
 from omnigraph.read.engine import run
-from omnigraph.read.id_index import NumberIndex, TextIndex, id_index
-from omnigraph.read.space import NOTHING, Numbering, Space, Spaces
-from omnigraph.read.topology import Topologies
+from omnigraph.read.space import space as spaces_module
+from omnigraph.read.space.cache import ColumnCache, cache_memory
+from omnigraph.read.space.id_index import NumberIndex, TextIndex, id_index
+from omnigraph.read.space.space import NOTHING, Numbering, Space, Spaces
+from omnigraph.read.topology.topology import Topologies
 from omnigraph.storage.indexes import IndexSpec
 
 SCHEMA = """
@@ -335,7 +335,7 @@ def test_numbers_of_other_types_are_compared_and_not_looked_up(graph: Graph) -> 
 
 def test_an_index_finds_what_a_condition_wants(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     always_ask(monkeypatch)
-    monkeypatch.setattr("omnigraph.read.lookups._LARGE", 0)
+    monkeypatch.setattr("omnigraph.read.space.lookups._LARGE", 0)
     snapshot = with_index(graph, "age")
     space = person(snapshot)
     assert space.indexed == {"age"}

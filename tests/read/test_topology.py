@@ -20,9 +20,9 @@ from tests.read.watched import View, asked, follows, stored_edges, topology_edge
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph import Graph
-from omnigraph.read.space import Spaces
-from omnigraph.read.topology import Topologies
-from omnigraph.read.topology_files import Stored, TopologyFiles, cache_directory
+from omnigraph.read.derived import DerivedFiles, Stored, cache_directory
+from omnigraph.read.space.space import Spaces
+from omnigraph.read.topology.topology import Topologies
 
 SCHEMA = """
 node Person { name: String @key age: I64? }
@@ -247,7 +247,7 @@ def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
         snapshot = graph.snapshot()
         next_ = View(graph, None, snapshot)
         next_.spaces = Spaces(snapshot, view.spaces.cache)
-        next_.topologies = Topologies(next_.spaces, graph.catalog, TopologyFiles(None))
+        next_.topologies = Topologies(next_.spaces, graph.catalog, DerivedFiles(None))
         with asked() as calls:
             next_.topology("Follows")
         assert end_scans(calls) == []
@@ -415,7 +415,7 @@ def size_of(files: Path) -> int:
 
 
 def test_what_was_not_used_for_longest_goes(tmp_path: Path, files: Path) -> None:
-    kept = TopologyFiles(files, 200_000)
+    kept = DerivedFiles(files, 200_000)
     graphs = []
     for i in range(6):
         graph = omnigraph.init(tmp_path / f"g{i}", "node N { k: I64 @key }\nedge E: N -> N")
@@ -437,7 +437,7 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path, files: Path) -> None
 
 
 def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
-    assert_right(View(graph, TopologyFiles(files, 1_000)))
+    assert_right(View(graph, DerivedFiles(files, 1_000)))
     assert not files.exists() or list(files.iterdir()) == []
 
 

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from tests.read.test_oracle_agrees import QUERIES, agreed
 
-from omnigraph.read import space
-from omnigraph.read.cache import ColumnCache
+from omnigraph.read.space import space
+from omnigraph.read.space.cache import ColumnCache
 
 PAIRS = 150
 

@@ -12,9 +12,9 @@ import pytest
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph import Graph
-from omnigraph.read.space import ColumnCache, Spaces
-from omnigraph.read.topology import Topologies, Topology
-from omnigraph.read.topology_files import TopologyFiles
+from omnigraph.read.derived import DerivedFiles
+from omnigraph.read.space.space import ColumnCache, Spaces
+from omnigraph.read.topology.topology import Topologies, Topology
 from omnigraph.storage.tables import TableRef, TableStorage
 
 READS = ("scan", "lookup", "batches", "take_rows", "take")
@@ -45,8 +45,8 @@ def asked() -> Iterator[Asked]:
 class View:
     """A snapshot with nothing in memory yet."""
 
-    def __init__(self, graph: Graph, files: Path | TopologyFiles | None, snapshot: Snapshot | None = None) -> None:
-        kept = files if isinstance(files, TopologyFiles) else TopologyFiles(files)
+    def __init__(self, graph: Graph, files: Path | DerivedFiles | None, snapshot: Snapshot | None = None) -> None:
+        kept = files if isinstance(files, DerivedFiles) else DerivedFiles(files)
         self.snapshot = snapshot or graph.snapshot()
         self.spaces = Spaces(self.snapshot, ColumnCache())
         self.topologies = Topologies(self.spaces, graph.catalog, kept)

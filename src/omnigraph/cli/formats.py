@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from rich.cells import cell_len, set_cell_size
 
 from omnigraph.errors.source import printable
-from omnigraph.read.encoding import plain
-from omnigraph.read.json_text import TEXT
-from omnigraph.read.result import Result
+from omnigraph.read.export.json_text import TEXT
+from omnigraph.read.result.encoding import plain
+from omnigraph.read.result.result import Result
 
 WIDEST = 80
 """How many characters of a value a table shows."""

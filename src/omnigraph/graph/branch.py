@@ -14,8 +14,8 @@ from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
 from omnigraph.read.blobs import Blob
 from omnigraph.read.budget import Budget, Cancellation
-from omnigraph.read.files import ExportFormat, ExportReceipt, Target
-from omnigraph.read.result import Result
+from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
+from omnigraph.read.result.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource

@@ -37,10 +37,10 @@ from omnigraph.graph.reading import ReadRequest, aside, explain, query
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.read.blobs import Blob, find_blob
 from omnigraph.read.budget import Budget, Cancellation
-from omnigraph.read.explanation import Explanation
-from omnigraph.read.export import exported
-from omnigraph.read.files import ExportFormat, ExportReceipt, Target, write_export
-from omnigraph.read.result import Result
+from omnigraph.read.export.export import exported
+from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target, write_export
+from omnigraph.read.plan.explanation import Explanation
+from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme

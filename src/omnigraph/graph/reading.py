@@ -17,10 +17,10 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.context import Context
 from omnigraph.read.engine import plan, run
-from omnigraph.read.explanation import Explanation
-from omnigraph.read.network import Network
-from omnigraph.read.result import Result, for_people
-from omnigraph.read.trace import Trace
+from omnigraph.read.plan.explanation import Explanation
+from omnigraph.read.plan.trace import Trace
+from omnigraph.read.result.network import Network
+from omnigraph.read.result.result import Result, for_people
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph

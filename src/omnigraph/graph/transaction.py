@@ -20,7 +20,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
 from omnigraph.read.budget import Budget, Cancellation
-from omnigraph.read.result import Result
+from omnigraph.read.result.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource

@@ -1,1 +1,1 @@
-"""Reading: exports and blobs."""
+"""Reading: queries, searches, exports and blobs of one snapshot."""

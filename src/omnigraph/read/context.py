@@ -10,10 +10,10 @@ from omnigraph.embed import Embedder
 from omnigraph.evaluate import Request
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Spending
+from omnigraph.read.plan.trace import Trace
 from omnigraph.read.search.search import Search
-from omnigraph.read.space import Spaces
-from omnigraph.read.topology import Topologies
-from omnigraph.read.trace import Trace
+from omnigraph.read.space.space import Spaces
+from omnigraph.read.topology.topology import Topologies
 
 
 @dataclass(frozen=True, slots=True)

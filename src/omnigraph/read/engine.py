@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
-from omnigraph.read.count import can_be_counted, counted
-from omnigraph.read.frame import Frame
-from omnigraph.read.match import solutions
-from omnigraph.read.plan import Plan
-from omnigraph.read.shape import shape
-from omnigraph.read.space import Numbers
-from omnigraph.read.trace import Entry, Trace
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.count import can_be_counted, counted
+from omnigraph.read.match.frame import Frame
+from omnigraph.read.match.match import solutions
+from omnigraph.read.plan.plan import Plan
+from omnigraph.read.plan.trace import Entry, Trace
+from omnigraph.read.shape.shape import shape
+from omnigraph.read.space.space import Numbers
 
 _COUNT, _SHAPE = "count", "shape"
 

@@ -9,9 +9,9 @@ from threading import Lock
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.read.cache import ColumnCache, process_cache
-from omnigraph.read.space import Spaces
-from omnigraph.read.topology import Topologies
+from omnigraph.read.space.cache import ColumnCache, process_cache
+from omnigraph.read.space.space import Spaces
+from omnigraph.read.topology.topology import Topologies
 
 KEPT = 16
 """How many snapshots a handle remembers."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.space import Mask, Numbers, one_piece
+from omnigraph.read.space.space import Mask, Numbers, one_piece
 from omnigraph.storage.analysis import words_of
 
 Places = npt.NDArray[np.int32]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.read.frame import Binding
-from omnigraph.read.space import NOTHING, Numbers, Space
+from omnigraph.read.match.frame import Binding
+from omnigraph.read.space.space import NOTHING, Numbers, Space
 
 Kind = TypeVar("Kind", bound=np.generic)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from omnigraph.read.search.scores import Floats, Nearly, Scores
-from omnigraph.read.space import NOTHING, Mask, Numbers
+from omnigraph.read.space.space import NOTHING, Mask, Numbers
 
 _LAST = np.iinfo(np.int64).max
 

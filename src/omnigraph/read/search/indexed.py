@@ -6,7 +6,7 @@ import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.search.vectors import Vector
-from omnigraph.read.space import Mask, Numbers, Space
+from omnigraph.read.space.space import Mask, Numbers, Space
 
 _SEVERAL = 4
 """How many times as many as are wanted an index is asked for, and again when too few of them are left."""

@@ -12,18 +12,18 @@ import pyarrow as pa
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.query import ir
 from omnigraph.read.amounts import amount
-from omnigraph.read.search.words import Words
-from omnigraph.read.space import Space
-from omnigraph.read.topology_files import (
+from omnigraph.read.derived import (
     DEFAULT_DISK,
     DISK_VARIABLE,
     DamagedError,
+    DerivedFiles,
     Made,
     Origin,
     Stored,
-    TopologyFiles,
     cache_directory,
 )
+from omnigraph.read.search.words import Words
+from omnigraph.read.space.space import Space
 
 _WORTH_KEEPING = 1_000_000
 """With fewer words than this, texts are taken apart about as fast as files are found and checked."""
@@ -32,7 +32,7 @@ _OFFSETS, _LETTERS, _TEXTS = "vocabulary.offsets", "vocabulary.letters", "texts"
 _ARRAYS = ("first", "entity", "begin", "place", "length")
 
 
-def words_of_column(space: Space, name: str, analyzer: ir.Analyzer, files: TopologyFiles | None = None) -> Words:
+def words_of_column(space: Space, name: str, analyzer: ir.Analyzer, files: DerivedFiles | None = None) -> Words:
     """The words of a text property: found on disk, or made from the column.
 
     Args:
@@ -85,8 +85,8 @@ def _loaded(stored: Stored) -> Words:
 
 
 @cache
-def process_files() -> TopologyFiles:
+def process_files() -> DerivedFiles:
     """The files that this process uses."""
     directory = cache_directory(os.environ)
     limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
-    return TopologyFiles(None if directory is None else directory / "words", limit)
+    return DerivedFiles(None if directory is None else directory / "words", limit)

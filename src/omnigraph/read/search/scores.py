@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.read.space import Mask
+from omnigraph.read.space.space import Mask
 
 Scores = npt.NDArray[np.float64]
 """NaN is no score."""

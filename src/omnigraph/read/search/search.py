@@ -14,7 +14,7 @@ from omnigraph.errors import ParameterError
 from omnigraph.evaluate.expression import constant_of
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
-from omnigraph.read.frame import Binding, Frame
+from omnigraph.read.match.frame import Binding, Frame
 from omnigraph.read.search.entities import Entities, by_id, gather, parts
 from omnigraph.read.search.fusion import ArmValues, Fused, fused
 from omnigraph.read.search.indexed import named_by_index
@@ -22,7 +22,7 @@ from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.scores import Nearly, Scores
 from omnigraph.read.search.vectors import Vector, Vectors
 from omnigraph.read.search.words import Words, relevance
-from omnigraph.read.space import Mask, Numbers, Space
+from omnigraph.read.space.space import Mask, Numbers, Space
 from omnigraph.storage.analysis import words_of
 from omnigraph.storage.indexes import text_index
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.read.space import Numbers
+from omnigraph.read.space.space import Numbers
 
 Letters = npt.NDArray[np.uint32]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.search.scores import Nearly, Scores, rounded
-from omnigraph.read.space import Numbers
+from omnigraph.read.space.space import Numbers
 
 Vector = npt.NDArray[np.float32]
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]

@@ -14,7 +14,7 @@ from omnigraph.lang.query import ir
 from omnigraph.read.search.analysis import Occurrences, Places
 from omnigraph.read.search.scores import Scores, rounded
 from omnigraph.read.search.typos import Spellings
-from omnigraph.read.space import Mask, Numbers
+from omnigraph.read.space.space import Mask, Numbers
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from omnigraph.errors import ExecutionError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
-from omnigraph.read.codes import Codes, renumbered, together, value_codes
-from omnigraph.read.order import ranks
-from omnigraph.read.space import Numbers
+from omnigraph.read.shape.codes import Codes, renumbered, together, value_codes
+from omnigraph.read.shape.order import ranks
+from omnigraph.read.space.space import Numbers
 
 _LOW = np.int64(0xFFFFFFFF)
 _EXACT = float(2**53)

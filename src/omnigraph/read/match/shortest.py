@@ -8,10 +8,10 @@ import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
-from omnigraph.read.frame import Binding, Path
-from omnigraph.read.hops import Walk
-from omnigraph.read.order import ranks
-from omnigraph.read.space import NOTHING, Mask, Numbers
+from omnigraph.read.match.frame import Binding, Path
+from omnigraph.read.match.hops import Walk
+from omnigraph.read.shape.order import ranks
+from omnigraph.read.space.space import NOTHING, Mask, Numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from omnigraph.evaluate import holds
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
-from omnigraph.read.frame import Binding, Frame, variables
-from omnigraph.read.lookups import looked_up
-from omnigraph.read.remembered import remembered
-from omnigraph.read.space import Mask, Numbers, Space
+from omnigraph.read.match.frame import Binding, Frame, variables
+from omnigraph.read.plan.remembered import remembered
+from omnigraph.read.space.lookups import looked_up
+from omnigraph.read.space.space import Mask, Numbers, Space
 
 
 @remembered

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar
-from omnigraph.read.frame import Binding, Frame
-from omnigraph.read.numbers import narrow
-from omnigraph.read.order import list_codes
-from omnigraph.read.space import Integers, Numbers, Space
+from omnigraph.read.match.frame import Binding, Frame
+from omnigraph.read.shape.order import list_codes
+from omnigraph.read.space.numbers import narrow
+from omnigraph.read.space.space import Integers, Numbers, Space
 
 _WORTHWHILE = 4
 """With at least one row for so many entities, the values of all entities are numbered at once."""

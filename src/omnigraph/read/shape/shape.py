@@ -15,12 +15,12 @@ from omnigraph.evaluate import Rows, evaluate, holds
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
-from omnigraph.read.aggregate import Groups, aggregated, is_count
-from omnigraph.read.codes import key_codes
 from omnigraph.read.context import Context
-from omnigraph.read.frame import Frame, true_rows
-from omnigraph.read.order import Key, in_order
-from omnigraph.read.space import Numbers
+from omnigraph.read.match.frame import Frame, true_rows
+from omnigraph.read.shape.aggregate import Groups, aggregated, is_count
+from omnigraph.read.shape.codes import key_codes
+from omnigraph.read.shape.order import Key, in_order
+from omnigraph.read.space.space import Numbers
 
 _LATE = ir.Prop | ir.Ident | ir.Entity | ir.TypeOf
 """Columns that are just looked up: nothing can go wrong, so they are looked up for what is kept only."""

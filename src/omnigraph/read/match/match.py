@@ -8,14 +8,14 @@ import numpy as np
 
 from omnigraph.evaluate import holds
 from omnigraph.lang.query import ir
-from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
-from omnigraph.read.expand import extend, meet
-from omnigraph.read.frame import Binding, Frame, joined_frames, true_rows
-from omnigraph.read.hops import Walk
-from omnigraph.read.plan import Action, Plan, Step
-from omnigraph.read.shortest import Search
-from omnigraph.read.space import NOTHING, Mask, Numbers
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.expand import extend, meet
+from omnigraph.read.match.frame import Binding, Frame, joined_frames, true_rows
+from omnigraph.read.match.hops import Walk
+from omnigraph.read.match.shortest import Search
+from omnigraph.read.plan.plan import Action, Plan, Step
+from omnigraph.read.space.space import NOTHING, Mask, Numbers
 
 _TOGETHER = 1 << 19
 """How many rows of a product are made at a time: between portions, a read can be stopped."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Spending
-from omnigraph.read.trace import Entry
+from omnigraph.read.plan.trace import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.cache import ColumnCache, Sized
-from omnigraph.read.id_index import IdIndex, find_all, id_index
-from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers
+from omnigraph.read.space.cache import ColumnCache, Sized
+from omnigraph.read.space.id_index import IdIndex, find_all, id_index
+from omnigraph.read.space.numbers import NOTHING, Integers, Mask, Numbers
 from omnigraph.storage.indexes import IndexSpec
 
 __all__ = [

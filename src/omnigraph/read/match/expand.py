@@ -10,9 +10,9 @@ import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
-from omnigraph.read.frame import Binding, Frame, joined_frames
-from omnigraph.read.space import NOTHING, Mask, Numbers, Space
-from omnigraph.read.topology import Adjacency
+from omnigraph.read.match.frame import Binding, Frame, joined_frames
+from omnigraph.read.space.space import NOTHING, Mask, Numbers, Space
+from omnigraph.read.topology.topology import Adjacency
 
 _TOGETHER = 1 << 19
 """How many edges are walked at a time: few enough that a read is stopped soon, many enough that nobody notices."""

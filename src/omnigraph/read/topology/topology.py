@@ -16,13 +16,13 @@ from threading import Lock
 import numpy as np
 
 from omnigraph.lang.schema import Catalog
-from omnigraph.read.adjacency import Adjacency, by_both, by_one, firsts
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.cache import ColumnCache
-from omnigraph.read.numbers import NOTHING, Integers, Numbers, narrow
-from omnigraph.read.space import Spaces, one_piece
-from omnigraph.read.topology_files import DamagedError, Made, Stored, TopologyFiles, process_files
-from omnigraph.read.topology_update import Arrays, Tables, Update, brought_up_to_date
+from omnigraph.read.derived import DamagedError, DerivedFiles, Made, Stored, process_files
+from omnigraph.read.space.cache import ColumnCache
+from omnigraph.read.space.numbers import NOTHING, Integers, Numbers, narrow
+from omnigraph.read.space.space import Spaces, one_piece
+from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
+from omnigraph.read.topology.update import Arrays, Tables, Update, brought_up_to_date
 from omnigraph.storage.lookup import in_groups
 
 __all__ = ["Adjacency", "Topologies", "Topology"]
@@ -50,7 +50,7 @@ class Topology:
         unsaved: how many of its edges are not on disk as they are now.
     """
 
-    def __init__(self, made: Made, arrays: Arrays, tables: Tables, files: TopologyFiles, unsaved: int = 0) -> None:
+    def __init__(self, made: Made, arrays: Arrays, tables: Tables, files: DerivedFiles, unsaved: int = 0) -> None:
         self.made = made
         self.arrays = arrays
         self.unsaved = unsaved
@@ -99,7 +99,7 @@ class Topologies:
         files: where topologies are kept on disk; by default where the environment says.
     """
 
-    def __init__(self, spaces: Spaces, catalog: Catalog, files: TopologyFiles | None = None) -> None:
+    def __init__(self, spaces: Spaces, catalog: Catalog, files: DerivedFiles | None = None) -> None:
         self._spaces = spaces
         self._catalog = catalog
         self._files = files or process_files()
@@ -124,13 +124,13 @@ class _Latest:
     nbytes: int = 0
 
 
-def _found(tables: Tables, cache: ColumnCache, files: TopologyFiles) -> Topology:
+def _found(tables: Tables, cache: ColumnCache, files: DerivedFiles) -> Topology:
     found = _topology(tables, cache, files)
     cache.keep(("latest topology", tables.place), _Latest(tables.key))
     return found
 
 
-def _topology(tables: Tables, cache: ColumnCache, files: TopologyFiles) -> Topology:
+def _topology(tables: Tables, cache: ColumnCache, files: DerivedFiles) -> Topology:
     edges = tables.edges
     if edges.count == 0:
         return Topology(tables.made(0), _arrays(_NONE, _NONE, _NONE, tables), tables, files)
@@ -157,7 +157,7 @@ class _Base:
     unsaved: int = 0
 
 
-def _earlier(tables: Tables, stored: Stored | None, cache: ColumnCache, files: TopologyFiles) -> Iterator[_Base]:
+def _earlier(tables: Tables, stored: Stored | None, cache: ColumnCache, files: DerivedFiles) -> Iterator[_Base]:
     """Topologies of other versions of the table, those first that may be near."""
     latest = cache.find(("latest topology", tables.place))
     topology = None if latest is None else cache.find(latest.key)
@@ -169,7 +169,7 @@ def _earlier(tables: Tables, stored: Stored | None, cache: ColumnCache, files: T
         yield _Base(other.made, other)
 
 
-def _updated(base: _Base, update: Update, tables: Tables, files: TopologyFiles) -> Topology:
+def _updated(base: _Base, update: Update, tables: Tables, files: DerivedFiles) -> Topology:
     unsaved = base.unsaved + update.changed
     arrays = update.arrays
     if isinstance(arrays, Stored):
@@ -186,7 +186,7 @@ def _updated(base: _Base, update: Update, tables: Tables, files: TopologyFiles) 
 _NONE: Numbers = np.array([], np.int64)
 
 
-def _made_anew(tables: Tables, files: TopologyFiles) -> tuple[Made, Arrays]:
+def _made_anew(tables: Tables, files: DerivedFiles) -> tuple[Made, Arrays]:
     source, target, edge = _read(tables)
     there = (source != NOTHING) & (target != NOTHING)
     dropped = len(there) - int(np.count_nonzero(there))

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
-from omnigraph.read.export import TypeExport
+from omnigraph.read.export.export import TypeExport
 
 _GROUP_ROWS = 128 * 1024
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion, expression
-from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
+from omnigraph.read.match.candidates import Candidates
 
 _FAR = 8
 """Beyond so many hops, walking on is taken to find nothing new."""

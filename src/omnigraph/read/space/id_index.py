@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers, narrow
+from omnigraph.read.space.numbers import NOTHING, Integers, Mask, Numbers, narrow
 
 _ROOM = 4
 """Whole numbers that are ids are looked up in an array while it has at most so many places for each entity."""

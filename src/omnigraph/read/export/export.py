@@ -19,8 +19,8 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.read.json_text import ASIDE, joined, json_text, literal, quoted
-from omnigraph.read.ordered import BUDGET, in_order
+from omnigraph.read.export.json_text import ASIDE, joined, json_text, literal, quoted
+from omnigraph.read.export.ordered import BUDGET, in_order
 from omnigraph.storage.blobs import CELL, MATERIALIZED, is_kept
 
 _ROW_ID = "_rowid"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.space import Mask, Numbers
+from omnigraph.read.space.space import Mask, Numbers
 
 _SORTED = 6
 """How many numbers there are about a row that is sorted."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.numbers import Integers, Mask, Numbers
+from omnigraph.read.space.numbers import Integers, Mask, Numbers
 
 _NARROW = 2**31
 _WALKED = 5

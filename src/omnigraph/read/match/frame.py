@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
-from omnigraph.read.remembered import remembered
+from omnigraph.read.plan.remembered import remembered
 from omnigraph.read.search.fusion import Fused
-from omnigraph.read.space import NOTHING, Mask, Numbers, Space, one_piece, places
+from omnigraph.read.space.space import NOTHING, Mask, Numbers, Space, one_piece, places
 
 _OFTEN = 4
 """With at least one row for so many entities, all entities are put in order once."""

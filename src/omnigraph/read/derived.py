@@ -26,7 +26,7 @@ import numpy as np
 import orjson
 
 from omnigraph.read.amounts import amount
-from omnigraph.read.space import Integers
+from omnigraph.read.space.space import Integers
 
 DIRECTORY_VARIABLE = "OMNIGRAPH_CACHE_DIR"
 """Where derived files are kept; an empty text means nowhere."""
@@ -117,7 +117,7 @@ class Stored:
         return np.frombuffer(self._bytes, dtype, count, begin)
 
 
-class TopologyFiles:
+class DerivedFiles:
     """The topologies in one directory.
 
     Args:
@@ -299,11 +299,11 @@ def _short(text: str) -> str:
 
 
 @cache
-def process_files() -> TopologyFiles:
+def process_files() -> DerivedFiles:
     """The files that this process uses."""
     directory = cache_directory(os.environ)
     limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
-    return TopologyFiles(None if directory is None else directory / "topology", limit)
+    return DerivedFiles(None if directory is None else directory / "topology", limit)
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.read.adjacency import Adjacency, by_both
-from omnigraph.read.numbers import NOTHING, Integers, Mask, Numbers, narrow
-from omnigraph.read.space import Numbering, Space, one_piece
-from omnigraph.read.topology_files import Made, Origin, Stored
+from omnigraph.read.derived import Made, Origin, Stored
+from omnigraph.read.space.numbers import NOTHING, Integers, Mask, Numbers, narrow
+from omnigraph.read.space.space import Numbering, Space, one_piece
+from omnigraph.read.topology.adjacency import Adjacency, by_both
 
 Arrays = Stored | Mapping[str, Integers]
 """The arrays of a topology by name, on disk or in memory."""

@@ -15,14 +15,14 @@ import numpy as np
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
-from omnigraph.read.adjacency import Adjacency
-from omnigraph.read.candidates import Candidates
 from omnigraph.read.context import Context
-from omnigraph.read.expand import adjacencies, reversed_steps
-from omnigraph.read.frame import Frame, variables
-from omnigraph.read.hops import Walk
-from omnigraph.read.match import solve
-from omnigraph.read.space import Mask, Numbers
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.expand import adjacencies, reversed_steps
+from omnigraph.read.match.frame import Frame, variables
+from omnigraph.read.match.hops import Walk
+from omnigraph.read.match.match import solve
+from omnigraph.read.space.space import Mask, Numbers
+from omnigraph.read.topology.adjacency import Adjacency
 
 _LARGEST = float(2**63 - 2**40)
 """The largest number of rows; a little less than what an I64 holds, since it is compared as a float."""

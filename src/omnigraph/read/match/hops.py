@@ -10,9 +10,9 @@ import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
-from omnigraph.read.expand import adjacencies
-from omnigraph.read.frame import Binding
-from omnigraph.read.space import NOTHING, Mask, Numbers
+from omnigraph.read.match.expand import adjacencies
+from omnigraph.read.match.frame import Binding
+from omnigraph.read.space.space import NOTHING, Mask, Numbers
 
 _BITS = 1 << 26
 """Up to so many pairs of a start and a node, those that were seen are marked in an array; starts beyond wait."""

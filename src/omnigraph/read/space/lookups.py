@@ -15,9 +15,9 @@ from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import canonical_text
 from omnigraph.lang.types import Scalar
 from omnigraph.read.context import Context
-from omnigraph.read.numbers import NOTHING, Numbers
-from omnigraph.read.remembered import remembered
-from omnigraph.read.space import Space
+from omnigraph.read.plan.remembered import remembered
+from omnigraph.read.space.numbers import NOTHING, Numbers
+from omnigraph.read.space.space import Space
 
 
 def looked_up(

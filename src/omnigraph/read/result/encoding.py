@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.evaluate.bind import JS_SAFE
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.read.json_text import NULL, TEXT, joined, json_text, literal, quoted
+from omnigraph.read.export.json_text import NULL, TEXT, joined, json_text, literal, quoted
 
 _FLOATS = {pa.float32(): ValueType(Scalar.F32), pa.float64(): ValueType(Scalar.F64)}
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.arrow import readable
-from omnigraph.read.encoding import objects, plain
-from omnigraph.read.network import Network
+from omnigraph.read.result.encoding import objects, plain
+from omnigraph.read.result.network import Network
 
 if TYPE_CHECKING:
     import networkx

@@ -1,0 +1,1 @@
+"""Exports: a whole snapshot in files."""

@@ -1,0 +1,1 @@
+"""Matching: the rows for which everything in a pattern holds."""

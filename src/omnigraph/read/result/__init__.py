@@ -1,0 +1,1 @@
+"""Results: what a query gives, in the forms that others take."""

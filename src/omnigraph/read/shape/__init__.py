@@ -1,0 +1,1 @@
+"""Shaping: columns, groups, order and limit over the rows of a match."""

@@ -1,0 +1,1 @@
+"""Spaces: the entities of a type as numbers, and their columns."""

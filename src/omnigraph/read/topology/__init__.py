@@ -1,0 +1,1 @@
+"""Topologies: the edges of a type as arrays of numbers, and how they are kept."""
