@@ -9,20 +9,20 @@ from random import Random
 from unittest.mock import patch
 
 CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    "adjacency": {"_PORTION": (1, 3, 1 << 18)},
-    "candidates": {"_SPARSE": (0, 16, 10**6)},
-    "codes": {"_WORTHWHILE": (0, 4, 10**6), "_ROOM": (0, 8), "_LEAST": (0, 1 << 16)},
-    "count": {"_FEW": (0, 1, 8, 10**6)},
-    "expand": {"_TOGETHER": (1, 5, 1 << 19)},
-    "frame": {"_OFTEN": (0, 4, 10**6)},
-    "hops": {"_BITS": (1, 50, 1 << 26), "_SPARSE": (1, 32, 10**9), "_MUCH": (0.0, 3.0, 500.0)},
-    "id_index": {"_ROOM": (0, 4), "_SINGLE": (0, 64)},
-    "lookups": {"_LARGE": (0, 50_000)},
-    "match": {"_TOGETHER": (1, 5, 1 << 19)},
-    "order": {"_MANY": (1, 2, 4), "_STRETCH": (2, 64)},
+    "topology.adjacency": {"_PORTION": (1, 3, 1 << 18)},
+    "match.candidates": {"_SPARSE": (0, 16, 10**6)},
+    "shape.codes": {"_WORTHWHILE": (0, 4, 10**6), "_ROOM": (0, 8), "_LEAST": (0, 1 << 16)},
+    "match.count": {"_FEW": (0, 1, 8, 10**6)},
+    "match.expand": {"_TOGETHER": (1, 5, 1 << 19)},
+    "match.frame": {"_OFTEN": (0, 4, 10**6)},
+    "match.hops": {"_BITS": (1, 50, 1 << 26), "_SPARSE": (1, 32, 10**9), "_MUCH": (0.0, 3.0, 500.0)},
+    "space.id_index": {"_ROOM": (0, 4), "_SINGLE": (0, 64)},
+    "space.lookups": {"_LARGE": (0, 50_000)},
+    "match.match": {"_TOGETHER": (1, 5, 1 << 19)},
+    "shape.order": {"_MANY": (1, 2, 4), "_STRETCH": (2, 64)},
     "search.kept": {"_WORTH_KEEPING": (0, 1_000_000)},
     "search.search": {"_MANY": (0, 1, 8, 10**6)},
-    "space": {
+    "space.space": {
         "_SMALL": (0, 10_000),
         "_ASKING": (-(10**6), 0, 10_000),
         "_TAKING": (1, 50),
@@ -31,12 +31,12 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "_INDEXING": (0, 50, 10**6),
         "_SPARSE": (1, 2, 4),
     },
-    "topology": {
+    "topology.topology": {
         "_TOGETHER": (1, 1 << 18),
         "_KEPT_CHANGE": (1, 20, 10**6),
         "_KEPT_EDGES": (0, 1_000),
     },
-    "topology_update": {"_SMALL_CHANGE": (1, 2, 10), "_FEW": (0, 1_000)},
+    "topology.update": {"_SMALL_CHANGE": (1, 2, 10), "_FEW": (0, 1_000)},
 }
 """What each number may be: as it is, and such that small graphs are read the way that is meant for others."""
 

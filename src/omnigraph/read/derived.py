@@ -1,7 +1,7 @@
-"""Topologies on disk: derived files that save a process from reading the edges again.
+"""Derived files: arrays on disk that save a process from working them out of the tables again.
 
-A topology is two files: its arrays, and a small header that says what they were made from and what they must look
-like. Both are written under another name and then renamed, so that a reader in any process finds a whole file or
+What is kept (a topology, the words of a text) is two files: its arrays, and a small header that says what they were
+made from and what they must look like. Both are written under another name and then renamed, so that a reader in any process finds a whole file or
 none. Whatever does not match is as good as missing. Nothing here is ever the only copy of anything, so that a
 directory that cannot be read or written is no error: reads work without it.
 """
