@@ -79,6 +79,7 @@ def scanner(
     in_order: bool = False,
     fragments: Sequence[LanceFragment] | None = None,
     batch_bytes: int | None = None,
+    batch_rows: int | None = None,
     few: bool = False,
 ) -> LanceScanner:
     """A scanner over one version. A filter applies before the nearest or best rows are chosen.
@@ -93,6 +94,7 @@ def scanner(
         in_order: rows in the order in which they lie in the table.
         fragments: only these parts of it.
         batch_bytes: about how large a batch may be.
+        batch_rows: how many rows a batch may have.
         few: the filter lets few rows through, so that columns it does not look at are read for those alone.
     """
     scan: ScannerBuilder = _Scan(dataset).prefilter(True).scan_in_order(in_order)
@@ -110,6 +112,8 @@ def scanner(
         scan = scan.with_fragments(fragments)
     if batch_bytes is not None:
         scan = scan.batch_size_bytes(batch_bytes)
+    if batch_rows is not None:
+        scan = scan.batch_size(batch_rows)
     if few:
         scan = scan.late_materialization(True)
     return scan.to_scanner()

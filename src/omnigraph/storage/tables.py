@@ -35,6 +35,7 @@ from omnigraph.storage.change import RowSource, TableRows
 from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.difference import Difference, difference
 from omnigraph.storage.fingerprints import fingerprint, parts
+from omnigraph.storage.fragments import Fragment, fragments, read_fragments
 from omnigraph.storage.handles import HandleCache
 from omnigraph.storage.indexes import (
     Coverage,
@@ -443,6 +444,32 @@ class TableStorage:
         chosen = dataset.get_fragments()[after:] if after else None
         reader: pa.RecordBatchReader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
         return reader
+
+    def fragments(self, ref: TableRef) -> list[Fragment]:
+        """The parts of a version that can be read apart from each other, in their order."""
+        with reporting(self._root, ref.path):
+            return fragments(self._open(ref))
+
+    def read_fragments(
+        self,
+        ref: TableRef,
+        numbers: Sequence[int],
+        *,
+        columns: Sequence[str],
+        filter: pc.Expression | None = None,
+        batch_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some parts of a version as a stream, blobs with their content.
+
+        Args:
+            ref: the version.
+            numbers: the parts.
+            columns: what to read.
+            filter: a condition that Lance can take.
+            batch_rows: how many rows a batch may have.
+        """
+        with reporting(self._root, ref.path):
+            yield from read_fragments(self._open(ref), numbers, columns, filter, batch_rows)
 
     def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Rows by row id, one for each, in that order. They must be there."""

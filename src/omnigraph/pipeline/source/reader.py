@@ -1,0 +1,103 @@
+"""Reading one type of one commit in the tasks of a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from omnigraph.errors import InputError, cut
+from omnigraph.lang.names import did_you_mean
+from omnigraph.pipeline.source.pinned import Pinned
+from omnigraph.pipeline.source.types import batch_schema, for_spark, spark_schema, stored_name
+from omnigraph.storage.fragments import Fragment
+
+BATCH_ROWS = 16_384
+"""How many rows go from a task to Spark at a time."""
+
+PARTITION_ROWS = 1_000_000
+PARTITION_BYTES = 128 * 1024 * 1024
+"""Small fragments that follow each other are read by one task, up to so many rows and bytes."""
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads: some fragments of the table."""
+
+    fragments: tuple[int, ...]
+
+
+class Reader(DataSourceReader):
+    """Reads a type.
+
+    Args:
+        pinned: what is read.
+        schema: the columns that Spark wants.
+    """
+
+    def __init__(self, pinned: Pinned, schema: StructType) -> None:
+        _check(schema, pinned)
+        self._pinned = pinned
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        pinned = self._pinned
+        return [Part(group) for group in grouped(pinned.place.tables().fragments(pinned.ref))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):
+            return  # a table without rows has no fragments
+        pinned, schema = self._pinned, batch_schema(self._schema)
+        names = [stored_name(name, pinned.kind) for name in schema.names]
+        where = pinned.where
+        batches = pinned.place.tables().read_fragments(
+            pinned.ref,
+            partition.fragments,
+            columns=names if where is None else list(dict.fromkeys([*names, *where.columns])),
+            filter=None if where is None else where.scanned(),
+            batch_rows=BATCH_ROWS,
+        )
+        if where is None:
+            for batch in batches:
+                yield for_spark(batch.columns, schema)
+            return
+        for batch in batches:
+            rows = where.kept(pa.Table.from_batches([batch])).select(names).combine_chunks()
+            for part in rows.to_batches():
+                yield for_spark(part.columns, schema)
+
+
+def grouped(fragments: Sequence[Fragment]) -> Iterator[tuple[int, ...]]:
+    """The fragments that each task reads: neighbours together while they are small."""
+    held: list[int] = []
+    rows = size = 0
+    for fragment in fragments:
+        if held and (rows + fragment.rows > PARTITION_ROWS or size + fragment.size > PARTITION_BYTES):
+            yield tuple(held)
+            held, rows, size = [], 0, 0
+        held.append(fragment.number)
+        rows += fragment.rows
+        size += fragment.size
+    if held:
+        yield tuple(held)
+
+
+def _check(schema: StructType, pinned: Pinned) -> None:
+    """Spark may have been told what the columns are: then they must be what they are.
+
+    Raises:
+        InputError: they are not.
+    """
+    known = {field.name: field for field in spark_schema(pinned.columns)}
+    for field in schema:
+        own = known.get(field.name)
+        if own is None:
+            raise InputError(f"there is no column '{cut(field.name)}'", hint=did_you_mean(field.name, list(known)))
+        if own.dataType != field.dataType:
+            said, is_ = field.dataType.simpleString(), own.dataType.simpleString()
+            raise InputError(f"column '{field.name}' is {is_}, not {cut(said)}", hint="leave out .schema(...)")
+        if own.nullable and not field.nullable:
+            raise InputError(f"column '{field.name}' may be null", hint="leave out .schema(...)")

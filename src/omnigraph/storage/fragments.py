@@ -1,0 +1,64 @@
+"""The parts of a table that processes can read apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+
+from omnigraph.storage.blobs import ROW_ID, stored_blobs, with_content
+from omnigraph.storage.scans import scanner
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One part of a version of a table.
+
+    Attributes:
+        number: its name within the table.
+        rows: how many rows it has.
+        size: how many bytes its files have; 0 when that is not known.
+    """
+
+    number: int
+    rows: int
+    size: int
+
+
+def fragments(dataset: LanceDataset) -> list[Fragment]:
+    """The parts of a version, in their order."""
+    found = []
+    for fragment in dataset.get_fragments():
+        made = fragment.metadata
+        size = sum(file.file_size_bytes or 0 for file in made.files)
+        found.append(Fragment(fragment.fragment_id, made.num_rows, size))
+    return found
+
+
+def read_fragments(
+    dataset: LanceDataset,
+    numbers: Sequence[int],
+    columns: Sequence[str],
+    filter: pc.Expression | None,
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some parts in the order in which they lie there, blobs with their content."""
+    chosen = [fragment for number in numbers if (fragment := dataset.get_fragment(number)) is not None]
+    blobs = [name for name in stored_blobs(dataset.schema) if name in columns]
+    scan = scanner(
+        dataset,
+        columns=[*columns, ROW_ID] if blobs else columns,
+        filter=filter,
+        fragments=chosen,
+        in_order=True,
+        batch_rows=batch_rows,
+    )
+    for batch in scan.to_reader():
+        if not blobs:
+            yield batch
+            continue
+        for part in with_content(dataset, pa.Table.from_batches([batch])):
+            yield from part.select(list(columns)).combine_chunks().to_batches()
