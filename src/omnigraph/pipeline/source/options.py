@@ -14,10 +14,11 @@ STORAGE = "storage."
 
 _STATE = ("version", "commit", "timestamp")
 READ = ("path", "type", "branch", *_STATE, "columns", "where")
-STREAM = ("path", "type", "branch", "columns", "startingCommit", "maxCommitsPerTrigger")
+CHANGES = ("path", "type", "branch", *_STATE, "columns", "changes", "startingCommit")
+STREAM = ("path", "type", "branch", "columns", "changes", "startingCommit", "maxCommitsPerTrigger")
 WRITE = ("path", "type", "branch", "base", "mode", "message", "idempotencyKey")
-_KNOWN = tuple(dict.fromkeys((*READ, *STREAM, *WRITE)))
-_OF_SPARK = ("serialization.format",)
+_KNOWN = tuple(dict.fromkeys((*READ, *CHANGES, *STREAM, *WRITE)))
+_OF_SPARK = ("serialization.format", "checkpointlocation", "queryname")
 """What Spark adds by itself."""
 
 
@@ -105,6 +106,17 @@ class Options:
         if not re.fullmatch(r"\d{1,18}", said.strip()) or int(said) < least:
             raise InputError(f"the option '{name}' is a whole number from {least}, not '{cut(said)}'")
         return int(said)
+
+    def is_set(self, name: str) -> bool:
+        """An option that is true or false.
+
+        Raises:
+            InputError: it is neither.
+        """
+        said = self.values.get(name, "false").strip().lower()
+        if said not in ("true", "false"):
+            raise InputError(f"the option '{name}' is true or false, not '{cut(said)}'")
+        return said == "true"
 
     @property
     def columns(self) -> tuple[str, ...] | None:

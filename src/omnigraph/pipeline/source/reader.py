@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.pipeline.source.pinned import Pinned
-from omnigraph.pipeline.source.types import batch_schema, for_spark, spark_schema, stored_name
+from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 from omnigraph.storage.fragments import Fragment
 
 BATCH_ROWS = 16_384
@@ -39,7 +39,7 @@ class Reader(DataSourceReader):
     """
 
     def __init__(self, pinned: Pinned, schema: StructType) -> None:
-        _check(schema, pinned)
+        check_schema(schema, pinned.schema)
         self._pinned = pinned
         self._schema = schema
 
@@ -85,13 +85,13 @@ def grouped(fragments: Sequence[Fragment]) -> Iterator[tuple[int, ...]]:
         yield tuple(held)
 
 
-def _check(schema: StructType, pinned: Pinned) -> None:
+def check_schema(schema: StructType, own_schema: StructType) -> None:
     """Spark may have been told what the columns are: then they must be what they are.
 
     Raises:
         InputError: they are not.
     """
-    known = {field.name: field for field in spark_schema(pinned.columns)}
+    known = {field.name: field for field in own_schema}
     for field in schema:
         own = known.get(field.name)
         if own is None:

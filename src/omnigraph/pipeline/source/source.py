@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from omnigraph.pipeline.source.options import READ, Options
+from omnigraph.errors import InputError
+from omnigraph.pipeline.source.options import CHANGES, READ, STREAM, WRITE, Options
 from omnigraph.pipeline.source.pinned import Pinned, pinned
 from omnigraph.pipeline.source.reader import Reader
+from omnigraph.pipeline.source.stream import ChangesReader, StreamReader, stream_schema
+from omnigraph.pipeline.source.writer import StreamWriter, Target, Writer, stream_key
 
 NAME = "omnigraph"
 
 
 class OmnigraphSource(DataSource):
-    """The entities of one type as a DataFrame.
+    """The entities of one type, or what happened to them, as a DataFrame or a stream.
 
     A DataFrame sees one commit: the one that its options mean when it is made. Spark keeps this object, and with it
     what was pinned, for everything that is done with the DataFrame later.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        self._said = dict(options)
         self._options = Options.read(options)
         self._pinned: Pinned | None = None
 
@@ -31,14 +35,38 @@ class OmnigraphSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return self._pin().schema
+        # Spark asks before it says whether this is to be a stream.
+        found = self._pin()
+        return stream_schema(found) if self._options.is_set("changes") else found.schema
 
-    def reader(self, schema: StructType) -> Reader:
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if self._options.is_set("changes"):
+            self._options.only(CHANGES, "a read of changes")
+            return ChangesReader(self._stream(schema), self._pin().commit_id)
+        self._options.only(READ, "a read")
         return Reader(self._pin(), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (the name is Spark's)
+        if not self._options.is_set("changes"):
+            raise InputError(
+                "a stream is of changes", hint='say so, because it has columns more: .option("changes", True)'
+            )
+        self._options.only(STREAM, "a stream")
+        return self._stream(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        self._options.only(WRITE, "a write")
+        return Writer(Target.of(self._options, overwrite=overwrite), self._options.text("idempotencyKey"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        self._options.only(WRITE, "a stream into a graph")
+        return StreamWriter(Target.of(self._options, overwrite=overwrite), stream_key(self._options, self._said))
+
+    def _stream(self, schema: StructType) -> StreamReader:
+        return StreamReader(self._options, schema, self._pin())
 
     def _pin(self) -> Pinned:
         if self._pinned is None:
-            self._options.only(READ, "a read")
             self._pinned = pinned(self._options)
         return self._pinned
 

@@ -1,0 +1,152 @@
+"""What an algorithm found: as an Arrow table, as a DataFrame, or as a property of the nodes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import InputError, cut
+from omnigraph.graph.graph import Graph
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.types import Scalar
+from omnigraph.pipeline.analytics.network import Parts
+from omnigraph.read.export.export import TypeExport, exported
+from omnigraph.write.receipt import LoadMode, LoadReceipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FITTING = {
+    pa.float64(): (Scalar.F64, Scalar.F32),
+    pa.int64(): (Scalar.I64, Scalar.I32, Scalar.U64, Scalar.U32),
+    pa.utf8(): (Scalar.STRING,),
+}
+"""The properties that values can be written to."""
+
+
+class Outcome(ABC):
+    """What an algorithm found about the nodes of a snapshot.
+
+    Attributes:
+        name: the column that says it.
+    """
+
+    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str) -> None:
+        self._graph, self._snapshot, self._parts = target
+        self.name = name
+
+    @property
+    @abstractmethod
+    def table(self) -> pa.Table:
+        """All of it, by type name and id."""
+
+    @abstractmethod
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The same as a DataFrame."""
+
+    def write(
+        self, property: str, *, branch: str, message: str | None = None, idempotency_key: str | None = None
+    ) -> LoadReceipt:
+        """Make it a property of the nodes, as one commit.
+
+        The branch must still be at the commit that was looked at, or not exist: then it is made there.
+
+        Args:
+            property: a property that each of the node types has.
+            branch: where to.
+            message: the commit's.
+            idempotency_key: a write with a key that a commit of the branch carries is not repeated.
+
+        Raises:
+            InputError: a type has no such property, or one of another type; or there are several values for a node.
+            PreconditionFailedError: the branch has moved on.
+        """
+        if self.table.column_names[0] != "type":
+            raise InputError("there may be several distances for a node", hint="write those from one source by hand")
+        if branch not in self._graph.branches:
+            self._check(property)
+            self._graph.branches.create(branch, commit=self._snapshot.commit.id)
+        return self._graph.load(
+            {name: self._rows(name, property) for name in self._check(property)},
+            mode=LoadMode.MERGE,
+            branch=branch,
+            expect_head=self._snapshot.commit.id,
+            message=message,
+            idempotency_key=idempotency_key,
+            embed=False,
+        )
+
+    def _check(self, property: str) -> list[str]:
+        """The types that have entities, all of which have a fitting property."""
+        catalog = self._graph._schema_at(self._snapshot).catalog
+        values = self.table.schema.field(self.name).type
+        for name in self._parts.nodes:
+            declared = catalog.nodes[name].properties
+            found = declared.get(property)
+            if found is None:
+                raise InputError(
+                    f"{name} has no property '{cut(property)}'", hint=did_you_mean(property, list(declared))
+                )
+            if found.type.list or found.type.enum_values or found.type.scalar not in _FITTING[values]:
+                raise InputError(f"{name}.{property} is {found.type}, and the {self.name} is {_FITTING[values][0]}")
+        return [name for name in self._parts.nodes if self._snapshot.pin(f"node:{name}").row_count]
+
+    def _rows(self, name: str, property: str) -> pa.RecordBatchReader:
+        accepted = self._graph._schema_at(self._snapshot)
+        (part,) = [p for p in exported(self._snapshot, accepted, name) if p.key == f"node:{name}"]
+        kind = arrow_type(accepted.catalog.nodes[name].properties[property].type)
+        values = self.table.filter(pc.equal(self.table["type"], name))[self.name].cast(kind).combine_chunks()
+        return pa.RecordBatchReader.from_batches(part.schema, _with(part, property, values))
+
+
+def _with(part: TypeExport, property: str, values: pa.Array) -> Iterator[pa.RecordBatch]:
+    """The entities of a type by id, with these values of a property."""
+    place = part.schema.get_field_index(property)
+    first = 0
+    for batch in part.batches():
+        columns = batch.columns
+        columns[place] = values.slice(first, batch.num_rows)
+        first += batch.num_rows
+        yield pa.record_batch(columns, schema=part.schema)
+
+
+class TableOutcome(Outcome):
+    """What was found in this process."""
+
+    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str, table: pa.Table) -> None:
+        super().__init__(target, name)
+        self._table = table
+
+    @property
+    def table(self) -> pa.Table:
+        return self._table
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame(self._table)
+
+
+class FrameOutcome(Outcome):
+    """What was found on Spark."""
+
+    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str, frame: DataFrame) -> None:
+        super().__init__(target, name)
+        self._frame = frame
+
+    @cached_property
+    def _collected(self) -> pa.Table:
+        found = self._frame.toArrow()
+        return found.cast(pa.schema([pa.field(f.name, f.type) for f in found.schema]))
+
+    @property
+    def table(self) -> pa.Table:
+        return self._collected
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        return self._frame

@@ -1,0 +1,220 @@
+"""Writing a DataFrame or a stream into one type of a graph: tasks put rows aside, and one load takes them all.
+
+Spark ends a write in a Python process of its own, where there is no session. So the rows of all tasks are loaded there
+as a stream, by the loader that works in one process: with every check, as one commit. What tasks put aside lies below
+the graph, belongs to nobody until then, and goes with the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph.loading import load_mode
+from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.types import INTEGERS, Scalar, ValueType
+from omnigraph.pipeline.load.staging import Place as Staging
+from omnigraph.pipeline.source.options import Options
+from omnigraph.pipeline.source.pinned import Place, type_of
+from omnigraph.pipeline.source.types import value_types
+from omnigraph.storage.uri import GraphUri
+from omnigraph.write.receipt import LoadMode
+
+_TOGETHER = 32 * 1024 * 1024
+"""About how many bytes of rows are put aside as one object."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task put aside.
+
+    Attributes:
+        paths: where, in the order of the rows.
+        schema: the columns; None when there were no rows.
+    """
+
+    paths: tuple[str, ...]
+    schema: pa.Schema | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go.
+
+    Attributes:
+        place: the graph.
+        staging: what the tasks put rows aside with.
+        type_name: the type, as `Graph.load` takes it.
+        types: its columns.
+    """
+
+    place: Place
+    staging: Staging
+    type_name: str
+    types: Mapping[str, ValueType]
+    mode: LoadMode
+    branch: str | None
+    base: str | None
+    message: str | None
+
+    @classmethod
+    def of(cls, options: Options, *, overwrite: bool) -> Target:
+        """The target that options name.
+
+        Raises:
+            InputError: they name no type of the graph, or contradict each other.
+        """
+        said = options.text("mode")
+        if overwrite and said not in (None, LoadMode.OVERWRITE):
+            raise InputError(f"the mode is overwrite for Spark, and {said} for the graph", hint="name one of them")
+        mode = LoadMode.OVERWRITE if overwrite else load_mode(said or LoadMode.APPEND)
+        place = Place.of(options)
+        graph = place.open()
+        kind, name = type_of(graph.catalog, options.type)
+        declared = graph.catalog.nodes[name] if kind is TypeKind.NODE else graph.catalog.edges[name]
+        staging = Staging.at(GraphUri.parse(place.uri, dict(place.storage)))
+        types = value_types(kind, declared)
+        shared = name in graph.catalog.nodes and name in graph.catalog.edges
+        key = f"{kind.value}:{name}" if shared else name
+        branch, base, message = (options.text(option) for option in ("branch", "base", "message"))
+        return cls(place, staging, key, types, mode, branch, base, message)
+
+    def put(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Put the rows of a task aside."""
+        paths: list[str] = []
+        held: list[pa.RecordBatch] = []
+        schema: pa.Schema | None = None
+
+        def put() -> None:
+            paths.append(self.staging.put("rows", pa.Table.from_batches(held)))
+            held.clear()
+
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            held.append(self._whole_numbers(batch))
+            schema = held[0].schema
+            if sum(batch.nbytes for batch in held) >= _TOGETHER:
+                put()
+        if held:
+            put()
+        return Written(tuple(paths), schema)
+
+    def _whole_numbers(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Spark has no unsigned numbers, so they come as decimals.
+
+        Raises:
+            InputError: one is none that the property could have.
+        """
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, column in columns.items():
+            type_ = self.types.get(name)
+            if type_ is not None and type_.scalar in INTEGERS:
+                try:
+                    columns[name] = _whole(column, type_)
+                except pa.ArrowInvalid as error:
+                    message = f"{self.type_name}.{name}: a decimal is not whole, or does not fit {type_}"
+                    raise InputError(message) from error
+        return pa.RecordBatch.from_pydict(columns)
+
+    def load(self, messages: Sequence[WriterCommitMessage | None], key: str | None) -> None:
+        """Load what all tasks put aside, as one commit, and remove it."""
+        parts = [message for message in messages if isinstance(message, Written) and message.schema is not None]
+        rows = pa.RecordBatchReader.from_batches(parts[0].schema, self._rows(parts)) if parts else self._nothing()
+        with self.place.open(read_only=False) as graph:
+            graph.load(
+                {self.type_name: rows},
+                mode=self.mode,
+                branch=self.branch,
+                base=self.base,
+                message=self.message,
+                idempotency_key=key,
+            )
+        with suppress(OmnigraphError):  # what is left is found by cleanup
+            for path in (path for part in parts for path in part.paths):
+                self.staging.objects.delete(path)
+
+    def _rows(self, parts: Sequence[Written]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            for path in part.paths:
+                yield from (batch.cast(parts[0].schema) for batch in self.staging.batches(path))
+
+    def _nothing(self) -> pa.Table:
+        return pa.table({"id": pa.array([], pa.utf8())})
+
+
+def _whole(column: pa.Array, type_: ValueType) -> pa.Array:
+    decimal = column.type.value_type if type_.list and pa.types.is_list(column.type) else column.type
+    if not pa.types.is_decimal(decimal):
+        return column
+    kind = pa.uint64() if type_.scalar in (Scalar.U32, Scalar.U64) else pa.int64()
+    return column.cast(pa.list_(kind) if type_.list else kind)
+
+
+class Writer(DataSourceArrowWriter):
+    """Writes a DataFrame.
+
+    Args:
+        target: where to.
+        key: the idempotency key, if there is one.
+    """
+
+    def __init__(self, target: Target, key: str | None) -> None:
+        self._target = target
+        self._key = key
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._target.put(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._target.load(messages, self._key)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing. Spark also calls this when the commit failed half way, and cleanup finds what was put aside."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, each as one commit that is not repeated.
+
+    Args:
+        target: where to.
+        key: what tells the stream from others.
+    """
+
+    def __init__(self, target: Target, key: str) -> None:
+        self._target = target
+        self._key = key
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._target.put(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (the name is Spark's)
+        if any(isinstance(message, Written) and message.paths for message in messages):
+            self._target.load(messages, f"{self._key}:{batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Do nothing: see `Writer.abort`."""
+
+
+def stream_key(options: Options, said: Mapping[str, str]) -> str:
+    """What tells a stream from others, and is the same when it is started again.
+
+    Raises:
+        InputError: nothing does.
+    """
+    own = options.text("idempotencyKey")
+    if own is not None:
+        return own
+    checkpoint = next((value for name, value in said.items() if name.lower() == "checkpointlocation"), None)
+    if checkpoint is None:
+        raise InputError(
+            "nothing tells this stream from others",
+            hint='name its checkpoint: .option("checkpointLocation", ...), or give an idempotencyKey of its own',
+        )
+    return f"spark-{blake2b(checkpoint.rstrip('/').encode(), digest_size=12).hexdigest()}"

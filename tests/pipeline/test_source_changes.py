@@ -1,0 +1,254 @@
+"""The change feed: every commit of a branch once, in order, with what it did to each entity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+import omnigraph
+from omnigraph.errors import InputError, NotFoundError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.source import changes, reader
+from omnigraph.pipeline.source.source import OmnigraphSource
+from omnigraph.pipeline.source.stream import StreamReader
+
+SCHEMA = """\
+node P { name: String @key  n: I64?  x: F64?  tags: [String]?  data: Blob? }
+node Q { name: String @key }
+edge Knows: P -> P { since: Date? }
+"""
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return omnigraph.init(tmp_path / "g", SCHEMA)
+
+
+def put(graph: Graph, mode: str = "append", branch: str = "main", **people: object) -> str:
+    """One commit; a person is a number, or all that is said about it."""
+    rows = [
+        {"type": "P", "data": {"name": name, **(said if isinstance(said, Mapping) else {"n": said})}}
+        for name, said in people.items()
+    ]
+    graph.load(rows, mode=mode, branch=branch)
+    return graph.snapshot(branch=branch).commit.id
+
+
+def drop(graph: Graph, name: str, branch: str = "main") -> str:
+    graph.mutate(f'query x() {{ delete P where name = "{name}" }}', branch=branch)
+    return graph.snapshot(branch=branch).commit.id
+
+
+def stream(graph: Graph, **options: str) -> StreamReader:
+    source = OmnigraphSource({"path": graph.uri, "type": "P", "changes": "true", **options})
+    return source.streamReader(source.schema())
+
+
+def delivered(stream: StreamReader, start: dict[str, str], end: dict[str, str]) -> list[dict[str, Any]]:
+    batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def short(rows: list[dict[str, Any]], value: str = "n") -> list[tuple[str, str, Any]]:
+    return sorted((row["_change"], row["id"], row.get(value)) for row in rows)
+
+
+def everything(graph: Graph, **options: str) -> list[dict[str, Any]]:
+    reading = stream(graph, **options)
+    start = reading.initialOffset()
+    return delivered(reading, start, reading.latestOffset(start, ALL))
+
+
+def test_what_each_commit_did(graph: Graph) -> None:
+    first = put(graph, a=1, b=2)
+    second = put(graph, "merge", b=3, c=4)
+    third = drop(graph, "a")
+    rows = everything(graph, startingCommit="beginning")
+    by_commit = {commit: short([r for r in rows if r["_commit"] == commit]) for commit in (first, second, third)}
+    assert by_commit == {
+        first: [("insert", "a", 1), ("insert", "b", 2)],
+        second: [("insert", "c", 4), ("update", "b", 3)],
+        third: [("delete", "a", 1)],
+    }
+    assert [row["_commit"] for row in rows] == sorted(
+        (row["_commit"] for row in rows), key=[first, second, third].index
+    )
+    times = {commit.id: commit.created_at for commit in graph.commits}
+    assert {row["_commit"]: int(row["_committed"].timestamp() * 1e6 + 0.5) for row in rows} == pytest.approx(
+        {commit: times[commit] for commit in (first, second, third)}, abs=1
+    )
+
+
+@pytest.mark.parametrize("looked_up", [8192, 0])
+def test_a_row_that_is_written_as_it_was_did_not_change(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, looked_up: int
+) -> None:
+    monkeypatch.setattr(changes, "_LOOKED_UP", looked_up)
+    said = {"n": 1, "x": 0.0, "tags": ["u", "v"], "data": "base64:aGVsbG8="}
+    start = {"commit": put(graph, a=said, b=said, c=said, d={"n": 1}, e=said)}
+    put(
+        graph,
+        "merge",
+        a=said,
+        b={**said, "x": -0.0},
+        c={**said, "tags": ["u"]},
+        d={"n": 1},
+        e={**said, "data": "base64:aGVsbG9v"},
+    )
+    reading = stream(graph)
+    rows = delivered(reading, start, reading.latestOffset(start, ALL))
+    assert short(rows) == [("update", name, 1) for name in "bce"]
+    assert {row["id"]: row["data"]["data"] for row in rows} == {"b": b"hello", "c": b"hello", "e": b"helloo"}
+
+
+def test_columns_that_are_not_read_do_not_count(graph: Graph) -> None:
+    start = {"commit": put(graph, a=1, b=2)}
+    put(graph, "merge", a={"n": 1, "x": 5}, b={"n": 7})
+    reading = stream(graph, columns="n")
+    rows = delivered(reading, start, reading.latestOffset(start, ALL))
+    assert [{k: v for k, v in row.items() if k in ("_change", "n", "id")} for row in rows] == [
+        {"_change": "update", "n": 7}
+    ]
+
+
+def test_where_a_stream_begins(graph: Graph) -> None:
+    first = put(graph, a=1)
+    graph.tags.create("one")
+    put(graph, "merge", a=2, b=2)
+    head = graph.snapshot().commit.id
+    assert short(everything(graph)) == [("insert", "a", 2), ("insert", "b", 2)]
+    assert {row["_commit"] for row in everything(graph)} == {head}
+    for start in (first, "one"):
+        assert short(everything(graph, startingCommit=start)) == [("insert", "b", 2), ("update", "a", 2)]
+    assert everything(graph, startingCommit="latest") == []
+    with pytest.raises(NotFoundError):
+        everything(graph, startingCommit="nothing")
+
+
+def test_a_batch_takes_so_many_commits(graph: Graph) -> None:
+    commits = [put(graph, a=1), put(graph, b=1), put(graph, c=1), put(graph, d=1)]
+    reading = stream(graph, maxCommitsPerTrigger="3", startingCommit=commits[0])
+    limit = reading.getDefaultReadLimit()
+    assert limit == ReadMaxFiles(3)
+    start = reading.initialOffset()
+    assert reading.latestOffset(start, ReadMaxFiles(2)) == {"commit": commits[2]}
+    assert reading.latestOffset({"commit": commits[2]}, ReadMaxFiles(2)) == {"commit": commits[3]}
+    assert reading.latestOffset({"commit": commits[3]}, ReadMaxFiles(2)) == {"commit": commits[3]}
+    assert reading.partitions({"commit": commits[3]}, {"commit": commits[3]}) == []
+
+
+def test_what_is_available_now_does_not_grow(graph: Graph) -> None:
+    first = put(graph, a=1)
+    reading = stream(graph)
+    reading.prepareForTriggerAvailableNow()
+    put(graph, b=1)
+    assert reading.latestOffset(reading.initialOffset(), ALL) == {"commit": first}
+    assert reading.latestOffset({"commit": first}, ALL) == {"commit": first}
+    assert reading.reportLatestOffset() == {"commit": graph.snapshot().commit.id}
+
+
+def test_a_branch_goes_on_from_where_it_began(graph: Graph) -> None:
+    start = put(graph, a=1, b=1)
+    graph.branches.create("side")
+    put(graph, "merge", "side", a=2, c=1)
+    drop(graph, "b", "side")
+    put(graph, d=1)
+    rows = everything(graph, branch="side", startingCommit=start)
+    assert short(rows) == [("delete", "b", 1), ("insert", "c", 1), ("update", "a", 2)]
+    assert short(everything(graph, branch="side", startingCommit="beginning"))[-1] == ("update", "a", 2)
+
+
+def test_a_table_that_was_overwritten(graph: Graph) -> None:
+    start = put(graph, a=1, b=1, c=1)
+    put(graph, "overwrite", a=1, b=2, d=1)
+    rows = everything(graph, startingCommit=start)
+    assert short(rows) == [("delete", "c", 1), ("insert", "d", 1), ("update", "b", 2)]
+
+
+def test_commits_that_do_not_touch_the_type_say_nothing(graph: Graph) -> None:
+    start = put(graph, a=1)
+    graph.load([{"type": "Q", "data": {"name": "q"}}], mode="append")
+    graph.ensure_indexes()
+    assert everything(graph, startingCommit=start) == []
+
+
+def test_a_large_first_commit_is_read_in_parts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "PARTITION_ROWS", 1)
+    put(graph, a=1)
+    put(graph, b=1)
+    reading = stream(graph)
+    assert len(reading.partitions({"commit": ""}, {"commit": graph.snapshot().commit.id})) == 2
+
+
+def test_edges_have_a_feed_too(graph: Graph) -> None:
+    start = put(graph, a=1, b=1)
+    graph.load([{"edge": "Knows", "from": "a", "to": "b", "data": {"id": "k"}}], mode="append")
+    drop(graph, "b")
+    rows = everything(graph, type="Knows", startingCommit=start)
+    assert [(row["_change"], row["id"], row["from"], row["to"]) for row in rows] == [
+        ("insert", "k", "a", "b"),
+        ("delete", "k", "a", "b"),
+    ]
+
+
+def test_what_cannot_be_streamed_is_refused(graph: Graph) -> None:
+    put(graph, a=1)
+    plain = OmnigraphSource({"path": graph.uri, "type": "P"})
+    with pytest.raises(InputError, match="a stream is of changes"):
+        plain.streamReader(plain.schema())
+    with pytest.raises(InputError, match="'version' says nothing about a stream"):
+        stream(graph, version="2")
+    with pytest.raises(InputError, match="true or false"):
+        OmnigraphSource({"path": graph.uri, "type": "P", "changes": "maybe"}).schema()
+    reading = stream(graph)
+    with pytest.raises(NotFoundError, match="not in the history"):
+        reading.latestOffset({"commit": "elsewhere"}, ALL)
+
+
+# On Spark
+
+
+@pytest.mark.spark
+def test_changes_can_be_read_without_a_stream(spark: SparkSession, graph: Graph) -> None:
+    start = put(graph, a=1, b=2)
+    middle = put(graph, "merge", b=3)
+    drop(graph, "a")
+    read = spark.read.format("omnigraph").options(type="P", changes=True, startingCommit=start, columns="id,n")
+    assert sorted((r["_change"], r.id, r.n) for r in read.load(graph.uri).collect()) == [
+        ("delete", "a", 1),
+        ("update", "b", 3),
+    ]
+    assert [(r["_change"], r.id, r.n) for r in read.option("commit", middle).load(graph.uri).collect()] == [
+        ("update", "b", 3)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_stream_delivers_every_change_once(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
+    put(graph, a=1, b=2)
+
+    def run() -> None:
+        changes = spark.readStream.format("omnigraph").options(type="P", changes=True, columns="id,n").load(graph.uri)
+        written = changes.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        written.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+
+    run()
+    put(graph, "merge", b=3, c=4)
+    drop(graph, "a")
+    run()
+    run()
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row["_change"], row.id, row.n) for row in rows) == [
+        ("delete", "a", 1),
+        ("insert", "a", 1),
+        ("insert", "b", 2),
+        ("insert", "c", 4),
+        ("update", "b", 3),
+    ]

@@ -1,0 +1,186 @@
+"""A DataFrame or a stream becomes one commit, or one commit for each batch, whatever is repeated."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+
+import omnigraph
+from omnigraph.errors import BadRowsError, InputError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.source.source import OmnigraphSource
+from omnigraph.pipeline.source.types import spark_schema
+from omnigraph.pipeline.source.writer import StreamWriter, Writer
+
+SCHEMA = """\
+node P { name: String @key  n: I64?  u: U64?  us: [U64]?  t: DateTime?  v: Vector(2)? }
+edge Knows: P -> P { since: Date? }
+"""
+PEOPLE = pa.table(
+    {
+        "name": ["a", "b"],
+        "u": pa.array([Decimal(2**64 - 1), None], pa.decimal128(20, 0)),
+        "us": pa.array([[Decimal(2**64 - 1)], None], pa.list_(pa.decimal128(20, 0))),
+        "t": pa.array([1_000_000, None], pa.timestamp("us", "UTC")),
+        "v": pa.array([[1.0, 2.0], None], pa.list_(pa.float32())),
+    }
+)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return omnigraph.init(tmp_path / "g", SCHEMA)
+
+
+def writer(graph: Graph, overwrite: bool = False, **options: str) -> Writer:
+    return OmnigraphSource({"path": graph.uri, "type": "P", **options}).writer(spark_schema({}), overwrite)
+
+
+def stream_writer(graph: Graph, **options: str) -> StreamWriter:
+    source = OmnigraphSource({"path": graph.uri, "type": "P", "checkpointLocation": "/here", **options})
+    return source.streamWriter(spark_schema({}), False)
+
+
+def messages(writer: Writer | StreamWriter, *tables: pa.Table) -> list[WriterCommitMessage | None]:
+    return [writer.write(iter(table.to_batches())) for table in tables]
+
+
+def names(graph: Graph, branch: str = "main") -> list[str]:
+    view = graph.snapshot(branch=branch)
+    return sorted(view.scan("node:P", columns=["id"])["id"].to_pylist())
+
+
+def history(graph: Graph) -> int:
+    return len(list(graph.commits))
+
+
+def staged(graph: Graph) -> list[Path]:
+    return list((Path(graph.uri) / "__staging").rglob("*.arrow"))
+
+
+def test_all_tasks_are_one_commit_and_values_are_exact(graph: Graph) -> None:
+    before = history(graph)
+    writing = writer(graph, message="people")
+    writing.commit(messages(writing, PEOPLE.slice(0, 1), PEOPLE.slice(0, 0), PEOPLE.slice(1)))
+    assert history(graph) == before + 1
+    assert graph.snapshot().commit.message == "people"
+    found = graph.entity("P", "a")
+    assert found is not None
+    assert (found["u"], found["us"], found["v"]) == (2**64 - 1, [2**64 - 1], [1.0, 2.0])
+    assert names(graph) == ["a", "b"]
+    assert staged(graph) == []
+
+
+def test_rows_are_put_aside_in_pieces(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.pipeline.source.writer._TOGETHER", 1)
+    writing = writer(graph)
+    parts = messages(writing, pa.concat_tables([PEOPLE.slice(0, 1), PEOPLE.slice(1)]))
+    assert len(staged(graph)) == 2
+    writing.commit(parts)
+    assert names(graph) == ["a", "b"]
+
+
+def test_modes(graph: Graph) -> None:
+    for overwrite, mode, table, expected in [
+        (False, "append", PEOPLE.slice(0, 1), ["a"]),
+        (False, "merge", PEOPLE, ["a", "b"]),
+        (True, None, PEOPLE.slice(1), ["b"]),
+        (False, "overwrite", PEOPLE.slice(0, 1), ["a"]),
+        (True, None, PEOPLE.slice(0, 0), []),
+    ]:
+        options = {} if mode is None else {"mode": mode}
+        writing = writer(graph, overwrite, **options)
+        writing.commit(messages(writing, table))
+        assert names(graph) == expected
+    with pytest.raises(InputError, match="the mode is overwrite for Spark, and merge"):
+        writer(graph, True, mode="merge")
+    with pytest.raises(InputError, match="'replace' is not a mode"):
+        writer(graph, mode="replace")
+
+
+def test_a_branch_is_made_when_there_is_a_base(graph: Graph) -> None:
+    writing = writer(graph, branch="new", base="main")
+    writing.commit(messages(writing, PEOPLE))
+    assert names(graph, "new") == ["a", "b"]
+    assert names(graph) == []
+
+
+def test_one_wrong_row_and_nothing_is_written(graph: Graph) -> None:
+    before = history(graph)
+    writing = writer(graph)
+    wrong = PEOPLE.set_column(0, "name", pa.array(["x", None]))
+    with pytest.raises(BadRowsError):
+        writing.commit(messages(writing, PEOPLE.slice(0, 1), wrong))
+    with pytest.raises(InputError, match=r"P\.u: a decimal is not whole"):
+        messages(writing, pa.table({"name": ["x"], "u": pa.array([Decimal("-1")], pa.decimal128(20, 0))}))
+    assert history(graph) == before
+    writing.abort([])
+
+
+def test_a_batch_that_comes_again_is_not_written_again(graph: Graph) -> None:
+    first = stream_writer(graph)
+    first.commit(messages(first, PEOPLE.slice(0, 1)), 0)
+    after = history(graph)
+    again = stream_writer(graph)
+    again.commit(messages(again, PEOPLE.slice(0, 1)), 0)
+    assert history(graph) == after
+    again.commit(messages(again, PEOPLE.slice(1)), 1)
+    again.commit(messages(again, PEOPLE.slice(0, 0)), 2)
+    assert history(graph) == after + 1
+    assert names(graph) == ["a", "b"]
+
+
+def test_other_streams_have_other_batches(graph: Graph) -> None:
+    for place, table in (("/here", PEOPLE.slice(0, 1)), ("/there", PEOPLE.slice(1))):
+        writing = stream_writer(graph, checkpointLocation=place)
+        writing.commit(messages(writing, table), 0)
+    assert names(graph) == ["a", "b"]
+    with pytest.raises(InputError, match="nothing tells this stream from others"):
+        OmnigraphSource({"path": graph.uri, "type": "P"}).streamWriter(spark_schema({}), False)
+
+
+def test_what_cannot_be_written_is_refused(graph: Graph) -> None:
+    with pytest.raises(InputError, match="there is no type 'Q'"):
+        writer(graph, type="Q")
+    with pytest.raises(InputError, match="'version' says nothing about a write"):
+        writer(graph, version="1")
+
+
+@pytest.mark.spark
+def test_spark_writes_a_frame(spark: SparkSession, graph: Graph) -> None:
+    people = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "name string, n bigint").repartition(3)
+    people.write.format("omnigraph").option("type", "P").mode("append").save(graph.uri)
+    knows = spark.createDataFrame([("a", "b")], "`from` string, `to` string")
+    knows.write.format("omnigraph").option("type", "Knows").mode("append").save(graph.uri)
+    assert names(graph) == ["a", "b", "c"]
+    assert graph.snapshot().pin("edge:Knows").row_count == 1
+    with pytest.raises(Exception, match="key"):
+        people.write.format("omnigraph").option("type", "P").mode("append").save(graph.uri)
+    assert names(graph) == ["a", "b", "c"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_one_graph_follows_another(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
+    copy = omnigraph.init(tmp_path / "copy", SCHEMA)
+
+    def run() -> None:
+        changes = spark.readStream.format("omnigraph").options(type="P", changes=True).load(graph.uri)
+        rows = changes.where("_change != 'delete'").drop("_change", "_commit", "_committed")
+        written = rows.writeStream.format("omnigraph").options(type="P", mode="merge", path=copy.uri)
+        written = written.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        written.trigger(availableNow=True).start().awaitTermination()
+
+    graph.load(PEOPLE.drop_columns(["u", "us"]), mode="append", type_name="P")
+    run()
+    graph.load([{"type": "P", "data": {"name": "c", "u": 2**64 - 1, "us": [7]}}], mode="append")
+    run()
+    commits = history(copy)
+    run()
+    assert history(copy) == commits
+    assert b"".join(copy.export()) == b"".join(graph.export())
