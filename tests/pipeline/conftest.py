@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.commit.conftest import _no_fsync
 
 from omnigraph.pipeline.session import Session, SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["_no_fsync", "session", "spark"]
 
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SETTINGS = SparkSettings(

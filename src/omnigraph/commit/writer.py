@@ -72,7 +72,10 @@ class TableWrite:
         where: for `DELETE`: which rows go, unless `deleted` says it.
         deleted: for `DELETE` and `CHANGE`: the ids of the rows that go.
         source: for `CHANGE`: the rows, where they need not fit memory.
-        fragments: for `FRAGMENTS`: what other processes wrote, as JSON, in order.
+        fragments: for `FRAGMENTS` and `CHANGE`: what other processes wrote, as JSON, in order.
+        replace: for `FRAGMENTS`: whether they replace everything that is there.
+        base: for `FRAGMENTS` and `CHANGE`: the version that the fragments were written beside, if that is a fork
+            which was made for this write. It is the write's from now on.
         indexes: for `INDEX`: those to build, wherever they do not cover a row yet.
         kept: for `INDEX`: those that the table may have; all others go.
     """
@@ -84,6 +87,8 @@ class TableWrite:
     deleted: pa.Array | None = None
     source: RowSource | None = None
     fragments: tuple[str, ...] = ()
+    replace: bool = False
+    base: TableRef | None = None
     indexes: tuple[IndexSpec, ...] = ()
     kept: tuple[IndexSpec, ...] = ()
 
@@ -255,6 +260,16 @@ def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
     return "nothing that the graph knows of moved it: run 'omnigraph repair'"
 
 
+def owns(view: Manifest, pin: TablePin) -> bool:
+    """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
+    return view.branch == MAIN or (pin.ref.branch or "").startswith(f"{view.incarnation}-")
+
+
+def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
+    """A fork of a table for the first write to it on a branch. Nothing points at it yet."""
+    return store.tables.fork(pin.ref, f"{view.incarnation}-{ulid_now().lower()}")
+
+
 class _Staging:
     """The staged writes of one attempt, and the forks that were made for them."""
 
@@ -276,12 +291,7 @@ class _Staging:
                 raise InputError(f"the graph has no table {write.key}")
             if _is_empty(self.store, write, pin):
                 continue
-            if write.operation is Operation.FRAGMENTS and not self._owns(pin):
-                raise InputError(
-                    f"{write.key} has no files of its own on '{self.view.branch}', so its fragments lie elsewhere",
-                    hint="write other rows to it on the branch first, and the fragments into that version",
-                )
-            base = self._base(pin)
+            base = self._adopted(write, pin) or self._base(pin)
             staged = self._stage(write, base)
             if staged is None:
                 self._unfork(base)
@@ -291,18 +301,30 @@ class _Staging:
                 self.intents.append(TableIntent(pin.key, pin.id, pin.ref, base, staged.transaction_id, rows))
         reach(Failpoint.STAGED)
 
+    def _adopted(self, write: TableWrite, pin: TablePin) -> TableRef | None:
+        """The fork that fragments were written into before the table had files of its own on the branch."""
+        if not write.fragments or (owns(self.view, pin) and write.base is None):
+            return None
+        fork = write.base
+        if fork is None:
+            raise InputError(
+                f"{write.key} has no files of its own on '{self.view.branch}', so its fragments lie elsewhere",
+                hint="write other rows to it on the branch first, and the fragments into that version",
+            )
+        if owns(self.view, pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
+            raise ReadSetChangedError(write.key, fork.version, pin.ref.version)
+        self._forks.append(fork)
+        return fork
+
     def _base(self, pin: TablePin) -> TableRef:
         """The version to stage against. The first write to a table on a branch forks it."""
-        if self._owns(pin):
+        if owns(self.view, pin):
             return pin.ref
-        fork = self.store.tables.fork(pin.ref, f"{self.view.incarnation}-{ulid_now().lower()}")
+        fork = fork_table(self.store, self.view, pin)
         self._forks.append(fork)
         reach(Failpoint.FORKED)
         return fork
 
-    def _owns(self, pin: TablePin) -> bool:
-        """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
-        return self.view.branch == MAIN or (pin.ref.branch or "").startswith(f"{self.view.incarnation}-")
 
     def _stage(self, write: TableWrite, base: TableRef) -> Staged | None:
         tables = self.store.tables
@@ -313,13 +335,14 @@ class _Staging:
             assert write.where is not None
             return tables.stage_delete(base, write.where)
         if write.operation is Operation.FRAGMENTS:
-            return tables.stage_fragments(base, write.fragments)
+            return tables.stage_fragments(base, write.fragments, replace=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
         if write.operation is Operation.CHANGE:
             changed = rows if rows is not None else write.source
             assert changed is not None
-            return tables.stage_change(base, changed, _NONE if write.deleted is None else write.deleted)
+            gone = _NONE if write.deleted is None else write.deleted
+            return tables.stage_change(base, changed, gone, write.fragments)
         assert rows is not None
         if write.operation is Operation.APPEND:
             return tables.stage_append(base, rows)
@@ -373,7 +396,7 @@ class _Staging:
 def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     """Whether a write certainly changes nothing, so that not even a fork is made for it."""
     if write.operation is Operation.FRAGMENTS:
-        return not write.fragments
+        return not write.fragments and not (write.replace and pin.row_count > 0)
     if write.operation is Operation.INDEX:
         return not store.tables.lacks_indexes(pin.ref, write.indexes, write.kept)
     if write.operation is Operation.DELETE:
@@ -383,7 +406,7 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
         return store.tables.count(pin.ref, write.where) == 0
     if write.operation is Operation.CHANGE:
         rows = 1 if write.rows is None else len(write.rows)  # nobody has counted those of a source
-        return rows == 0 and (write.deleted is None or len(write.deleted) == 0)
+        return rows == 0 and not write.fragments and (write.deleted is None or len(write.deleted) == 0)
     assert write.rows is not None
     replaces = write.operation is Operation.OVERWRITE and pin.row_count > 0
     return not replaces and len(write.rows) == 0

@@ -44,6 +44,7 @@ from omnigraph.errors.graph import (
 )
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
+from omnigraph.errors.spark import SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
     ObjectChangedError,
     ObjectExistsError,
@@ -106,6 +107,8 @@ __all__ = [
     "RetryableError",
     "SourceText",
     "Span",
+    "SparkError",
+    "SparkUnavailableError",
     "StorageError",
     "StorageErrorKind",
     "TransactionEndedError",

@@ -46,6 +46,7 @@ from omnigraph.errors.graph import (
     VersionReclaimedError,
 )
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
+from omnigraph.errors.spark import SparkError, SparkUnavailableError
 from omnigraph.errors.storage import StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
@@ -112,6 +113,8 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     EmbeddingError: Report(500, "internal", 1, "embedding"),
     EmbeddingModelError: Report(400, "bad_request", 1, "embedding_model"),
     EmbeddingUnavailableError: Report(503, "too_many_requests", 1, "embedding_unavailable"),
+    SparkUnavailableError: Report(400, "bad_request", 1, "spark_unavailable"),
+    SparkError: Report(500, "internal", 1, "spark"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
 }
 

@@ -146,6 +146,7 @@ class BranchHandle:
         embed: bool = True,
         memory_budget: int | str | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
+        check: bool = False,
     ) -> LoadReceipt:
         """Load rows as one commit, as `Graph.load` does."""
         return self._graph.load(
@@ -161,6 +162,7 @@ class BranchHandle:
             embed=embed,
             memory_budget=memory_budget,
             progress=progress,
+            check=check,
         )
 
     def transaction(

@@ -552,6 +552,7 @@ class Graph:
         embed: bool = True,
         memory_budget: int | str | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
+        check: bool = False,
     ) -> LoadReceipt:
         """Load rows as one commit. Everything is checked first; one wrong record, and nothing is written.
 
@@ -575,6 +576,7 @@ class Graph:
             memory_budget: how much memory the rows may take, in bytes or as in `"2 GiB"`; what exceeds it is put aside
                 in temporary files. By default what `OMNIGRAPH_LOAD_MEMORY` says, else one GiB.
             progress: is told how far the load has come. An error that it raises ends the load.
+            check: check everything, and write nothing. The receipt has no commit.
 
         Example:
             >>> import pyarrow, tempfile
@@ -602,6 +604,7 @@ class Graph:
             embed=embed,
             memory_budget=memory_budget,
             progress=progress,
+            check=check,
         )
         return load(self, source, request)
 

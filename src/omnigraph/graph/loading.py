@@ -25,7 +25,7 @@ from omnigraph.errors import (
 from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.load import Load, LoadProgress, loaded
 from omnigraph.write.pieces import pieces
-from omnigraph.write.problems import Coercions, Problems
+from omnigraph.write.problems import Coercion, Coercions, Problems
 from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, answered
 from omnigraph.write.sources import LoadSource, open_source
 from omnigraph.write.spill import memory_budget
@@ -49,6 +49,7 @@ class LoadRequest:
     embed: bool = True
     memory_budget: int | str | None = None
     progress: Callable[[LoadProgress], None] | None = None
+    check: bool = False
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:
@@ -63,12 +64,14 @@ def load_mode(mode: LoadMode | str) -> LoadMode:
         raise InputError(f"'{mode}' is not a mode", hint="append, merge or overwrite") from None
 
 
-def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
-    """Carry out a load."""
-    store = graph._store
-    target = branch_name(request.branch)
-    said = WriteRequest(  # which refuses what cannot be said about a commit, before anything is read
-        branch=target,
+def said_about(graph: Graph, request: LoadRequest) -> WriteRequest:
+    """What is said about the commit of a load.
+
+    Raises:
+        InputError: a commit cannot hold it.
+    """
+    return WriteRequest(
+        branch=branch_name(request.branch),
         kind=WriterKind.LOAD,
         actor=graph.actor,
         message=request.message,
@@ -76,11 +79,18 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
         expect_head=request.expect_head,
         idempotency_key=request.idempotency_key,
     )
-    view, missing = _target(graph, target, request.base)
+
+
+def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
+    """Carry out a load."""
+    store = graph._store
+    target = branch_name(request.branch)
+    said = said_about(graph, request)  # before anything is read
+    view, missing = target_of(graph, target, request.base)
     if not missing:
         earlier = find_idempotent(view, request.idempotency_key)
         if earlier is not None:
-            return answered(target, request.mode, lambda: _digest(graph, source, request, view), earlier)
+            return answered(target, request.mode, lambda: digest_of(graph, source, request, view), earlier)
     if request.expect_head not in (None, view.head.id):
         raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
     _, accepted = graph._schema_of(view)
@@ -96,10 +106,14 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
     )
     rows.read(open_source(source, accepted, request.type_name, lenient=request.lenient))
     changes = rows.changes()
-    created = missing and _fork(graph, target, view)
-    coerced = rows.problems.coerced.all() if rows.problems.coerced is not None else ()
+    if request.check:
+        rows.check(Snapshot(store, view), changes)
+        return LoadAnswer(request.mode, loaded(changes), _coerced(rows), request.base).receipt(
+            target, graph.actor, None
+        )
+    created = missing and fork_for(graph, target, view)
     fingerprint = None if digest is None else digest.value(request.embed)
-    answer = LoadAnswer(request.mode, loaded(changes), coerced, request.base, created, fingerprint)
+    answer = LoadAnswer(request.mode, loaded(changes), _coerced(rows), request.base, created, fingerprint)
 
     def prepare(now: Manifest) -> Prepared:
         if now.schema_hash != view.schema_hash:
@@ -110,11 +124,15 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
         commit = graph.write_tables(said, prepare)
     except BaseException:
         if created:
-            _take_back(graph, target, view)
+            take_back(graph, target, view)
         raise
-    if commit is not None and not _is_own(commit, answer):
+    if commit is not None and not is_own(commit, answer):
         return answered(target, request.mode, lambda: str(fingerprint), commit)
     return answer.receipt(target, graph.actor, commit)
+
+
+def _coerced(rows: Load) -> tuple[Coercion, ...]:
+    return rows.problems.coerced.all() if rows.problems.coerced is not None else ()
 
 
 def _unheard(lenient: bool) -> Problems:
@@ -124,7 +142,7 @@ def _unheard(lenient: bool) -> Problems:
     return problems
 
 
-def _digest(graph: Graph, source: LoadSource, request: LoadRequest, view: Manifest) -> str:
+def digest_of(graph: Graph, source: LoadSource, request: LoadRequest, view: Manifest) -> str:
     """What tells the load from others, from its input alone.
 
     Raises:
@@ -139,11 +157,11 @@ def _digest(graph: Graph, source: LoadSource, request: LoadRequest, view: Manife
     return digest.value(request.embed)
 
 
-def _is_own(commit: Commit, answer: LoadAnswer) -> bool:
+def is_own(commit: Commit, answer: LoadAnswer) -> bool:
     return answer.label() == (LABEL, dict(commit.labels).get(LABEL))
 
 
-def _target(graph: Graph, branch: str, base: str | None) -> tuple[Manifest, bool]:
+def target_of(graph: Graph, branch: str, base: str | None) -> tuple[Manifest, bool]:
     """The state to load into, and whether the branch has yet to be forked from it.
 
     Raises:
@@ -157,7 +175,7 @@ def _target(graph: Graph, branch: str, base: str | None) -> tuple[Manifest, bool
     return graph._store.capture(branch_name(base)), True
 
 
-def _fork(graph: Graph, branch: str, base: Manifest) -> bool:
+def fork_for(graph: Graph, branch: str, base: Manifest) -> bool:
     """Make the branch. False when somebody else did meanwhile."""
     try:
         branches.create_branch(graph._store, branch, base)
@@ -168,7 +186,7 @@ def _fork(graph: Graph, branch: str, base: Manifest) -> bool:
     return True
 
 
-def _take_back(graph: Graph, branch: str, base: Manifest) -> None:
+def take_back(graph: Graph, branch: str, base: Manifest) -> None:
     """Remove the branch that was made for a load which came to nothing.
 
     It stays when something is on it, or when a write to it may still be finished by recovery.

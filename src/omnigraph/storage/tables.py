@@ -6,6 +6,7 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -289,26 +290,58 @@ class TableStorage:
             return None
         return self._staged(base, transaction, removed=stats["num_deleted_rows"])
 
-    def stage_change(self, base: TableRef, rows: pa.Table | RowSource, deleted: pa.Array) -> Staged | None:
+    def stage_change(
+        self, base: TableRef, rows: pa.Table | RowSource, deleted: pa.Array, fragments: Sequence[str] = ()
+    ) -> Staged | None:
         """Rows that replace those of the same id or are added, and ids that go, as one step. Nothing for no effect.
 
-        Ids must be distinct, and none may be both written and deleted.
+        Ids must be distinct, and none may be both written and deleted. Fragments that other processes wrote have rows
+        whose ids are new.
         """
         source = TableRows(rows) if isinstance(rows, pa.Table) else rows
         with reporting(self._root, base.path):
             change = stage_rows(self._open(base), source, deleted)
         if change is None:
-            return None
+            return self.stage_fragments(base, fragments)
+        parts = [FragmentMetadata.from_json(text) for text in fragments]
+        change.operation.new_fragments = [*(change.operation.new_fragments or ()), *parts]
         transaction = Transaction(base.version, change.operation)
-        return self._staged(base, transaction, added=change.added, removed=change.removed)
+        added = change.added + sum(part.num_rows for part in parts)
+        return self._staged(base, transaction, added=added, removed=change.removed)
 
-    def stage_fragments(self, base: TableRef, fragments: Sequence[str]) -> Staged | None:
-        """Fragments that other processes wrote into the table's directory, as JSON, in the order they should have."""
-        if not fragments:
+    def write_fragments(self, base: TableRef, rows: pa.Table) -> tuple[str, ...]:
+        """Write rows into a table's directory for `stage_fragments`, in whatever process. Returns what it takes.
+
+        Args:
+            base: a version of the table, on the branch that the rows are for.
+            rows: may lie in a file.
+        """
+        if rows.num_rows == 0:
+            return ()
+        dataset = self._open(base)
+        with reporting(self._root, base.path, write=True):
+            written = write_fragments(
+                _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
+            )
+        return tuple(json.dumps(fragment.to_json()) for fragment in written)
+
+    def stage_fragments(self, base: TableRef, fragments: Sequence[str], *, replace: bool = False) -> Staged | None:
+        """Fragments that other processes wrote into the table's directory, as JSON, in the order they should have.
+
+        Args:
+            base: the version.
+            fragments: what `write_fragments` returned.
+            replace: whether they replace everything that is there.
+        """
+        if not fragments and not replace:
             return None
         parts = [FragmentMetadata.from_json(text) for text in fragments]
-        transaction = Transaction(base.version, LanceOperation.Append(parts))
-        return self._staged(base, transaction, added=sum(part.num_rows for part in parts))
+        added = sum(part.num_rows for part in parts)
+        if replace:
+            dataset = self._open(base)
+            overwrite = LanceOperation.Overwrite(dataset.schema, parts)
+            return self._staged(base, Transaction(base.version, overwrite), added=added, removed=dataset.count_rows())
+        return self._staged(base, Transaction(base.version, LanceOperation.Append(parts)), added=added)
 
     def stage_indexes(
         self, base: TableRef, specs: Sequence[IndexSpec], *, kept: Sequence[IndexSpec] | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from glob import glob, has_magic
+from io import BufferedReader
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,8 +76,62 @@ class RowFile:
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def lines(self, low: int, high: int | None) -> Iterator[bytes]:
+        """The lines that begin in a part of a file of text which is not packed.
+
+        Args:
+            low: where the part begins, in bytes.
+            high: where it ends; None is the end of the file.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        try:
+            with self.path.open("rb") as stream:
+                at, chunk = low, b""
+                if low:
+                    stream.seek(low - 1)
+                    at = low - 1 + _pass_line(stream)
+                while high is None or at < high:
+                    chunk = stream.read(_CHUNK if high is None else min(_CHUNK, high - at))
+                    if not chunk:
+                        return
+                    at += len(chunk)
+                    yield chunk
+                while at == high and chunk and not chunk.endswith(b"\n"):
+                    chunk = stream.readline(_CHUNK)
+                    yield chunk
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def units(self) -> list[int]:
+        """The sizes of what a file can be cut into: bytes of text, groups of rows, or batches.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        try:
+            if self.format is Format.PARQUET:
+                with pa.parquet.ParquetFile(self.path, memory_map=True) as file:
+                    groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+                    return [group.total_byte_size for group in groups]
+            if self.format is Format.ARROW:
+                with pa.memory_map(str(self.path)) as stream:
+                    try:
+                        count = pa.ipc.open_file(stream).num_record_batches
+                    except pa.ArrowInvalid:
+                        return [self.path.stat().st_size]
+                    return [-(-self.path.stat().st_size // max(1, count))] * count
+            return [self.path.stat().st_size]
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self.path, error) from error
+
+    def batches(self, low: int = 0, high: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a Parquet or Arrow file, behind a batch without rows that says which columns there are.
+
+        Args:
+            low: the first of the groups of rows or batches to read.
+            high: the one behind the last; None reads all.
 
         Raises:
             InputError: they cannot be read.
@@ -85,7 +140,8 @@ class RowFile:
             if self.format is Format.PARQUET:
                 with pa.parquet.ParquetFile(self.path, memory_map=True, pre_buffer=False) as file:
                     yield without_rows(file.schema_arrow)
-                    yield from file.iter_batches(batch_size=_batch_rows(file.metadata))
+                    groups = range(file.metadata.num_row_groups)[low:high]
+                    yield from file.iter_batches(batch_size=_batch_rows(file.metadata), row_groups=groups)
                 return
             with pa.memory_map(str(self.path)) as stream:
                 try:
@@ -97,9 +153,19 @@ class RowFile:
                     yield from batches
                     return
                 yield without_rows(reader.schema)
-                yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+                yield from (reader.get_batch(i) for i in range(reader.num_record_batches)[low:high])
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self.path, error) from error
+
+
+def _pass_line(stream: BufferedReader) -> int:
+    """Read up to the end of a line. Returns how many bytes that took."""
+    passed = 0
+    while part := stream.readline(_CHUNK):
+        passed += len(part)
+        if part.endswith(b"\n"):
+            break
+    return passed
 
 
 def without_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -14,6 +14,8 @@ from omnigraph.lang.schema import canonical_text
 from omnigraph.lang.types import Scalar, ValueType
 
 _CROCKFORD = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+_PART_BITS = 36
+"""So many bits count the ids of a part; there is room for millions of parts."""
 _SAFE_IN_JSON = r'^[^"\\\x00-\x1f\x7f]*$'
 
 
@@ -61,13 +63,25 @@ class Ulids:
 
     Ids that were made one after another sort in that order, and lie close together, so that they compress well and
     are quick to index.
+
+    Several processes may make the ids of one write: each takes a part, and those of a later part sort behind.
+
+    Args:
+        seed: where to begin, as `seed` says it; by default somewhere new.
+        part: which part.
     """
 
-    def __init__(self) -> None:
-        random = int.from_bytes(os.urandom(10), "big")
-        self._high = np.uint64((time.time_ns() // 1_000_000) << 16 | random >> 64)
+    def __init__(self, seed: int | None = None, part: int = 0) -> None:
+        if seed is None:
+            seed = self.seed()
+        self._high = np.uint64(seed >> 64)
         # Without its highest bit there is room to count: no carry ever reaches the upper half.
-        self._next = random & 0x7FFF_FFFF_FFFF_FFFF
+        self._next = (seed & 0x7FFF_FFFF_FFFF_FFFF) + (part << _PART_BITS)
+
+    @staticmethod
+    def seed() -> int:
+        """Where fresh ids begin: the time, and chance."""
+        return time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10), "big")
 
     def take(self, count: int) -> pa.Array:
         """The next so many."""

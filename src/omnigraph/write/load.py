@@ -235,6 +235,22 @@ class Load:
         self.tell(LoadPhase.WRITING)
         return [TableWrite(key, self._operation(change), change.rows) for key, change in self._admitted.items()]
 
+    def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
+        """Refuse what could not be written to a state, and write nothing.
+
+        Raises:
+            ConstraintError: a constraint does not hold.
+            ExternalBlobPolicyError: a blob comes from where none may come from.
+            KeyConflictError: an id exists that should be new, or two records have it.
+            ResourceLimitError: a check does not fit the memory.
+        """
+        for write in sorted(self.prepare(snapshot, changes), key=lambda write: write.key):
+            if write.operation is Operation.INSERT:
+                assert write.rows is not None
+                taken = snapshot.lookup(write.key, "id", write.rows["id"], columns=["id"])
+                if taken.num_rows:
+                    raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
+
     def _operation(self, change: TableChange) -> Operation:
         # An id that was made for this load is new without looking.
         return Operation.APPEND if change.fresh and not change.replaced else _OPERATIONS[self.mode]

@@ -8,6 +8,7 @@ block is cut into ever smaller parts, and only what is left is read record by re
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,8 +36,31 @@ _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far the reading of a file has come: where a part of it begins, and afterwards where it ends.
+
+    Attributes:
+        line: the number of the next line, from 1.
+        records: how many records there were before it.
+        clean: whether a reader that begins there reads what one would that came from before: no record is open, and
+            the number of the records is certain.
+        middle: whether the bytes begin in the middle of a file.
+    """
+
+    line: int = 1
+    records: int = 0
+    clean: bool = True
+    middle: bool = False
+
+
 def read_ndjson(
-    chunks: Iterable[bytes], accepted: AcceptedSchema, problems: Problems, name: str = "", first: int = 1
+    chunks: Iterable[bytes],
+    accepted: AcceptedSchema,
+    problems: Problems,
+    name: str = "",
+    first: int = 1,
+    progress: Progress | None = None,
 ) -> Generator[RawRows, None, int]:
     """The rows of an NDJSON stream, type by type within each block.
 
@@ -45,7 +69,8 @@ def read_ndjson(
         accepted: the schema in force.
         problems: collects what cannot be read. When it counts coercions, the reader is lenient.
         name: the file, as problems call it.
-        first: the position of the first line in the whole input.
+        first: the position of the first line of the file in the whole input.
+        progress: where the bytes begin in the file; is moved along.
 
     Returns:
         The position behind the last line.
@@ -53,9 +78,12 @@ def read_ndjson(
     Raises:
         ResourceLimitError: a record is too large.
     """
-    stream = _Stream(accepted, problems, f"{name}, " if name else "", first)
+    at = progress or Progress()
+    stream = _Stream(accepted, problems, f"{name}, " if name else "", first, at)
     for block, last in stream.blocks(chunks):
         yield from stream.read(block, last)
+    at.line, at.records = stream.line, stream.records
+    at.clean = stream.clean and not stream.several
     return first + stream.line - 1
 
 
@@ -98,13 +126,16 @@ def _parts(block: bytes) -> Iterator[bytes]:
 class _Stream:
     """Reads one block after another, counting lines and records."""
 
-    def __init__(self, accepted: AcceptedSchema, problems: Problems, prefix: str, first: int) -> None:
+    def __init__(self, accepted: AcceptedSchema, problems: Problems, prefix: str, first: int, begin: Progress) -> None:
         self.accepted = accepted
         self.problems = problems
         self.prefix = prefix
         self.first = first
-        self.line = 1
-        self.records = 0
+        self.line = begin.line
+        self.records = begin.records
+        self.clean = True
+        """Whether no record was open at the end, or swallowed others."""
+        self._begins_file = not begin.middle
         self._held: list[bytes] = []
         self._held_line = self._depth = 0
         self._tries = self._recoveries = 0
@@ -114,11 +145,16 @@ class _Stream:
         edges = (edge.properties for edge in accepted.catalog.edges.values())
         self._plain = not any({"type", "edge"} & properties.keys() for properties in (*nodes, *edges))
 
+    @property
+    def several(self) -> bool:
+        """Whether some line had more than one record."""
+        return self._envelopes.several
+
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         """The stream in blocks that end with a line, and whether each is the last."""
         held: list[bytes] = []
         size = open_size = lines = 0
-        first = True
+        first = self._begins_file
         for chunk in chunks:
             if first and chunk:
                 chunk, first = chunk.removeprefix(_BOM), False
@@ -151,6 +187,7 @@ class _Stream:
         for part in _parts(block):
             yield from self._framed(part)
         if last and self._held:
+            self.clean = False
             yield from self._take_held()
 
     def _framed(self, block: bytes) -> Iterator[RawRows]:
@@ -255,6 +292,7 @@ class _Stream:
         if not again or self._recoveries <= 0:
             return
         self._places.uncertain = True
+        self.clean = False
         behind, first_line = record[again:], line + record.count(b"\n", 0, again)
         framed = frame(behind, heads=self._plain)
         for i in range(len(framed.records)):

@@ -106,6 +106,11 @@ class Problems:
         self.total += count
         self._first = sorted([*self._first, *problems])[:SHOWN]
 
+    @property
+    def first(self) -> tuple[Problem, ...]:
+        """The first hundred, in input order."""
+        return tuple(self._first)
+
     def __bool__(self) -> bool:
         return self.total > 0
 
@@ -116,4 +121,4 @@ class Problems:
             BadRowsError: there was something.
         """
         if self.total:
-            raise BadRowsError(tuple(self._first), self.total)
+            raise BadRowsError(self.first, self.total)

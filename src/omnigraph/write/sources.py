@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
@@ -13,14 +13,11 @@ import pyarrow as pa
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.csv_rows import read_csv
 from omnigraph.write.files import Format, RowFile, row_files, without_rows
 from omnigraph.write.lenient import settle
-from omnigraph.write.mappings import read_envelopes, read_rows
-from omnigraph.write.ndjson import read_ndjson
 from omnigraph.write.problems import Coercions, Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.tables import read_batches
+from omnigraph.write.rows import RawRows
+from omnigraph.write.splits import Batches, Chunks, FileSplit, Input, Items, Start
 
 _CHUNK = 4 * 1024 * 1024
 
@@ -50,9 +47,6 @@ LoadSource = (
 Source = Callable[[Problems], Iterator[RawRows]]
 """Reads rows, once. What cannot be read goes to the problems."""
 
-_Part = Callable[[Problems, int], Generator[RawRows, None, int]]
-"""Reads a part of the input that begins at a position; returns the position behind it."""
-
 
 def open_source(
     source: LoadSource, accepted: AcceptedSchema, type_name: str | None = None, *, lenient: bool = False
@@ -70,12 +64,13 @@ def open_source(
     Raises:
         InputError: there is no such file or type, or it is none of these things.
     """
-    parts = list(_parts(source, accepted, type_name))
+    parts = list(inputs(source, accepted, type_name))
 
     def read(problems: Problems) -> Iterator[RawRows]:
-        position = 1
+        first = 1
         for part in parts:
-            position = yield from part(problems, position)
+            end = yield from part.read(accepted, problems, Start(first))
+            first += end.lines
 
     def read_leniently(problems: Problems) -> Iterator[RawRows]:
         problems.coerced = Coercions()
@@ -84,12 +79,17 @@ def open_source(
     return read_leniently if lenient else read
 
 
-def _parts(source: LoadSource, accepted: AcceptedSchema, type_name: str | None) -> Iterator[_Part]:
+def inputs(source: LoadSource, accepted: AcceptedSchema, type_name: str | None = None) -> Iterator[Input]:
+    """What a source is made of, part by part; `open_source` describes the arguments.
+
+    Raises:
+        InputError: there is no such file or type, or it is none of these things.
+    """
     if isinstance(source, str | os.PathLike):
         yield from (_file(file, accepted, type_name) for file in row_files(Path(source)))
     elif isinstance(source, bytes | bytearray | memoryview):
         _no_type(type_name, "NDJSON")
-        yield _ndjson(lambda: iter([bytes(source)]), accepted, "")
+        yield Chunks(lambda: iter([bytes(source)]), "")
     elif isinstance(source, Mapping):
         _no_type(type_name, "a mapping of type names")
         for name, rows in source.items():
@@ -100,7 +100,7 @@ def _parts(source: LoadSource, accepted: AcceptedSchema, type_name: str | None) 
         yield from _of_type(type_name, source, accepted)
     elif _is_stream(source):
         _no_type(type_name, "NDJSON")
-        yield _ndjson(lambda: _chunks_of(source), accepted, _name_of(source))
+        yield Chunks(lambda: _chunks_of(source), _name_of(source))
     elif isinstance(source, Iterable):
         yield from _several(source, accepted, type_name)
     else:
@@ -119,7 +119,7 @@ def _no_type(type_name: str | None, what: str) -> None:
         raise InputError(f"{what} says the types itself: leave type_name out")
 
 
-def _several(source: Iterable[Any], accepted: AcceptedSchema, type_name: str | None) -> Iterator[_Part]:
+def _several(source: Iterable[Any], accepted: AcceptedSchema, type_name: str | None) -> Iterator[Input]:
     """Paths and streams, or records: the first one says which."""
     items = iter(source)
     first = next(items, None)
@@ -130,42 +130,27 @@ def _several(source: Iterable[Any], accepted: AcceptedSchema, type_name: str | N
         for item in items:
             if not isinstance(item, str | os.PathLike) and not _is_stream(item):
                 raise InputError(f"expected another path, found a {type(item).__name__}")
-            yield from _parts(item, accepted, type_name if not _is_stream(item) else None)
+            yield from inputs(item, accepted, type_name if not _is_stream(item) else None)
     elif type_name is not None:
         yield from _of_type(type_name, items, accepted)
     else:
-        yield lambda problems, position: read_envelopes(items, accepted, problems, position)
+        yield Items(items, None)
 
 
-def _of_type(name: str, rows: TypeRows, accepted: AcceptedSchema) -> Iterator[_Part]:
+def _of_type(name: str, rows: TypeRows, accepted: AcceptedSchema) -> Iterator[Input]:
     """The rows of one type."""
     kind, bare = resolve_type(accepted, name)
     if isinstance(rows, str | os.PathLike):
         yield from (_file(file, accepted, name) for file in row_files(Path(rows)))
         return
     if isinstance(rows, ArrowStream):
-        batches = _stream(rows, bare)
-        yield _mentioning(
-            kind, bare, lambda problems, position: read_batches(batches, kind, bare, accepted, problems, bare, position)
-        )
+        yield Batches(_stream(rows, bare), (kind, bare))
         return
     listed: object = rows
     if isinstance(listed, Mapping | bytes | bytearray) or not isinstance(listed, Iterable):
         found = type(listed).__name__
         raise InputError(f"the rows of {bare} are a {found}", hint="give a table, a list of mappings, or a file")
-    yield _mentioning(
-        kind, bare, lambda problems, position: read_rows(listed, kind, bare, accepted, problems, position)
-    )
-
-
-def _mentioning(kind: TypeKind, name: str, part: _Part) -> _Part:
-    """A part that is about one type. It mentions the type even where it has no rows of it."""
-
-    def read(problems: Problems, position: int) -> Generator[RawRows, None, int]:
-        yield RawRows(kind, name, {}, {}, Origin.counted(0))
-        return (yield from part(problems, position))
-
-    return read
+    yield Items(listed, (kind, bare))
 
 
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
@@ -177,25 +162,10 @@ def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
         raise InputError(f"the rows of {name} cannot be handed over: {error}") from error
 
 
-def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> _Part:
-    name = file.path.name
+def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> FileSplit:
     if file.format is Format.NDJSON:
-        return _ndjson(file.chunks, accepted, name)
-    kind, bare = _type_of(file, accepted) if type_name is None else resolve_type(accepted, type_name)
-    if file.format in (Format.CSV, Format.TSV):
-        delimiter = "," if file.format is Format.CSV else "\t"
-        return _mentioning(
-            kind,
-            bare,
-            lambda problems, position: read_csv(
-                file.chunks(), kind, bare, accepted, problems, name, position, delimiter
-            ),
-        )
-    return _mentioning(
-        kind,
-        bare,
-        lambda problems, position: read_batches(file.batches(), kind, bare, accepted, problems, name, position),
-    )
+        return FileSplit(file, None)
+    return FileSplit(file, _type_of(file, accepted) if type_name is None else resolve_type(accepted, type_name))
 
 
 def _type_of(file: RowFile, accepted: AcceptedSchema) -> tuple[TypeKind, str]:
@@ -207,10 +177,6 @@ def _type_of(file: RowFile, accepted: AcceptedSchema) -> tuple[TypeKind, str]:
         hint = "the type is the name of the file, unless --type (type_name=) says it"
         message = f"{cut(named.name)}: {error.message}"
         raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
-
-
-def _ndjson(chunks: Callable[[], Iterator[bytes]], accepted: AcceptedSchema, name: str) -> _Part:
-    return lambda problems, position: read_ndjson(chunks(), accepted, problems, name, position)
 
 
 def _chunks_of(stream: Any) -> Iterator[bytes]:

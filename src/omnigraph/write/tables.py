@@ -28,6 +28,8 @@ def read_batches(
     problems: Problems,
     name: str,
     first: int = 1,
+    before: int = 0,
+    begins: bool = True,
 ) -> Generator[RawRows, None, int]:
     """The rows of batches of one type. Columns are named like the properties.
 
@@ -38,7 +40,9 @@ def read_batches(
         accepted: the schema in force.
         problems: collects what cannot be read. When it counts coercions, the reader is lenient.
         name: the file or table, as problems call it.
-        first: the position of the first row in the whole input.
+        first: the position of the first row of the file or table in the whole input.
+        before: how many of its rows came before these.
+        begins: whether it begins here; otherwise what is wrong with its columns is said elsewhere.
 
     Returns:
         The position behind the last row.
@@ -47,14 +51,15 @@ def read_batches(
         InputError: the table has no column, or one twice, or holds what no Arrow table may.
     """
     columns = Columns(accepted, kind, type_name, problems)
-    position = first
+    position = first + before
     known: pa.Schema | None = None
     for batch in batches:
         batch = _without_index(batch)
         if known is None:
             known = batch.schema
             _check_names(known.names, name)
-            columns.check_names(known.names, first, name)
+            if begins:
+                columns.check_names(known.names, first, name)
         origin = Origin.counted(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
         given = dict(zip(batch.schema.names, batch.columns, strict=True))
         for property_, column in given.items():

@@ -6,8 +6,9 @@ stored rows are looked up by the values that the change brings, never read as a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +37,15 @@ class Violations:
         self.total += rows.num_rows if total is None else total
         self.first += [spell(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
 
+    def refuse(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            ConstraintError: there was something.
+        """
+        if self.total:
+            raise ConstraintError(tuple(self.first), self.total)
+
 
 def validate(
     accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
@@ -57,19 +67,33 @@ def validate(
     found = Violations()
     for rows, spell in _Validator(accepted.catalog, changes, committed, room or Room()).check():
         found.add(rows, spell)
-    if found.total:
-        raise ConstraintError(tuple(found.first), found.total)
+    found.refuse()
 
 
 Broken = Iterator[tuple[pa.Table, Spell]]
+"""Rows that break a constraint, and how that is put into words."""
 
 
-def in_order(changes: Mapping[str, TableChange]) -> list[TableChange]:
+class Change(Protocol):
+    """The change of one type, wherever its rows are."""
+
+    @property
+    def kind(self) -> TypeKind: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+
+
+C = TypeVar("C", bound=Change)
+
+
+def in_order(changes: Mapping[str, C]) -> list[C]:
     """Changes in the order of checking: nodes, then edges, each by name."""
     return sorted(changes.values(), key=lambda change: (change.kind is TypeKind.EDGE, change.name))
 
 
-def type_of(catalog: Catalog, change: TableChange) -> NodeType | EdgeType:
+def type_of(catalog: Catalog, change: Change) -> NodeType | EdgeType:
     return (catalog.nodes if change.kind is TypeKind.NODE else catalog.edges)[change.name]
 
 
@@ -77,35 +101,78 @@ def broken_values(catalog: Catalog, changes: Mapping[str, TableChange]) -> Broke
     """What is wrong with single values: this comes before everything that compares entities."""
     for change in in_order(changes):
         for rule in value_rules(type_of(catalog, change)):
-            yield wrong_values(rule, change.rows, ends_of(change)), spell_value(change.name, rule, new=change.fresh)
+            wrong = wrong_values(rule, change.rows, ends_of(change))
+            yield wrong, spell_value(change.name, rule, new=change.fresh)
 
 
-class _Validator:
-    def __init__(self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, room: Room) -> None:
+R = TypeVar("R")
+"""Rows that break a constraint: a table, or what gives one later."""
+
+
+class Validator(ABC, Generic[C, R]):
+    """The constraints in the order in which they are checked, wherever the rows are that they look at.
+
+    Args:
+        catalog: the types.
+        changes: the change of each type, by type key.
+    """
+
+    def __init__(self, catalog: Catalog, changes: Mapping[str, C]) -> None:
         self.catalog = catalog
         self.changes = changes
+
+    def check(self) -> Iterator[tuple[R, Spell]]:
+        """What breaks each constraint, and how that is put into words."""
+        yield from self.values()
+        for change in in_order(self.changes):
+            if change.kind is TypeKind.NODE:
+                yield from self.uniques(change)
+        for _, edge in sorted(self.catalog.edges.items()):
+            own = self.changes.get(f"edge:{edge.name}")
+            if own is not None:
+                yield from self.uniques(own)
+                yield from self.endpoints(own)
+            yield from self.stranded(edge, own)
+            if own is not None:
+                yield from self.cardinalities(own)
+
+    @abstractmethod
+    def values(self) -> Iterator[tuple[R, Spell]]:
+        """Single values that break a rule."""
+
+    @abstractmethod
+    def uniques(self, change: C) -> Iterator[tuple[R, Spell]]:
+        """Entities that share what no two may share."""
+
+    @abstractmethod
+    def endpoints(self, change: C) -> Iterator[tuple[R, Spell]]:
+        """Edges that lead to a node which does not exist."""
+
+    @abstractmethod
+    def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Spell]]:
+        """Stored edges that would lose a node which an overwrite takes away."""
+
+    @abstractmethod
+    def cardinalities(self, change: C) -> Iterator[tuple[R, Spell]]:
+        """Nodes that have more or fewer edges than they may."""
+
+    def node_change(self, node: str) -> C | None:
+        return self.changes.get(f"node:{node}")
+
+
+class _Validator(Validator[TableChange, pa.Table]):
+    """Checks rows that are here, against a state that can be looked into."""
+
+    def __init__(self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, room: Room) -> None:
+        super().__init__(catalog, changes)
         self.committed = committed
         self.room = room
         self._taken: dict[str, pa.Array] = {}
 
-    def check(self) -> Broken:
-        yield from broken_values(self.catalog, self.changes)
-        for change in in_order(self.changes):
-            if change.kind is TypeKind.NODE:
-                yield from self._uniques(change)
-        for _, edge in sorted(self.catalog.edges.items()):
-            own = self.changes.get(f"edge:{edge.name}")
-            if own is not None:
-                yield from self._uniques(own)
-                yield from self._endpoints(own)
-            yield from self._stranded(edge, own)
-            if own is not None:
-                yield from self._cardinalities(own)
+    def values(self) -> Broken:
+        return broken_values(self.catalog, self.changes)
 
-    def _change(self, node: str) -> TableChange | None:
-        return self.changes.get(f"node:{node}")
-
-    def _uniques(self, change: TableChange) -> Broken:
+    def uniques(self, change: TableChange) -> Broken:
         for fields in unique_groups(type_of(self.catalog, change)):
             rows = without_nulls(change.rows.select(["id", *fields]), fields)
             if rows.num_rows == 0:
@@ -116,7 +183,7 @@ class _Validator:
             subject = unique_subject(change.name, fields)
             yield sharing(fields, together, subject, self.room), spell_unique(subject)
 
-    def _endpoints(self, change: TableChange) -> Broken:
+    def endpoints(self, change: TableChange) -> Broken:
         edge = self.catalog.edges[change.name]
         ends = {"src": edge.from_type, "dst": edge.to_type}
         # Ends that lead to the same type are looked for together.
@@ -130,7 +197,7 @@ class _Validator:
         """Nodes of a type that the edges of a change lead to, and that are neither in the change nor stored."""
         chunks = [chunk for end, at in ends.items() if at == node for chunk in change.rows[end].chunks]
         wanted = pa.chunked_array(chunks, pa.utf8())
-        nodes = self._change(node)
+        nodes = self.node_change(node)
         if nodes is not None:
             wanted = chunked(unmatched(wanted, nodes.rows["id"], self.room))
         if len(wanted) == 0:
@@ -138,7 +205,7 @@ class _Validator:
         stored = surviving(self.committed, nodes, f"node:{node}", ["id"], "id", wanted)
         return unmatched(wanted, stored["id"], self.room)
 
-    def _cardinalities(self, change: TableChange) -> Broken:
+    def cardinalities(self, change: TableChange) -> Broken:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
             touched, gone = self._touched(change, end), self._gone(node)
@@ -162,7 +229,7 @@ class _Validator:
     def _gone(self, node: str) -> pa.Array:
         """The stored nodes of a type that the change takes away."""
         if node not in self._taken:
-            change = self._change(node)
+            change = self.node_change(node)
             if change is None:
                 self._taken[node] = pa.array([], pa.utf8())
             elif change.replaced:
@@ -172,10 +239,9 @@ class _Validator:
                 self._taken[node] = change.deleted
         return self._taken[node]
 
-    def _stranded(self, edge: EdgeType, change: TableChange | None) -> Broken:
-        """Stored edges that would lose a node which an overwrite takes away."""
+    def stranded(self, edge: EdgeType, change: TableChange | None) -> Broken:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
-            nodes = self._change(node)
+            nodes = self.node_change(node)
             if nodes is not None and nodes.replaced and len(self._gone(node)):
                 left = surviving(self.committed, change, f"edge:{edge.name}", [end], end, self._gone(node))
                 yield left.sort_by("id"), spell_endpoint(edge.name, end, node)
@@ -235,7 +301,7 @@ def unique_subject(owner: str, fields: tuple[str, ...]) -> str:
     return f"{owner}.{fields[0]}" if len(fields) == 1 else f"{owner}.({', '.join(fields)})"
 
 
-def ends_of(change: TableChange) -> tuple[str, ...]:
+def ends_of(change: Change) -> tuple[str, ...]:
     return ("src", "dst") if change.kind is TypeKind.EDGE else ()
 
 

@@ -1,0 +1,547 @@
+"""A load on Spark: parts of the input are read by tasks, compared on Spark, and committed here as one commit.
+
+Until the commit, nothing of a load can be seen: fragments lie in the directories of their tables, and nothing points
+at them. Whatever fails on the way leaves the graph as it was.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table, owns
+from omnigraph.errors import (
+    BadRowsError,
+    ConstraintError,
+    InputError,
+    KeyConflictError,
+    OmnigraphError,
+    PreconditionFailedError,
+    Problem,
+    ReadSetChangedError,
+    SparkError,
+)
+from omnigraph.graph import Graph
+from omnigraph.graph.loading import LoadRequest, fork_for, is_own, said_about, take_back, target_of
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, first_of
+from omnigraph.pipeline.load.plan import Planner
+from omnigraph.pipeline.load.rules import Loaded, SparkRules, numbers_of
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.load.tasks import PartDone, PartReader, Work, declared_type, run
+from omnigraph.pipeline.session import Session
+from omnigraph.storage.tables import TableRef
+from omnigraph.storage.uri import Scheme
+from omnigraph.write.changes import TableChange
+from omnigraph.write.fingerprint import RowsDigest
+from omnigraph.write.identity import Ulids
+from omnigraph.write.load import LoadPhase, LoadProgress
+from omnigraph.write.pieces import pieces
+from omnigraph.write.places import MOST, Places
+from omnigraph.write.problems import SHOWN, Problems
+from omnigraph.write.receipt import LoadAnswer, LoadMode, LoadReceipt, answered
+from omnigraph.write.spill import memory_budget
+from omnigraph.write.splits import SPLIT_BYTES, End, Split, Start
+from omnigraph.write.validate import Violations, in_order, spell_twin, unique_subject
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ATTEMPTS = 5
+_NONE = pa.array([], pa.utf8())
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """How a load is spread.
+
+    Attributes:
+        session: the session.
+        watch: who looks on, and when it has to stop.
+        split_bytes: about how many bytes of the input one task reads.
+        part_rows: about how many rows one task compares.
+    """
+
+    session: Session
+    watch: Watch = field(default_factory=Watch)
+    split_bytes: int = SPLIT_BYTES
+    part_rows: int = PART_ROWS
+
+
+class _AgainError(OmnigraphError):
+    """What was written cannot be used: the graph has changed under it. Internal."""
+
+    code = "again"
+
+
+def load(graph: Graph, source: Any, request: LoadRequest, options: SparkOptions) -> LoadReceipt:
+    """Carry out a load on Spark; `Graph.load` describes it."""
+    if request.lenient:
+        raise InputError("the lenient reader works in one process", hint="load with --engine local (engine='local')")
+    uri = graph._store.objects.uri
+    if uri.scheme is Scheme.MEMORY:
+        raise InputError("tasks cannot reach a graph in the memory of this process", hint="load with engine='local'")
+    said = said_about(graph, request)
+    place = Place.at(uri)
+    try:
+        # A source that can be read once is read once, however often the load has to begin again.
+        view, _ = target_of(graph, said.branch, request.base)
+        accepted = graph._schema_of(view)[1]
+        with options.session.job("planning the load", options.watch):
+            splits = list(Planner(accepted, place, options.split_bytes).splits(source, request.type_name))
+        for attempt in range(_ATTEMPTS):
+            try:
+                return _SparkLoad(graph, splits, request, options, said, place, direct=attempt == 0).run()
+            except _AgainError as error:
+                last = error
+        raise last.__cause__ or last
+    finally:
+        with suppress(OmnigraphError):  # what is left is found by cleanup
+            place.clear()
+
+
+class _SparkLoad:
+    """One attempt at a load."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        splits: Sequence[Split],
+        request: LoadRequest,
+        options: SparkOptions,
+        said: WriteRequest,
+        place: Place,
+        *,
+        direct: bool,
+    ) -> None:
+        self.graph = graph
+        self.store = graph._store
+        self.request = request
+        self.options = options
+        self.said = said
+        self.place = place
+        self.direct = direct
+        self.splits = dict(enumerate(splits))
+        self.done: dict[int, PartDone] = {}
+        self.starts: dict[int, Start] = {}
+        self.changes: dict[str, Loaded] = {}
+        self.conflict: KeyConflictError | None = None
+        self.forks: dict[str, TableRef] = {}
+        self.handed: set[str] = set()
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.options.session.spark
+
+    def run(self) -> LoadReceipt:
+        request, target = self.request, self.said.branch
+        view, missing = target_of(self.graph, target, request.base)
+        if not missing:
+            earlier = find_idempotent(view, request.idempotency_key)
+            if earlier is not None:
+                return answered(target, request.mode, lambda: self._digest(view), earlier)
+        if request.expect_head not in (None, view.head.id):
+            raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
+        base = view
+        created = missing and not request.check and fork_for(self.graph, target, view)
+        try:
+            if missing and not request.check:
+                view = self.store.capture(target)
+            return self._load(view, created)
+        except BaseException:
+            if created:
+                take_back(self.graph, target, base)
+            raise
+        finally:
+            for key, fork in self.forks.items():
+                if key not in self.handed:
+                    assert fork.branch is not None
+                    with suppress(OmnigraphError):  # cleanup removes what is left
+                        self.store.tables.drop_fork(fork.path, fork.branch)
+
+    def _load(self, view: Manifest, created: bool) -> LoadReceipt:
+        request = self.request
+        accepted = self.graph._schema_of(view)[1]
+        self._tell(LoadPhase.READING)
+        work = self._work(view, accepted)
+        self._read(work)
+        self._collect()
+        self._tell(LoadPhase.CHECKING)
+        self._distinct(view, accepted)
+        loaded = {key: change.count for key, change in self.changes.items()}
+        fingerprint = None if request.idempotency_key is None or request.check else self._digest(view)
+        answer = LoadAnswer(request.mode, loaded, (), request.base, created, fingerprint)
+        if request.check:
+            self._prepare(view, accepted, view)
+            return answer.receipt(self.said.branch, self.graph.actor, None)
+
+        def prepare(now: Manifest) -> Prepared:
+            if now.schema_hash != view.schema_hash:
+                raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash)
+            return Prepared(self._prepare(now, accepted, view), (answer.label(),))
+
+        commit: Commit | None = self.graph.write_tables(self.said, prepare)
+        if commit is not None and not is_own(commit, answer):
+            return answered(self.said.branch, request.mode, lambda: str(fingerprint), commit)
+        return answer.receipt(self.said.branch, self.graph.actor, commit)
+
+    def _tell(self, phase: LoadPhase) -> None:
+        if self.request.progress is not None:
+            tables = {key: change.read for key, change in self.changes.items()}
+            size = sum(part.size for change in self.changes.values() for part in change.parts)
+            self.request.progress(LoadProgress(phase, sum(tables.values()), size, tables))
+
+    # Reading
+
+    def _work(self, view: Manifest, accepted: AcceptedSchema) -> Work:
+        bases: dict[str, TableRef] = {}
+        staged: set[str] = set()
+        if not self.request.check:
+            for key, pin in view.tables.items():
+                if not self._may_come(key):
+                    continue
+                if not owns(view, pin):
+                    self.forks[key] = fork_table(self.store, view, pin)
+                bases[key] = self.forks.get(key, pin.ref)
+                if self.request.mode is LoadMode.MERGE and not (self.direct and pin.row_count == 0):
+                    staged.add(key)
+        return Work(
+            self.place,
+            accepted,
+            time.time_ns() // 1_000_000,
+            Ulids.seed(),
+            bases,
+            frozenset(staged),
+            self.request.embed,
+            self.graph._embedder,
+            memory_budget(self.request.memory_budget),
+        )
+
+    def _may_come(self, key: str) -> bool:
+        """Whether the input can have rows of a type."""
+        types = [getattr(split, "type", None) for split in self.splits.values()]
+        return any(type_ is None or f"{type_[0].value}:{type_[1]}" == key for type_ in types)
+
+    def _read(self, work: Work) -> None:
+        """Let tasks read all parts.
+
+        Raises:
+            BadRowsError: some records cannot become rows.
+        """
+        self._run(work, list(self.splits))
+        again = self._unclean()
+        if again:
+            self._run(work, again)
+        self._number()
+        refused = min((number for number, done in self.done.items() if done.refused is not None), default=None)
+        if refused is not None:
+            # The same reader, told where its part begins, says it with the right numbers.
+            PartReader(work, refused).read(self.splits[refused], self.starts[refused])
+            raise SparkError(str(self.done[refused].refused))
+        wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
+        if wrong:
+            raise BadRowsError(self._problems(work, wrong), sum(wrong.values()))
+
+    def _run(self, work: Work, numbers: Sequence[int]) -> None:
+        splits = {number: self.splits[number] for number in numbers}
+        self.done |= self._each(numbers, lambda number: run(work, number, splits[number]), "reading")
+
+    def _each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
+        """Do something in a task for each of some numbers."""
+        listed = list(numbers)
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for place in batch.column(0).to_pylist():
+                    done = pickle.dumps(do(listed[place]))
+                    cells = [pa.array([listed[place]], pa.int32()), pa.array([done], pa.binary())]
+                    yield pa.RecordBatch.from_arrays(cells, names=["number", "done"])
+
+        if not listed:
+            return {}
+        with self.options.session.job(what, self.options.watch) as spark:
+            frame = spark.range(0, len(listed), 1, len(listed)).mapInArrow(task, "number int, done binary")
+            answers = frame.toArrow()
+        pairs = zip(answers["number"].to_pylist(), answers["done"].to_pylist(), strict=True)
+        return {number: pickle.loads(done) for number, done in pairs}
+
+    def _groups(self) -> Iterator[list[int]]:
+        """The parts of each file, in order."""
+        group: list[int] = []
+        for number, split in sorted(self.splits.items()):
+            if group and self.splits[group[0]].source != split.source:
+                yield group
+                group = []
+            group.append(number)
+        if group:
+            yield group
+
+    def _unclean(self) -> list[int]:
+        """Files in which records stretch over parts: each becomes one part."""
+        again = []
+        for group in list(self._groups()):
+            if any(not self.done[number].end.clean for number in group[:-1]):
+                first = group[0]
+                self.splits[first] = self.splits[first].whole()
+                again.append(first)
+                for number in group:
+                    del self.done[number]
+                for number in group[1:]:
+                    del self.splits[number]
+        return again
+
+    def _number(self) -> None:
+        """Say where each part begins, now that everything before it was counted."""
+        first = 1
+        for group in self._groups():
+            before = records = 0
+            for number in group:
+                self.starts[number] = Start(first, before, records)
+                end: End = self.done[number].end
+                before += end.lines
+                records += end.records
+            first += before
+
+    def _problems(self, work: Work, wrong: Mapping[int, int]) -> tuple[Problem, ...]:
+        """The first problems, with the places they have in the whole input: their parts are read again."""
+        chosen: list[int] = []
+        found = 0
+        for number, total in wrong.items():
+            if found < SHOWN:
+                chosen.append(number)
+                found += total
+        splits, starts = self.splits, self.starts
+        picked = {number: (splits[number], starts[number]) for number in chosen}
+
+        def again(number: int) -> tuple[Problem, ...]:
+            reader = PartReader(work, number)
+            reader.read(*picked[number])
+            return reader.problems.first
+
+        told = Problems()
+        for number, problems in sorted(self._each(chosen, again, "finding the first problems").items()):
+            told.add_all(problems, wrong[number])
+        return told.first
+
+    def _collect(self) -> None:
+        """The rows of each type, part by part."""
+        for _, done in sorted(self.done.items()):
+            for key, part in done.tables.items():
+                if part.references:
+                    raise InputError(
+                        f"{key}: blobs that are given as addresses are fetched by one process",
+                        hint="load with --engine local (engine='local')",
+                    )
+                if key not in self.changes:
+                    kind, _, name = key.partition(":")
+                    replaced = self.request.mode is LoadMode.OVERWRITE
+                    self.changes[key] = Loaded(TypeKind(kind), name, [], replaced)
+                self.changes[key].parts.append(part)
+        self.changes = dict(sorted(self.changes.items()))
+
+    # Checking
+
+    def _rules(self, view: Manifest, accepted: AcceptedSchema) -> SparkRules:
+        session = self.options.session
+        exchange = Exchange(session.work, session.parallelism, self.options.part_rows)
+        return SparkRules(accepted, self.changes, view, self.place, exchange)
+
+    def _distinct(self, view: Manifest, accepted: AcceptedSchema) -> None:
+        """See that no two records have one id, or let the last of them count.
+
+        Raises:
+            ConstraintError: two records have the same key.
+        """
+        rules = self._rules(view, accepted)
+        named = [change for change in self.changes.values() if not change.fresh]
+        keyed = {change.key: declared_type(accepted, change.key).key is not None for change in named}
+        with self.options.session.job("comparing ids", self.options.watch):
+            found = rules.exchange.gather([_repeated(rules, change, keyed[change.key]) for change in named])
+        twins: dict[str, tuple[pa.Table, int]] = {}
+        for change, several in zip(named, found, strict=True):
+            if several.num_rows == 0:
+                continue
+            if keyed[change.key]:
+                twins[change.key] = first_of(several, "id", SHOWN)
+                continue
+            several = several.sort_by("id")
+            if self.request.mode is not LoadMode.MERGE and self.conflict is None:
+                self.conflict = KeyConflictError(change.key, several["id"][0].as_py())
+            _drop(change, several)
+            if any(part.fragments for part in change.parts):
+                self._again_staged(change)
+        if twins:
+            self._refuse_twins(rules, twins)
+
+    def _again_staged(self, change: Loaded) -> None:
+        """Rows that were written although they do not count: begin again, and put them aside."""
+        if self.request.mode is LoadMode.MERGE and self.direct:
+            raise _AgainError(f"{change.key} has ids that several records give")
+
+    def _refuse_twins(self, rules: SparkRules, twins: Mapping[str, tuple[pa.Table, int]]) -> None:
+        found = Violations()
+        for known, spell in rules.values():
+            found.add(known.first, spell, known.total)
+        for change in in_order(self.changes):
+            if change.key in twins:
+                key = declared_type(rules.accepted, change.key).key
+                assert key is not None
+                rows, total = twins[change.key]
+                found.add(rows, spell_twin(unique_subject(change.name, key)), total)
+        raise self._placed(ConstraintError(tuple(found.first), found.total), rules.accepted)
+
+    def _placed(self, error: ConstraintError, accepted: AcceptedSchema) -> ConstraintError:
+        """An error that names the places of rows, where there are so few that the input can be read again here."""
+        if sum(change.read for change in self.changes.values()) > MOST:
+            return error
+        places = Places()
+        for number, split in sorted(self.splits.items()):
+            for raw in split.read(accepted, Problems(), self.starts[number]):
+                for piece in pieces(raw):
+                    places.add(f"{piece.kind.value}:{piece.name}", piece.origin)
+        ids = {}
+        for key, change in self.changes.items():
+            parts = [self.place.table(part.keys, ["id"]) for part in change.parts if part.keys is not None]
+            rows = pa.concat_tables([pa.schema([("id", pa.utf8())]).empty_table(), *map(_plain_ids, parts)])
+            kept = np.ones(rows.num_rows, bool)
+            for i, first in enumerate(change.starts):
+                if i in change.dropped:
+                    kept[first + change.dropped[i]] = False
+            if not kept.all():
+                places.keep(key, kept)
+                rows = rows.filter(pa.array(kept))
+            ids[key] = TableChange(change.kind, change.name, rows, _NONE)
+        return places.named(error, ids)
+
+    # Writing
+
+    def _prepare(self, now: Manifest, accepted: AcceptedSchema, begun: Manifest) -> Sequence[TableWrite]:
+        self._check_bases(now, begun)
+        self._tell(LoadPhase.CHECKING)
+        rules = self._rules(now, accepted)
+        with self.options.session.job("checking", self.options.watch):
+            try:
+                taken = rules.validate(all_new=self.request.mode is LoadMode.APPEND)
+            except ConstraintError as error:
+                raise self._placed(error, accepted) from None
+        if self.conflict is not None:
+            raise self.conflict
+        if taken is not None:
+            raise KeyConflictError(*taken)
+        if self.request.check:
+            return []
+        self._tell(LoadPhase.WRITING)
+        writes = [self._write(change) for change in self.changes.values()]
+        self.handed |= {write.key for write in writes if write.base is not None}
+        return writes
+
+    def _check_bases(self, now: Manifest, begun: Manifest) -> None:
+        """Make sure that what was written lies where this attempt would look for it.
+
+        Raises:
+            _AgainError: it does not.
+        """
+        for key, change in self.changes.items():
+            if not any(part.fragments for part in change.parts):
+                continue
+            before, pin = begun.tables[key], now.tables[key]
+            if key in self.handed or (key in self.forks and pin.ref != before.ref):
+                raise self._again(key, begun, now)
+            if (pin.ref.path, pin.ref.branch) != (before.ref.path, before.ref.branch):
+                raise self._again(key, begun, now)
+            if self._is_direct(change) and pin.row_count:
+                raise self._again(key, begun, now)
+
+    def _again(self, key: str, begun: Manifest, now: Manifest) -> _AgainError:
+        error = _AgainError(f"{key} has changed")
+        error.__cause__ = ReadSetChangedError(key, begun.tables[key].ref.version, now.tables[key].ref.version)
+        return error
+
+    def _is_direct(self, change: Loaded) -> bool:
+        """Whether rows that may replace others were written, because there were none when the load began."""
+        return self.request.mode is LoadMode.MERGE and any(part.fragments and part.named for part in change.parts)
+
+    def _write(self, change: Loaded) -> TableWrite:
+        fragments = tuple(text for part in change.parts for text in part.fragments)
+        base = self.forks.get(change.key) if fragments else None
+        staged = [
+            (part.staged, change.dropped.get(i)) for i, part in enumerate(change.parts) if part.staged is not None
+        ]
+        if staged:
+            source = _StagedSource(self.place, tuple(staged))
+            return TableWrite(change.key, Operation.CHANGE, source=source, fragments=fragments, base=base)
+        replaces = self.request.mode is LoadMode.OVERWRITE
+        return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
+
+    def _digest(self, view: Manifest) -> str:
+        """What tells the load from others, from its input alone."""
+        accepted = self.graph._schema_of(view)[1]
+        problems = Problems()
+        digest = RowsDigest(accepted, problems)
+        first = 1
+        for group in self._groups():
+            start = Start(first)
+            for number in group:
+                reading = self.splits[number].read(accepted, problems, start)
+                while True:
+                    try:
+                        raw = next(reading)
+                    except StopIteration as stop:
+                        end: End = stop.value
+                        break
+                    for piece in pieces(raw):
+                        digest.take(piece)
+                start = replace(start, before=start.before + end.lines, records=start.records + end.records)
+            first += start.before
+        problems.check()
+        return digest.value(self.request.embed)
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedSource:
+    """Rows that were put aside, without those that do not count."""
+
+    place: Place
+    parts: tuple[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]] | None], ...]
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for path, dropped in self.parts:
+            first = 0
+            for batch in self.place.batches(path, columns):
+                kept = np.ones(batch.num_rows, bool)
+                if dropped is not None:
+                    own = dropped[(dropped >= first) & (dropped < first + batch.num_rows)] - first
+                    kept[own] = False
+                first += batch.num_rows
+                yield batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def _repeated(rules: SparkRules, change: Loaded, keyed: bool) -> Relation:
+    """Ids that several records have. Of keys, which are refused, only the first matter."""
+    found = rules.repeated(change)
+    return found.mapped(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
+
+
+def _plain_ids(rows: pa.Table) -> pa.Table:
+    return pa.table({"id": rows["id"]})
+
+
+def _drop(change: Loaded, several: pa.Table) -> None:
+    """Let the last record of each id count."""
+    gone = np.sort(np.concatenate([rows[:-1] for rows in numbers_of(several)]))
+    bounds = np.append(np.array(change.starts), change.read)
+    for i, (low, high) in enumerate(pairwise(bounds.tolist())):
+        own = gone[(gone >= low) & (gone < high)] - low
+        if len(own):
+            change.dropped[i] = own

@@ -1,0 +1,216 @@
+"""Planning a load: whatever can be loaded, cut into parts that tasks can read.
+
+Files are cut where that can be done. What only the driver has (a table in memory, a stream) is put aside where tasks
+reach it; a DataFrame is put aside by the tasks that compute it, so that everything is read from something that does
+not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.write.files import without_rows
+from omnigraph.write.ndjson import Progress, read_ndjson
+from omnigraph.write.problems import Problems
+from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.sources import inputs, resolve_type
+from omnigraph.write.splits import Batches, Chunks, End, FileSplit, Items, Reading, Split, Start, cut_file
+from omnigraph.write.tables import read_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Type = tuple[TypeKind, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows of one type that were put aside.
+
+    Attributes:
+        paths: where they are; empty for a table without rows.
+        schema: its columns.
+        number: which part of the table this is.
+        all: where all parts of the table are.
+    """
+
+    place: Place
+    paths: tuple[str, ...]
+    schema: pa.Schema
+    type: Type
+    number: int
+    all: tuple[str, ...]
+
+    @property
+    def source(self) -> object:
+        return ("rows", self.all, self.type)
+
+    def whole(self) -> StagedRows:
+        return StagedRows(self.place, self.all, self.schema, self.type, 0, self.all)
+
+    def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
+        kind, name = self.type
+        yield RawRows(kind, name, {}, {}, Origin.counted(0))
+        begins = self.number == 0
+        end = yield from read_batches(
+            self._batches(), kind, name, accepted, problems, name, start.first, start.before, begins
+        )
+        count = end - start.first - start.before
+        return End(count, count)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        yield without_rows(self.schema)
+        for path in self.paths:
+            yield from self.place.batches(path)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLines:
+    """A part of a stream of NDJSON that was put aside, in blocks that end with a line."""
+
+    place: Place
+    paths: tuple[str, ...]
+    name: str
+    number: int
+    all: tuple[str, ...]
+
+    @property
+    def source(self) -> object:
+        return ("lines", self.all)
+
+    def whole(self) -> StagedLines:
+        return StagedLines(self.place, self.all, self.name, 0, self.all)
+
+    def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
+        progress = Progress(start.before + 1, start.records, middle=self.number > 0)
+        chunks = (self.place.objects.get(path).data for path in self.paths)
+        yield from read_ndjson(chunks, accepted, problems, self.name, start.first, progress)
+        return End(progress.line - 1 - start.before, progress.records - start.records, progress.clean)
+
+
+class Planner:
+    """Cuts the input of one load.
+
+    Args:
+        accepted: the schema in force.
+        place: where things are put aside.
+        size: about how many bytes one part has.
+    """
+
+    def __init__(self, accepted: AcceptedSchema, place: Place, size: int) -> None:
+        self._accepted = accepted
+        self._place = place
+        self._size = size
+        self._count = 0
+
+    def splits(self, source: Any, type_name: str | None) -> Iterator[Split]:
+        """The parts of the input, in its order.
+
+        Raises:
+            InputError: it cannot be loaded.
+        """
+        from pyspark.sql import DataFrame
+
+        if isinstance(source, DataFrame):
+            if type_name is None:
+                raise InputError("a table does not say which type its rows have", hint="give type_name=")
+            yield from self._frame(source, resolve_type(self._accepted, type_name))
+            return
+        if isinstance(source, Mapping) and any(isinstance(rows, DataFrame) for rows in source.values()):
+            for name, rows in source.items():
+                yield from self.splits(rows, name) if isinstance(rows, DataFrame) else self.splits({name: rows}, None)
+            return
+        for part in inputs(source, self._accepted, type_name):
+            if isinstance(part, FileSplit):
+                yield from cut_file(part.file, part.type, self._size)
+            elif isinstance(part, Items):
+                yield Items(list(part.items), part.type)
+            elif isinstance(part, Batches):
+                yield from self._batches(part)
+            else:
+                yield from self._lines(part)
+
+    def _name(self, what: str) -> str:
+        self._count += 1
+        return f"input/{what}-{self._count:06d}"
+
+    def _batches(self, part: Batches) -> Iterator[Split]:
+        batches = iter(part.batches)
+        schema = next(batches).schema
+        paths: list[str] = []
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            for rows in _cut(batch, self._size):
+                held.append(rows)
+                size += rows.nbytes
+                if size >= self._size:
+                    paths.append(self._place.put(self._name("rows"), pa.Table.from_batches(held, schema)))
+                    held, size = [], 0
+        if held:
+            paths.append(self._place.put(self._name("rows"), pa.Table.from_batches(held, schema)))
+        yield from self._staged(paths, schema, part.type)
+
+    def _staged(self, paths: Sequence[str], schema: pa.Schema, type_: Type) -> Iterator[Split]:
+        every = tuple(paths)
+        if not every:
+            yield StagedRows(self._place, (), schema, type_, 0, ())
+        for number, path in enumerate(every):
+            yield StagedRows(self._place, (path,), schema, type_, number, every)
+
+    def _lines(self, part: Chunks) -> Iterator[Split]:
+        paths: list[str] = []
+        held: list[bytes] = []
+        size = 0
+
+        def put() -> None:
+            path = self._place.path(self._name("lines"), "ndjson")
+            self._place.objects.put(path, b"".join(held))
+            paths.append(path)
+
+        for chunk in part.chunks():
+            held.append(chunk)
+            size += len(chunk)
+            if size >= self._size and b"\n" in chunk:
+                whole = b"".join(held)
+                end = whole.rfind(b"\n") + 1
+                held[:] = [whole[:end]]
+                put()
+                held[:], size = [whole[end:]], len(whole) - end
+        put()
+        every = tuple(paths)
+        for number, path in enumerate(every):
+            yield StagedLines(self._place, (path,), part.name, number, every)
+
+    def _frame(self, frame: DataFrame, type_: Type) -> Iterator[Split]:
+        """A DataFrame, put aside partition by partition."""
+        from pyspark import TaskContext
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        place, name = self._place, self._name("frame")
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            assert context is not None
+            number = context.partitionId()
+            held = [batch for batch in batches if batch.num_rows]
+            if held:
+                path = place.put(f"{name}-{number:06d}", pa.Table.from_batches(held))
+                yield pa.RecordBatch.from_pydict({"number": pa.array([number], pa.int32()), "path": [path]})
+
+        done = frame.mapInArrow(task, "number int, path string").toArrow().sort_by("number")
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        yield from self._staged(done["path"].to_pylist(), schema, type_)
+
+
+def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

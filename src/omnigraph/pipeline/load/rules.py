@@ -1,0 +1,388 @@
+"""The constraints on Spark: the rows that one of them compares come together in a task, and there it is the same one.
+
+What a constraint means is said in `write.checks`, and in which order they are checked in `write.validate`. Here it is
+decided which rows have to meet: those with equal values. Rows of which a check needs but a few are not moved: it is
+first seen whether there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest
+from omnigraph.lang.arrow import arrow_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import Cardinality, EdgeType
+from omnigraph.pipeline.load.exchange import Exchange, Relation, Side, first_of, plain, total_of
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.load.tasks import ROW, OwnRows, PartRows, StoredRows
+from omnigraph.storage.blobs import row_schema
+from omnigraph.write.checks import Room, outside, sharing, unmatched, value_rules
+from omnigraph.write.validate import (
+    SHOWN,
+    Spell,
+    Validator,
+    Violations,
+    bounded_ends,
+    in_order,
+    spell_cardinality,
+    spell_endpoint,
+    spell_unique,
+    spell_value,
+    type_of,
+    unique_groups,
+    unique_subject,
+    with_a_tuple_of,
+    with_one_of,
+    without_nulls,
+)
+
+_VALUE = "value"
+_STORED_FRAGMENTS = 4
+"""So many parts of a stored table are read by one task at most, while they are small."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a load brings of one type; the rows lie in parts, in input order.
+
+    Attributes:
+        parts: the parts.
+        replaced: whether everything else of the type goes.
+        dropped: by part, the rows that do not count, because a later record has their id.
+    """
+
+    kind: TypeKind
+    name: str
+    parts: list[PartRows]
+    replaced: bool
+    dropped: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind.value}:{self.name}"
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every id was made for this load."""
+        return not any(part.named for part in self.parts)
+
+    @property
+    def read(self) -> int:
+        """How many rows were read."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def count(self) -> int:
+        """How many rows count."""
+        return self.read - sum(len(rows) for rows in self.dropped.values())
+
+    @property
+    def starts(self) -> list[int]:
+        """The number of the first row of each part."""
+        return [0, *np.cumsum([part.rows for part in self.parts]).tolist()][:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Rows that break a constraint, to be found on Spark.
+
+    Attributes:
+        rows: the rows, in whatever order.
+        order: the column that they are shown in the order of.
+        given: look for them only if this has rows.
+    """
+
+    rows: Relation
+    order: str
+    given: Relation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Rows that break a constraint, as tasks found them when they read them."""
+
+    first: pa.Table
+    total: int
+
+
+class SparkRules(Validator[Loaded, Sought | Known]):
+    """Checks a load against a state of the graph.
+
+    Args:
+        accepted: the schema in force.
+        changes: what the load brings, by type key.
+        view: what is stored.
+        place: where the graph is.
+        exchange: brings rows together.
+    """
+
+    def __init__(
+        self,
+        accepted: AcceptedSchema,
+        changes: Mapping[str, Loaded],
+        view: Manifest,
+        place: Place,
+        exchange: Exchange,
+    ) -> None:
+        super().__init__(accepted.catalog, changes)
+        self.accepted = accepted
+        self.view = view
+        self.place = place
+        self.exchange = exchange
+
+    # Rows
+
+    def own(self, change: Loaded, columns: Sequence[str], *, numbered: bool = False) -> Relation:
+        """Columns of the rows that the load brings of a type."""
+        pieces = [
+            OwnRows(self.place, part.keys, tuple(columns), first, change.dropped.get(i), numbered)
+            for i, (part, first) in enumerate(zip(change.parts, change.starts, strict=True))
+            if part.keys is not None
+        ]
+        schema = self._schema(change.key, columns)
+        if numbered:
+            schema = schema.append(pa.field(ROW, pa.int64()))
+        return self.exchange.read(pieces, schema, change.count)
+
+    def stored(self, key: str, columns: Sequence[str]) -> Relation:
+        """Columns of the rows that are stored of a type."""
+        pin = self.view.tables[key]
+        parts = self.place.tables.fragments(pin.ref) if pin.row_count else []
+        pieces = []
+        numbers = [part.number for part in parts]
+        step = max(1, min(_STORED_FRAGMENTS, len(numbers) // 16))
+        for i in range(0, len(numbers), step):
+            pieces.append(StoredRows(self.place, pin.ref, tuple(numbers[i : i + step]), tuple(columns)))
+        return self.exchange.read(pieces, self._schema(key, columns), pin.row_count)
+
+    def _schema(self, key: str, columns: Sequence[str]) -> pa.Schema:
+        kind, _, name = key.partition(":")
+        schema = row_schema(arrow_schema(self.accepted, TypeKind(kind), name))
+        return plain(pa.schema([schema.field(column) for column in columns]))
+
+    def surviving(self, change: Loaded | None, key: str, columns: Sequence[str]) -> Relation:
+        """Columns of the stored rows of a type that the load leaves alone."""
+        wanted = list(dict.fromkeys([*columns, "id"]))
+        if change is not None and change.replaced:
+            return Relation(None, self._schema(key, wanted), 0)
+        rows = self.stored(key, wanted)
+        if change is None or change.fresh or rows.frame is None:
+            return rows
+        return self.exchange.together(
+            [Side(rows, ["id"]), Side(self.own(change, ["id"]), ["id"])],
+            lambda stored, own: stored.filter(pc.invert(pc.is_in(stored["id"], value_set=own["id"]))),
+        )
+
+    def superseded(self, change: Loaded, columns: Sequence[str]) -> Relation:
+        """Columns of the stored rows of a type that the load replaces or takes away."""
+        if change.replaced:
+            return self.stored(change.key, columns)
+        if change.fresh or not self.view.tables[change.key].row_count:
+            return Relation(None, self._schema(change.key, columns), 0)
+        chosen = list(columns)
+        return self.exchange.together(
+            [Side(self.stored(change.key, ["id", *chosen]), ["id"]), Side(self.own(change, ["id"]), ["id"])],
+            lambda stored, own: stored.filter(pc.is_in(stored["id"], value_set=own["id"])).select(chosen),
+        )
+
+    # What a load has to keep beside the constraints
+
+    def repeated(self, change: Loaded) -> Relation:
+        """Ids that several records have: `id`, and the numbers of those rows."""
+
+        def compare(rows: pa.Table) -> pa.Table:
+            groups = rows.group_by("id", use_threads=False).aggregate([(ROW, "list"), ([], "count_all")])
+            twice = groups.filter(pc.greater(groups["count_all"], 1))
+            return pa.table({"id": twice["id"], "rows": twice[f"{ROW}_list"]})
+
+        return self.exchange.together([Side(self.own(change, ["id"], numbered=True), ["id"])], compare)
+
+    def taken(self, change: Loaded) -> Relation:
+        """The least ids that the load brings and that exist already."""
+
+        def compare(own: pa.Table, stored: pa.Table) -> pa.Table:
+            found = own["id"].filter(pc.is_in(own["id"], value_set=stored["id"]))
+            return pa.table({"id": found}).sort_by("id").slice(0, 1)
+
+        stored = self.stored(change.key, ["id"])
+        if change.fresh or stored.frame is None:
+            return Relation(None, pa.schema([("id", pa.utf8())]), 0)
+        return self.exchange.together([Side(self.own(change, ["id"]), ["id"]), Side(stored, ["id"])], compare)
+
+    def validate(self, *, all_new: bool) -> tuple[str, str] | None:
+        """Check everything, in as few jobs as there can be.
+
+        Args:
+            all_new: whether every id has to be new.
+
+        Returns:
+            The first type, and its least id, that exists although it has to be new.
+
+        Raises:
+            ConstraintError: a constraint is broken.
+        """
+        found = list(self.check())
+        sought = [rows for rows, _ in found if isinstance(rows, Sought)]
+        givens = list({id(rows.given): rows.given for rows in sought if rows.given is not None}.values())
+        at_once = [rows for rows in sought if rows.given is None]
+        keys = list(self.changes) if all_new else []
+        answers = self.exchange.gather(
+            [rows.rows.first(rows.order, SHOWN) for rows in at_once]
+            + [given.counted() for given in givens]
+            + [self.taken(self.changes[key]) for key in keys]
+        )
+        tables = {id(rows): table for rows, table in zip(at_once, answers, strict=False)}
+        counts = answers[len(at_once) : len(at_once) + len(givens)]
+        some = {id(given) for given, count in zip(givens, counts, strict=True) if total_of(count)}
+        later = [rows for rows in sought if rows.given is not None and id(rows.given) in some]
+        answers_then = self.exchange.gather([rows.rows.first(rows.order, SHOWN) for rows in later])
+        tables |= {id(rows): table for rows, table in zip(later, answers_then, strict=True)}
+        violations = Violations()
+        for rows, spell in found:
+            if isinstance(rows, Known):
+                violations.add(rows.first, spell, rows.total)
+            elif id(rows) in tables:
+                first, total = first_of(tables[id(rows)], rows.order, SHOWN)
+                violations.add(first, spell, total)
+        violations.refuse()
+        for key, ids in zip(keys, answers[len(at_once) + len(givens) :], strict=True):
+            if ids.num_rows:
+                return key, ids.sort_by("id")["id"][0].as_py()
+        return None
+
+    # Constraints
+
+    def values(self) -> Iterator[tuple[Known, Spell]]:
+        for change in in_order(self.changes):
+            for i, rule in enumerate(value_rules(type_of(self.catalog, change))):
+                found = [part.wrong[i] for part in change.parts if i in part.wrong]
+                if found:
+                    first = pa.concat_tables([wrong.first for wrong in found])
+                    total = sum(wrong.total for wrong in found)
+                    yield Known(first, total), spell_value(change.name, rule, new=change.fresh)
+
+    def uniques(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
+        for fields in unique_groups(type_of(self.catalog, change)):
+            rows = self.own(change, list(dict.fromkeys(["id", *fields]))).mapped(_comparable(fields))
+            others = self.surviving(change, change.key, fields).mapped(_comparable(fields, rows.schema.names))
+            subject = unique_subject(change.name, fields)
+            sides = [Side(rows, fields), Side(others, fields)]
+            found = self.exchange.together(sides, _sharing(fields, subject))
+            yield Sought(found, "other"), spell_unique(subject)
+
+    def endpoints(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
+        edge = self.catalog.edges[change.name]
+        ends = {"src": edge.from_type, "dst": edge.to_type}
+        missing = {}
+        for node in dict.fromkeys(ends.values()):
+            wanted = [end for end, at in ends.items() if at == node]
+            missing[node] = self._missing(change, node, wanted)
+        for end, node in ends.items():
+            # Edges are moved only if some of them are wrong.
+            sides = [Side(self.own(change, ["id", *ends], numbered=True), [end]), Side(missing[node], [_VALUE])]
+            wrong = self.exchange.together(sides, _leading_to(end))
+            yield Sought(wrong, ROW, missing[node]), spell_endpoint(change.name, end, node, new=change.fresh)
+
+    def _missing(self, change: Loaded, node: str, ends: Sequence[str]) -> Relation:
+        """Nodes of a type that the edges of a load lead to, and that neither the load brings nor the graph has."""
+        wanted = self.own(change, ends).mapped(_distinct(tuple(ends)))
+        sides = [Side(wanted, [_VALUE])]
+        nodes = self.node_change(node)
+        if nodes is not None:
+            sides.append(Side(self.own(nodes, ["id"]), ["id"]))
+        if nodes is None or not nodes.replaced:
+            sides.append(Side(self.stored(f"node:{node}", ["id"]), ["id"]))
+        return self.exchange.together(sides, _unmatched)
+
+    def stranded(self, edge: EdgeType, change: Loaded | None) -> Iterator[tuple[Sought, Spell]]:
+        for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
+            nodes = self.node_change(node)
+            if nodes is None or not nodes.replaced:
+                continue
+            left = self.surviving(change, f"edge:{edge.name}", [end])
+            if left.frame is None:
+                continue
+            sides = [Side(left, [end]), *self._gone(nodes)]
+            found = self.exchange.together(sides, _stranded(end))
+            yield Sought(found, "id"), spell_endpoint(edge.name, end, node)
+
+    def _gone(self, nodes: Loaded) -> list[Side]:
+        """What tells which stored nodes of a type an overwrite takes away."""
+        return [Side(self.stored(nodes.key, ["id"]), ["id"]), Side(self.own(nodes, ["id"]), ["id"])]
+
+    def cardinalities(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
+        edge = self.catalog.edges[change.name]
+        for end, card, node in bounded_ends(edge):
+            nodes = self.node_change(node)
+            kept = self.surviving(change, change.key, [end]).mapped(_only(end))
+            sides = [Side(rows, [end]) for rows in (self.own(change, [end]), self.superseded(change, [end]), kept)]
+            if nodes is not None and nodes.replaced:
+                sides += self._gone(nodes)
+            found = self.exchange.together(sides, _outside(end, card))
+            yield Sought(found, "node"), spell_cardinality(edge.name, end, card)
+
+
+# What tasks do with rows that have met
+
+
+def _comparable(fields: tuple[str, ...], names: Sequence[str] | None = None) -> Callable[[pa.Table], pa.Table]:
+    chosen = None if names is None else list(names)
+    return lambda rows: without_nulls(rows if chosen is None else rows.select(chosen), fields)
+
+
+def _sharing(fields: tuple[str, ...], subject: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
+    def compare(rows: pa.Table, others: pa.Table) -> pa.Table:
+        together = pa.concat_tables([rows, with_a_tuple_of(others, fields, rows)])
+        return sharing(fields, together, subject, Room())
+
+    return compare
+
+
+def _distinct(ends: tuple[str, ...]) -> Callable[[pa.Table], pa.Table]:
+    def change(rows: pa.Table) -> pa.Table:
+        values = pa.chunked_array([chunk for end in ends for chunk in rows[end].chunks], pa.utf8())
+        return pa.table({_VALUE: values.unique()})
+
+    return change
+
+
+def _unmatched(wanted: pa.Table, *present: pa.Table) -> pa.Table:
+    ids = pa.chunked_array([chunk for rows in present for chunk in rows["id"].chunks], pa.utf8())
+    return pa.table({_VALUE: pa.chunked_array([unmatched(wanted[_VALUE], ids, Room())], pa.utf8())})
+
+
+def _leading_to(end: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
+    return lambda rows, missing: with_one_of(rows, end, missing[_VALUE].combine_chunks())
+
+
+def _stranded(end: str) -> Callable[[pa.Table, pa.Table, pa.Table], pa.Table]:
+    return lambda edges, stored, own: with_one_of(edges, end, unmatched(stored["id"], own["id"], Room()))
+
+
+def _only(column: str) -> Callable[[pa.Table], pa.Table]:
+    return lambda rows: rows.select([column])
+
+
+def _outside(end: str, card: Cardinality) -> Callable[..., pa.Table]:
+    def compare(own: pa.Table, before: pa.Table, kept: pa.Table, *nodes: pa.Table) -> pa.Table:
+        touched = pa.chunked_array([*own[end].chunks, *before[end].chunks], pa.utf8()).unique()
+        if nodes:
+            stored, brought = nodes
+            gone = unmatched(stored["id"], brought["id"], Room())
+            touched = touched.filter(pc.invert(pc.is_in(touched, value_set=gone)))
+        ends = pa.chunked_array([*kept[end].chunks, *own[end].chunks], pa.utf8())
+        return outside(card, pa.chunked_array([touched]), ends, Room())
+
+    return compare
+
+
+def numbers_of(found: pa.Table) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The rows of each id that several records have."""
+    for rows in found["rows"]:
+        yield np.sort(rows.values.to_numpy())

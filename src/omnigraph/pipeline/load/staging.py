@@ -1,0 +1,96 @@
+"""Where the parts of a load lie between its steps: beside the graph, where every executor can reach them.
+
+What is put aside belongs to one load, and goes with it. A load that was killed leaves its directory behind; nothing
+points there, and cleanup removes it when it is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from ulid_transform import ulid_now
+
+from omnigraph.storage.objects import ObjectStore, open_store
+from omnigraph.storage.tables import TableStorage
+from omnigraph.storage.uri import GraphUri
+
+DIRECTORY = "__staging"
+"""The directory of all loads, below the root of the graph."""
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@lru_cache(8)
+def objects_at(uri: GraphUri, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    return open_store(uri.with_options(dict(options)), fsync=False)
+
+
+@lru_cache(8)
+def tables_at(uri: GraphUri, options: tuple[tuple[str, str], ...]) -> TableStorage:
+    address = uri.with_options(dict(options))
+    return TableStorage(address.lance_uri(), address.lance_storage_options)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The graph as a task reaches it.
+
+    Attributes:
+        uri: its address.
+        options: how to reach it.
+        load: the load that is going on.
+    """
+
+    uri: GraphUri
+    options: tuple[tuple[str, str], ...]
+    load: str
+
+    @classmethod
+    def at(cls, uri: GraphUri) -> Place:
+        """The place of a new load."""
+        return cls(uri, tuple(sorted(uri.storage_options.items())), ulid_now().lower())
+
+    @property
+    def objects(self) -> ObjectStore:
+        return objects_at(self.uri, self.options)
+
+    @property
+    def tables(self) -> TableStorage:
+        return tables_at(self.uri, self.options)
+
+    def path(self, name: str, ending: str) -> str:
+        """A path that nobody has used."""
+        return f"{DIRECTORY}/{self.load}/{name}-{ulid_now().lower()}.{ending}"
+
+    def put(self, name: str, rows: pa.Table) -> str:
+        """Put rows aside. Returns what `read` takes.
+
+        Several attempts at one task may do so at once: each gives its own name, and only that of the one that counts
+        is ever read.
+        """
+        path = self.path(name, "arrow")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
+            writer.write_table(rows)
+        self.objects.put(path, sink.getvalue().to_pybytes())
+        return path
+
+    def batches(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """What was put aside."""
+        with pa.ipc.open_stream(self.objects.get(path).data) as reader:
+            for batch in reader:
+                yield batch if columns is None else batch.select(list(columns))
+
+    def table(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """What was put aside, as one table."""
+        with pa.ipc.open_stream(self.objects.get(path).data) as reader:
+            rows = reader.read_all()
+        return rows if columns is None else rows.select(list(columns))
+
+    def clear(self) -> None:
+        """Remove everything that the load put aside."""
+        for info in self.objects.list(f"{DIRECTORY}/{self.load}/"):
+            self.objects.delete(info.path)

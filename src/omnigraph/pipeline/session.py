@@ -1,0 +1,348 @@
+"""Spark: one session for the process, started when it is first needed and then kept.
+
+Whatever the process finds is used: a session that is there, what `spark-submit` was told, a master that is named. With
+none of that it is this machine, all its cores, and four attempts for each task.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import SparkError, SparkUnavailableError, cut
+from omnigraph.pipeline.jobs import Watch
+from omnigraph.read.derived import cache_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_VARIABLE = "OMNIGRAPH_SPARK_MASTER"
+"""Where Spark runs, unless a master is given: `local[*,4]`, `spark://host:7077`, `yarn`, `k8s://…`."""
+
+MEMORY_VARIABLE = "OMNIGRAPH_SPARK_MEMORY"
+"""How much memory the driver's Java may take, as Spark writes it: `2g`."""
+
+DEFAULT_MASTER = "local[*,4]"
+"""All cores of this machine. A task is tried four times: `local[*]` alone never tries again."""
+
+_LEAST_JAVA = 17
+_INSTALL_SPARK = "pip install 'omnigraph[spark]'"
+_INSTALL_JAVA = "install Java 17 or newer ('apt install openjdk-17-jre-headless', 'brew install openjdk@17')"
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.scheduler.mode": "FAIR",
+}
+_WORK_SETTINGS = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and lie where they should
+}
+_LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_SHIPPED = ("OMNIGRAPH_", "AWS_", "TMPDIR")
+"""Variables that tasks need as the driver has them, by how their names begin."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How Spark is started, if it has to be.
+
+    Attributes:
+        master: where it runs; by default what the environment says, else this machine.
+        memory: how much memory the driver's Java may take.
+        options: further settings of Spark.
+        archive: keep the classes that Java loads in a file, which halves the time of the next start.
+    """
+
+    master: str | None = None
+    memory: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    archive: bool = True
+
+
+class Session:
+    """The session of this process. Safe to use from many threads.
+
+    Args:
+        settings: how it is started.
+    """
+
+    def __init__(self, settings: SparkSettings | None = None) -> None:
+        self.settings = settings or SparkSettings()
+        self.log: Path | None = None
+        self._spark: SparkSession | None = None
+        self._work: SparkSession | None = None
+        self._owned = False
+        self._archive: tuple[Path, Path] | None = None
+        self._lock = RLock()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, started if it has to be.
+
+        Raises:
+            SparkUnavailableError: it cannot be started.
+        """
+        with self._lock:
+            if self._spark is None or self._stopped(self._spark):
+                self._start()
+            assert self._spark is not None
+            return self._spark
+
+    @property
+    def work(self) -> SparkSession:
+        """A session of our own beside it, in which blocks of bytes cross to Python in batches that fit memory."""
+        with self._lock:
+            spark = self.spark
+            if self._work is None or self._stopped(self._work):
+                self._work = spark.newSession()
+                for name, value in _WORK_SETTINGS.items():
+                    self._work.conf.set(name, value)
+            return self._work
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a session already."""
+        return self._spark is not None
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    @contextmanager
+    def job(self, what: str, watch: Watch | None = None) -> Iterator[SparkSession]:
+        """Run work on Spark under a name: it can be watched, cancelled and given a deadline.
+
+        Args:
+            what: what is done, for progress and logs.
+            watch: who looks on, and when it has to stop.
+
+        Raises:
+            BudgetExceededError: the deadline passed.
+            CancelledError: it was told to stop.
+            SparkError: it failed.
+        """
+        spark = self.spark
+        with (watch or Watch()).over(spark, what, str(self.log) if self.log else None):
+            yield self.work
+
+    def stop(self) -> None:
+        """End the session, and the Java process if this class started it."""
+        with self._lock:
+            spark, self._spark, self._work = self._spark, None, None
+            if spark is None or not self._owned:
+                return
+            with suppress(Exception):
+                spark.stop()
+            _end_java()
+            self._keep_archive()
+            if self.log is not None:
+                shutil.rmtree(self.log.parent, ignore_errors=True)
+                self.log = None
+
+    def _stopped(self, spark: SparkSession) -> bool:
+        return spark.sparkContext._jsc is None
+
+    def _start(self) -> None:
+        _check_installed()
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        found = SparkSession.getActiveSession()
+        if found is not None and not self._stopped(found):
+            self._spark, self._owned = found, False
+            return
+        self._owned = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+        if self._owned:
+            _check_java(os.environ)
+        builder = SparkSession.builder.appName("omnigraph")
+        for name, value in self._options().items():
+            builder = builder.config(name, value)
+        directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
+        self.log = directory / "spark.log"
+        try:
+            with _errors_to(self.log), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._spark = builder.getOrCreate()
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        except Exception as error:
+            reason = cut(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+            raise SparkUnavailableError(f"Spark does not start: {reason}", hint=f"the log is {self.log}") from error
+        atexit.register(self.stop)
+
+    def _options(self) -> dict[str, str]:
+        settings, environ = self.settings, os.environ
+        options = dict(_SETTINGS)
+        master = settings.master or environ.get(MASTER_VARIABLE)
+        if master is None and "PYSPARK_GATEWAY_PORT" not in environ and "SPARK_CONF_DIR" not in environ:
+            master = environ.get("MASTER") or DEFAULT_MASTER
+        if master is not None:
+            options["spark.master"] = master
+        if master is not None and master.startswith("local"):
+            options |= _LOCAL_SETTINGS
+        memory = settings.memory or environ.get(MEMORY_VARIABLE)
+        if memory is not None:
+            options["spark.driver.memory"] = memory
+        if "spark.pyspark.python" not in settings.options:
+            environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the only way in which tasks get this interpreter
+        for name, value in environ.items():
+            if name.startswith(_SHIPPED):
+                options[f"spark.executorEnv.{name}"] = value
+        options |= settings.options
+        if self._owned and settings.archive:
+            flag = self._archive_flag()
+            before = options.get("spark.driver.extraJavaOptions", "")
+            options["spark.driver.extraJavaOptions"] = f"{before} {flag}".strip()
+        return options
+
+    def _archive_flag(self) -> str:
+        """What makes Java use the archive of classes, or write it when it ends."""
+        import pyspark
+
+        directory = cache_directory(os.environ)
+        if directory is None:
+            return ""
+        name = blake2b(f"{pyspark.__version__} {_java(os.environ)}".encode(), digest_size=8).hexdigest()
+        kept = directory / "spark" / f"classes-{name}.jsa"
+        if kept.exists():
+            return f"-XX:SharedArchiveFile={kept} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _log.info("no archive of classes: %s", error)
+            return ""
+        made = kept.with_suffix(f".{os.getpid()}.part")
+        self._archive = (made, kept)
+        return f"-XX:ArchiveClassesAtExit={made} -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+    def _keep_archive(self) -> None:
+        """Give the archive its name once Java has written it."""
+        if self._archive is None:
+            return
+        made, kept = self._archive
+        self._archive = None
+        with suppress(OSError):
+            if made.exists():
+                made.chmod(0o644)
+                made.replace(kept)
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailableError("pyspark is not installed", hint=_INSTALL_SPARK)
+    if importlib.util.find_spec("pandas") is None:  # Spark refuses to hand Arrow batches to Python without it
+        raise SparkUnavailableError("pyspark needs pandas, which is not installed", hint=_INSTALL_SPARK)
+
+
+def _java(environ: Mapping[str, str]) -> str | None:
+    home = environ.get("JAVA_HOME")
+    if home:
+        own = Path(home) / "bin" / "java"
+        return str(own.resolve()) if own.exists() else None
+    found = shutil.which("java", path=environ.get("PATH"))
+    return None if found is None else str(Path(found).resolve())
+
+
+def _check_java(environ: Mapping[str, str]) -> None:
+    """Look for Java before Spark does, whose complaint is long.
+
+    Raises:
+        SparkUnavailableError: there is none, or it is too old.
+    """
+    java = _java(environ)
+    if java is None:
+        where = f"JAVA_HOME is {environ['JAVA_HOME']}, and there is no Java" if environ.get("JAVA_HOME") else "no Java"
+        raise SparkUnavailableError(f"Spark needs Java, and there is none here ({where})", hint=_INSTALL_JAVA)
+    version = _java_version(java)
+    if version is not None and version < _LEAST_JAVA:
+        raise SparkUnavailableError(f"Spark needs Java {_LEAST_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)
+
+
+def _java_version(java: str) -> int | None:
+    """The major version, from the file beside it that says so. None when there is no such file."""
+    try:
+        text = (Path(java).parent.parent / "release").read_text()
+    except OSError:
+        return None
+    found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Let what is started meanwhile write its errors to a file: Java and the tasks inherit where they go."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _end_java() -> None:
+    """End the Java process, so that a later session starts a new one."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    with suppress(Exception):
+        gateway.shutdown()
+    if process is not None:
+        with suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(60)
+        except Exception:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+_session = Session()
+_session_lock = RLock()
+
+
+def session(settings: SparkSettings | None = None) -> Session:
+    """The session of this process. Settings count until Spark is started.
+
+    Raises:
+        SparkError: it is started, and with another master.
+    """
+    global _session
+    with _session_lock:
+        if settings is not None and settings != _session.settings:
+            if _session.started and settings.master not in (None, _session.settings.master):
+                raise SparkError(f"Spark runs on {_session.spark.sparkContext.master} already", hint="stop it first")
+            if not _session.started:
+                _session = Session(settings)
+        return _session
