@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -12,9 +13,11 @@ import click
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, confirm, open_to_write, writing
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.errors import InputError, PreconditionFailedError
 
 if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.pipeline.jobs import JobProgress
     from omnigraph.write.load import LoadProgress
     from omnigraph.write.receipt import LoadReceipt
 
@@ -49,6 +52,14 @@ _BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where
 @click.option("--if-commit", metavar="ID", help="Load only if this commit is the head of the branch.")
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
+@click.option("--check", is_flag=True, help="Check everything, and write nothing.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    help="In this process, or on Spark; auto goes by the size of the input.  [default: auto]",
+)
+@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
 @writing(destructive=True)
 @JSON
 def load(
@@ -65,6 +76,9 @@ def load(
     if_commit: str | None,
     idempotency_key: str | None,
     message: str | None,
+    check: bool,
+    engine: str,
+    master: str | None,
     actor: str | None,
     quiet: bool,
     yes: bool,
@@ -86,8 +100,10 @@ def load(
         "expect_head": if_commit,
         "idempotency_key": idempotency_key,
         "message": message,
+        "check": check,
     }
-    _load(given, data, options, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+    way = _Way(engine, master)
+    _load(given, data, options, way, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
 
 
 @click.command(hidden=True)
@@ -114,13 +130,42 @@ def ingest(
     """Load rows permissively. Use 'load --lenient' instead."""
     click.echo("'ingest' is called 'load --lenient' now; this name will go", err=True)
     options = {"mode": mode, "branch": branch, "base": base, "lenient": True}
-    _load(address(uri, uri_option, store), data, options, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+    given = address(uri, uri_option, store)
+    _load(given, data, options, _Way("local"), actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How the rows get into the graph: in this process or on Spark, and where that runs."""
+
+    engine: str
+    master: str | None = None
+
+    def load(self, graph: Graph, source: list[Any], options: dict[str, Any], shown: _Shown) -> LoadReceipt:
+        from omnigraph.pipeline.engine import Engine, choose
+
+        chosen = choose(self.engine, source, lenient=bool(options.get("lenient")))
+        if chosen.engine is not Engine.SPARK:
+            return graph.load(source, progress=shown.rows, **options)
+        from omnigraph.pipeline.pipeline import Pipeline
+        from omnigraph.pipeline.session import SparkSettings, session
+
+        if options.pop("lenient", False):
+            raise InputError("the lenient reader works in one process", hint="load with --engine local")
+        if shown.notes:
+            click.echo(f"loading on Spark: {chosen.why}", err=True)
+        spark = session(SparkSettings(self.master))
+        try:
+            return Pipeline(graph, spark).load(source, progress=shown.rows, jobs=shown.tasks, **options)
+        finally:
+            spark.stop()
 
 
 def _load(
     uri: str,
     data: tuple[str, ...],
     options: dict[str, Any],
+    way: _Way,
     *,
     actor: str | None,
     quiet: bool,
@@ -129,12 +174,12 @@ def _load(
 ) -> None:
     if data.count(_STDIN) > 1:
         raise click.UsageError("stdin can be read once")
-    if options["mode"] == "overwrite":
+    if options["mode"] == "overwrite" and not options.get("check"):
         confirm("overwriting", uri, yes=yes, as_json=as_json)
     source: list[str | IO[bytes]] = [sys.stdin.buffer if name == _STDIN else name for name in data]
-    with open_to_write(uri, actor, quiet=quiet) as graph, _progress(shown=not quiet and not as_json) as progress:
+    with open_to_write(uri, actor, quiet=quiet) as graph, _progress(shown=not quiet and not as_json) as shown:
         try:
-            receipt = graph.load(source, progress=progress, **options)
+            receipt = way.load(graph, source, options, shown)
         except PreconditionFailedError as error:
             if as_json:
                 print_json(precondition_json(error))
@@ -145,23 +190,39 @@ def _load(
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
     else:
-        _say(uri, receipt)
+        _say(uri, receipt, checked=bool(options.get("check")))
 
 
-def _say(uri: str, receipt: LoadReceipt) -> None:
+def _say(uri: str, receipt: LoadReceipt, *, checked: bool) -> None:
+    done = "checked" if checked else "loaded"
     click.echo(
-        f"loaded {uri} on branch {receipt.branch} with {receipt.mode.value}: {receipt.total} entities across "
+        f"{done} {uri} on branch {receipt.branch} with {receipt.mode.value}: {receipt.total} entities across "
         f"{len(receipt.nodes)} node types and {len(receipt.edges)} edge types"
     )
     if receipt.branch_created:
         click.echo(f"created branch {receipt.branch} from {receipt.base_branch}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a person sees while a load runs.
+
+    Attributes:
+        rows: shows how far the load has come.
+        tasks: shows how far Spark has come.
+        notes: whether somebody wants to be told what is done.
+    """
+
+    rows: Callable[[LoadProgress], None] | None = None
+    tasks: Callable[[JobProgress], None] | None = None
+    notes: bool = False
+
+
 @contextmanager
-def _progress(*, shown: bool) -> Iterator[Callable[[LoadProgress], None] | None]:
+def _progress(*, shown: bool) -> Iterator[_Shown]:
     """A bar on stderr for people who watch, and nothing in a pipe."""
     if not shown or not sys.stderr.isatty():
-        yield None
+        yield _Shown(notes=shown)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -171,6 +232,9 @@ def _progress(*, shown: bool) -> Iterator[Callable[[LoadProgress], None] | None]
         task = bar.add_task("reading", total=None, rows=0)
 
         def show(progress: LoadProgress) -> None:
-            bar.update(task, description=progress.phase.value, rows=progress.rows)
+            bar.update(task, description=progress.phase.value, rows=progress.rows, total=None)
 
-        yield show
+        def show_tasks(progress: JobProgress) -> None:
+            bar.update(task, description=progress.what, total=progress.tasks, completed=progress.tasks_done)
+
+        yield _Shown(show, show_tasks, notes=True)

@@ -33,6 +33,7 @@ from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
 from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.mutating import mutate
+from omnigraph.graph.pipelines import Pipeline, pipeline_of
 from omnigraph.graph.reading import ReadRequest, aside, explain, query
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.read.blobs import Blob, find_blob
@@ -607,6 +608,15 @@ class Graph:
             check=check,
         )
         return load(self, source, request)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The graph on Spark: loads of any volume, and what else is done by many machines.
+
+        Raises:
+            SparkUnavailableError: what it needs is not installed.
+        """
+        return pipeline_of(self)
 
     def mutate(
         self,

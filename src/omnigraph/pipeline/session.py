@@ -258,6 +258,17 @@ def _check_installed() -> None:
         raise SparkUnavailableError("pyspark needs pandas, which is not installed", hint=_INSTALL_SPARK)
 
 
+def check_available() -> None:
+    """See whether Spark can be started here, without starting it.
+
+    Raises:
+        SparkUnavailableError: it cannot.
+    """
+    _check_installed()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _check_java(os.environ)
+
+
 def _java(environ: Mapping[str, str]) -> str | None:
     home = environ.get("JAVA_HOME")
     if home:

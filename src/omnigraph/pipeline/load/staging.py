@@ -6,16 +6,19 @@ points there, and cleanup removes it when it is old.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import pyarrow as pa
 from ulid_transform import ulid_now
 
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableStorage
-from omnigraph.storage.uri import GraphUri
+from omnigraph.storage.uri import GraphUri, Scheme
 
 DIRECTORY = "__staging"
 """The directory of all loads, below the root of the graph."""
@@ -92,5 +95,11 @@ class Place:
 
     def clear(self) -> None:
         """Remove everything that the load put aside."""
+        if self.uri.scheme is Scheme.LOCAL:
+            directory = Path(self.uri.path) / DIRECTORY
+            shutil.rmtree(directory / self.load, ignore_errors=True)
+            with suppress(OSError):  # another load may be at work there
+                directory.rmdir()
+            return
         for info in self.objects.list(f"{DIRECTORY}/{self.load}/"):
             self.objects.delete(info.path)

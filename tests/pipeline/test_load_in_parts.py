@@ -1,0 +1,175 @@
+"""What a load by many tasks promises beside the same graph: one commit or nothing, on any branch, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.in_process import InProcess
+from tests.pipeline.worlds import graph_at, outcome, rows, write
+
+from omnigraph.errors import (
+    CancelledError,
+    ConstraintError,
+    InputError,
+    PreconditionFailedError,
+    ReadSetChangedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.pipeline.pipeline import Pipeline
+from omnigraph.read.budget import Cancellation
+from omnigraph.write.load import LoadPhase, LoadProgress
+from omnigraph.write.receipt import LoadMode
+
+_SPLIT = 6_000
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return graph_at(tmp_path / "graph")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Any:
+    return write(tmp_path / "input", rows(3, first=100), "ndjson")
+
+
+def pipeline(graph: Graph) -> Pipeline:
+    return Pipeline(graph, InProcess())
+
+
+def files(graph: Graph) -> set[str]:
+    root = Path(graph.uri)
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "__lease" not in path.parts}
+
+
+@pytest.mark.parametrize("mode", [mode.value for mode in LoadMode])
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_branch(tmp_path: Path, source: Any, mode: str, forked: bool) -> None:
+    here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
+    for each in (here, there):
+        each.branches.create("draft")
+        if forked:
+            each.load([{"type": "Person", "data": {"name": "early"}}], mode="append", branch="draft")
+    expected = outcome(here, lambda: here.load(source, mode=mode, branch="draft"), "draft")
+    found = outcome(there, lambda: pipeline(there).load(source, mode=mode, branch="draft", split_bytes=_SPLIT), "draft")
+    assert found == expected
+    assert outcome(there, lambda: there.load([], mode="merge")) == outcome(here, lambda: here.load([], mode="merge"))
+
+
+def test_a_missing_branch_is_forked_and_goes_again_if_the_load_fails(tmp_path: Path, graph: Graph, source: Any) -> None:
+    wrong = write(tmp_path / "wrong", {"Knows": [{"from": "nobody", "to": "nobody"}]}, "ndjson")
+    with pytest.raises(ConstraintError):
+        pipeline(graph).load(wrong, mode="append", branch="draft", base="main")
+    assert [branch.name for branch in graph.branches] == ["main"]
+    receipt = pipeline(graph).load(source, mode="append", branch="draft", base="main", split_bytes=_SPLIT)
+    assert receipt.branch_created
+    assert receipt.base_branch == "main"
+    assert len(graph.commits.list(branch="main").commits) == 2
+
+
+def test_a_failed_load_leaves_the_graph_as_it_was(graph: Graph, tmp_path: Path) -> None:
+    content = rows(3, first=100)
+    content["Knows"][-1]["to"] = "nobody"
+    source = write(tmp_path / "input", content, "ndjson")
+    graph.branches.create("draft")
+    before, said = files(graph), b"".join(graph.export())
+    for branch in ("main", "draft"):
+        with pytest.raises(ConstraintError):
+            pipeline(graph).load(source, mode="append", branch=branch, split_bytes=_SPLIT)
+    left = files(graph) - before
+    assert {name.split("/")[2] for name in left} <= {"data"}, "fragments that nothing points at"
+    assert b"".join(graph.export()) == said
+    assert pipeline(graph).load(rows(4, 3, 3, first=500)["Person"], type_name="Person", mode="append").total == 3
+
+
+def test_a_check_writes_nothing(graph: Graph, source: Any) -> None:
+    before = files(graph)
+    receipt = pipeline(graph).load(source, mode="append", check=True, split_bytes=_SPLIT)
+    assert receipt.commit is None
+    assert receipt.to_json() == graph.load(source, mode="append", check=True).to_json()
+    assert files(graph) == before
+    again = pipeline(graph).load(source, mode="append", split_bytes=_SPLIT)
+    assert again.total == receipt.total
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_check_says_what_the_load_would_say(tmp_path: Path, graph: Graph, mode: str) -> None:
+    source = write(tmp_path / "again", rows(1, 30, 20), "ndjson")
+    by_load = outcome(graph, lambda: pipeline(graph).load(source, mode=mode, check=True))
+    assert outcome(graph, lambda: graph.load(source, mode=mode, check=True)) == by_load
+    if mode == "append":
+        assert outcome(graph, lambda: graph.load(source, mode=mode)) == by_load
+
+
+def test_a_key_stands_for_one_load_whichever_way_it_goes(graph: Graph, source: Any, tmp_path: Path) -> None:
+    first = pipeline(graph).load(source, mode="append", idempotency_key="one", message="the first", split_bytes=_SPLIT)
+    assert first.commit is not None
+    assert first.commit.message == "the first"
+    assert pipeline(graph).load(source, mode="append", idempotency_key="one").commit == first.commit
+    assert graph.load(source, mode="append", idempotency_key="one").commit == first.commit
+    other = write(tmp_path / "other", rows(3, first=300), "ndjson")
+    with pytest.raises(InputError, match="belongs to commit"):
+        pipeline(graph).load(other, mode="append", idempotency_key="one")
+    by_process = graph.load(other, mode="append", idempotency_key="two")
+    assert pipeline(graph).load(other, mode="append", idempotency_key="two").commit == by_process.commit
+
+
+def test_a_head_that_is_expected(graph: Graph, source: Any) -> None:
+    head = graph.snapshot().commit.id
+    graph.load([{"type": "Person", "data": {"name": "x"}}], mode="append")
+    with pytest.raises(PreconditionFailedError):
+        pipeline(graph).load(source, mode="append", expect_head=head)
+
+
+@pytest.mark.parametrize("branch", ["main", "draft"])
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_commit_that_comes_first(graph: Graph, source: Any, branch: str, mode: str) -> None:
+    """The load goes on from it, and checks again."""
+    if branch != "main":
+        graph.branches.create(branch)
+    # On 'main' the second attempt has the branch to itself. On a branch, the load may have to begin anew.
+    between = iter(
+        [{"type": "Person", "data": {"name": "between"}}, {"type": "Note", "data": {"text": "x"}}][
+            : 1 + (branch != "main")
+        ]
+    )
+
+    def interfere(progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.WRITING and (record := next(between, None)) is not None:
+            graph.load([record], mode="append", branch=branch)
+
+    receipt = pipeline(graph).load(source, mode=mode, branch=branch, progress=interfere, split_bytes=_SPLIT)
+    snapshot = graph.snapshot(branch=branch)
+    assert receipt.commit == snapshot.commit
+    assert snapshot.pin("node:Person").row_count == 30 + 60 + 1
+    assert graph.verify(branch=branch).ok
+
+
+def test_an_overwrite_is_not_played_again(graph: Graph, source: Any) -> None:
+    def interfere(progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.WRITING:
+            graph.load([{"type": "Person", "data": {"name": f"x{progress.rows}"}}], mode="merge")
+
+    with pytest.raises(ReadSetChangedError):
+        pipeline(graph).load(source, mode="overwrite", progress=interfere, split_bytes=_SPLIT)
+
+
+def test_a_load_that_is_cancelled(graph: Graph, source: Any) -> None:
+    cancel = Cancellation()
+    cancel.cancel()
+    with pytest.raises(CancelledError):
+        pipeline(graph).load(source, mode="append", cancel=cancel)
+
+
+def test_nodes_and_edges_by_name(graph: Graph) -> None:
+    content = rows(3, 5, 1, first=100)
+    receipt = pipeline(graph).load(
+        nodes={"Person": content["Person"]}, edges={"Knows": content["Knows"]}, mode="append"
+    )
+    assert (receipt.nodes, receipt.edges) == ((("Person", 5),), (("Knows", 15),))
+    with pytest.raises(InputError, match="not both"):
+        pipeline(graph).load([], nodes={}, mode="append")
+    with pytest.raises(InputError, match="nothing to load"):
+        pipeline(graph).load(mode="append")
