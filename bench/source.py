@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +98,8 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, help="how many rows")
 
 
-def main() -> None:
-    bench = Benchmark("source", flags=flags)
+def main(argv: Sequence[str] | None = None) -> None:
+    bench = Benchmark("source", argv, flags=flags)
     root = Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
     session = Session(SparkSettings(memory="4g"))
     try:

@@ -25,6 +25,8 @@ GUIDES = [
     "guide/embeddings.md",
     "guide/search.md",
     "guide/transactions.md",
+    "guide/analytics.md",
+    pytest.param("guide/spark-frames.md", marks=[pytest.mark.spark, pytest.mark.slow]),
 ]
 
 BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

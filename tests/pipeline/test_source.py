@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 import omnigraph
 from omnigraph.errors import BranchNotFoundError, CompileError, InputError, NotFoundError
 from omnigraph.graph import Graph
+from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.pipeline.source import reader
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import pinned
-from omnigraph.pipeline.source.reader import Part, Reader, grouped
+from omnigraph.pipeline.source.reader import Part, Reader, grouped, width
 from omnigraph.pipeline.source.types import batch_schema
 from omnigraph.storage.fragments import Fragment
 
@@ -261,6 +262,21 @@ def test_small_fragments_are_read_together() -> None:
     assert list(grouped(sized(most, 1, most - 1, 2, 2))) == [(0,), (1, 2), (3, 4)]
     wide = [Fragment(i, 10, reader.PARTITION_BYTES // 2 + 1) for i in range(3)]
     assert list(grouped(wide)) == [(0,), (1,), (2,)]
+    assert list(grouped(wide, 2 * wide[0].size)) == [(0, 1), (2,)]
+
+
+def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    fragments = [Fragment(i, 100, 40 << 20) for i in range(8)]
+    monkeypatch.setattr("omnigraph.storage.tables.fragments", lambda _: fragments)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+    def tasks(**options: str) -> int:
+        found = pinned(Options.read({"path": graph.uri, "type": "Likes", **options}))
+        return len(Reader(found, found.schema).partitions())
+
+    assert width([ValueType(Scalar.STRING), ValueType(Scalar.F64), ValueType(Scalar.VECTOR, dim=5)]) == 24 + 8 + 20
+    assert tasks() == 3  # three of 40 MiB fit 128 MiB
+    assert tasks(columns="weight") == 2  # a tenth of the bytes, so one task for each core
 
 
 def test_every_row_is_in_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,7 @@ def test_what_cannot_be_written_is_refused(graph: Graph) -> None:
         writer(graph, version="1")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_writes_a_frame(spark: SparkSession, graph: Graph) -> None:
     people = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "name string, n bigint").repartition(3)

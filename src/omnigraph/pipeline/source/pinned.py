@@ -71,6 +71,7 @@ class Pinned:
         kind: whether they are nodes or edges.
         ref: the version of their table.
         columns: what is read of them, in order.
+        declared: what they have.
         where: which of them; None for all.
     """
 
@@ -79,6 +80,7 @@ class Pinned:
     kind: TypeKind
     ref: TableRef
     columns: Mapping[str, ValueType]
+    declared: Mapping[str, ValueType]
     where: Where | None = None
 
     @property
@@ -115,10 +117,11 @@ def pinned_at(place: Place, view: Snapshot, accepted: AcceptedSchema, options: O
     kind, name = type_of(accepted.catalog, options.type)
     catalog = accepted.catalog
     declared = catalog.nodes[name] if kind is TypeKind.NODE else catalog.edges[name]
-    columns = _chosen(value_types(kind, declared), options.columns, name)
+    every = value_types(kind, declared)
+    columns = _chosen(every, options.columns, name)
     said = options.text("where")
     where = None if said is None else Where.read(said, catalog, kind, name)
-    return Pinned(place, view.commit.id, kind, view.pin(f"{kind.value}:{name}").ref, columns, where)
+    return Pinned(place, view.commit.id, kind, view.pin(f"{kind.value}:{name}").ref, columns, every, where)
 
 
 def type_of(catalog: Catalog, said: str) -> tuple[TypeKind, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.pipeline.source.pinned import Pinned
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 from omnigraph.storage.fragments import Fragment
@@ -18,9 +20,24 @@ from omnigraph.storage.fragments import Fragment
 BATCH_ROWS = 16_384
 """How many rows go from a task to Spark at a time."""
 
-PARTITION_ROWS = 1_000_000
+PARTITION_ROWS = 8_000_000
 PARTITION_BYTES = 128 * 1024 * 1024
-"""Small fragments that follow each other are read by one task, up to so many rows and bytes."""
+"""Fragments that follow each other are read by one task, up to so many rows and bytes of the columns that are read."""
+
+_WORTH_A_TASK = 4 * 1024 * 1024
+"""With less than this, a task costs more than it reads."""
+
+_WIDTHS = {
+    Scalar.BOOL: 1,
+    Scalar.I32: 4,
+    Scalar.U32: 4,
+    Scalar.F32: 4,
+    Scalar.DATE: 4,
+    Scalar.STRING: 24,
+    Scalar.BLOB: 4096,
+}
+_LIST = 8
+"""About how many bytes values take in a file, and how many a list has."""
 
 
 @dataclass
@@ -45,7 +62,13 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         pinned = self._pinned
-        return [Part(group) for group in grouped(pinned.place.tables().fragments(pinned.ref))]
+        found = pinned.place.tables().fragments(pinned.ref)
+        read = {name: pinned.columns[name] for name in self._schema.names}
+        share = width(read.values()) / width(pinned.declared.values())
+        # As Spark divides files: for all cores, but not into crumbs. These are the cores of the driver.
+        all_cores = sum(fragment.size for fragment in found) * share / (os.cpu_count() or 1)
+        most = min(PARTITION_BYTES, max(_WORTH_A_TASK, all_cores))
+        return [Part(group) for group in grouped(found, most / share)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
@@ -70,12 +93,12 @@ class Reader(DataSourceReader):
                 yield for_spark(part.columns, schema)
 
 
-def grouped(fragments: Sequence[Fragment]) -> Iterator[tuple[int, ...]]:
-    """The fragments that each task reads: neighbours together while they are small."""
+def grouped(fragments: Sequence[Fragment], most: float = PARTITION_BYTES) -> Iterator[tuple[int, ...]]:
+    """The fragments that each task reads: neighbours together, up to so many bytes."""
     held: list[int] = []
     rows = size = 0
     for fragment in fragments:
-        if held and (rows + fragment.rows > PARTITION_ROWS or size + fragment.size > PARTITION_BYTES):
+        if held and (rows + fragment.rows > PARTITION_ROWS or size + fragment.size > most):
             yield tuple(held)
             held, rows, size = [], 0, 0
         held.append(fragment.number)
@@ -83,6 +106,17 @@ def grouped(fragments: Sequence[Fragment]) -> Iterator[tuple[int, ...]]:
         size += fragment.size
     if held:
         yield tuple(held)
+
+
+def width(types: Iterable[ValueType]) -> int:
+    """About how many bytes a row of such columns takes in a file."""
+    found = 0
+    for type_ in types:
+        if type_.is_vector:
+            found += 4 * (type_.dim or 1)
+        else:
+            found += _WIDTHS.get(type_.scalar, 8) * (_LIST if type_.list else 1)
+    return max(found, 1)
 
 
 def check_schema(schema: StructType, own_schema: StructType) -> None:

@@ -7,7 +7,7 @@ however the tables came to it.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -62,6 +62,7 @@ class TypeExport:
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
         count: how many entities there are.
+        types: its properties, by name.
         schema: its columns in Parquet and Arrow: `id`, for edges `from` and `to`, and the properties by name.
     """
 
@@ -73,12 +74,12 @@ class TypeExport:
         self._snapshot = snapshot
         self._budget = budget
         self._ends = _ENDS if kind is TypeKind.EDGE else ()
-        self._types = {name: prop.type for name, prop in declared.properties.items()}
-        self._blobs = [name for name, type_ in self._types.items() if type_.scalar is Scalar.BLOB]
+        self.types = {name: prop.type for name, prop in declared.properties.items()}
+        self._blobs = [name for name, type_ in self.types.items() if type_.scalar is Scalar.BLOB]
         self.schema = pa.schema(
             [
                 *(pa.field(name, pa.utf8(), nullable=False) for name in ("id", *(name for name, _ in self._ends))),
-                *(pa.field(name, _file_type(type_), nullable=type_.nullable) for name, type_ in self._types.items()),
+                *(pa.field(name, _file_type(type_), nullable=type_.nullable) for name, type_ in self.types.items()),
             ]
         )
 
@@ -106,7 +107,7 @@ class TypeExport:
 
     def _rows(self, largest: int | None = None) -> Iterator[pa.Table]:
         """All entities by id, with the content of their blobs up to a size."""
-        columns = ("id", *(end for _, end in self._ends), *self._types)
+        columns = ("id", *(end for _, end in self._ends), *self.types)
         if not self._blobs:
             yield from in_order(_Stored(self._snapshot, self.key, columns), self._budget)
             return
@@ -114,13 +115,7 @@ class TypeExport:
             yield from self._snapshot.content(self.key, rows, largest=largest)
 
     def _text(self, rows: pa.Table) -> bytes:
-        parts: list[pa.Array | str] = [f'{{"{"edge" if self._ends else "type"}":{literal(self.name)}']
-        for name, end in self._ends:
-            parts += [f',"{name}":', quoted(_whole(rows, end))]
-        parts += [',"data":{"id":', quoted(_whole(rows, "id"))]
-        for name, type_ in self._types.items():
-            parts += [f",{literal(name)}:", json_text(_whole(rows, name), type_)]
-        return bytes(joined(*parts, "}}\n").buffers()[2])
+        return bytes(lines_of(rows, self.kind, self.name, self.types).buffers()[2])
 
     def _set_aside(self, rows: pa.Table) -> list[tuple[str, str]]:
         """The property and the entity of each blob that was left out, in the order of the text."""
@@ -140,6 +135,25 @@ class TypeExport:
         for start in range(0, size, _PIECE):
             data = self._snapshot.read_blob(self.key, column, stored.row_id, start, min(start + _PIECE, size))
             yield binascii.b2a_base64(data, newline=False)
+
+
+def lines_of(rows: pa.Table, kind: TypeKind, name: str, types: Mapping[str, ValueType]) -> pa.Array:
+    """Stored entities as NDJSON, one line each, with the newline.
+
+    Args:
+        rows: the entities, blobs with their content.
+        kind: whether they are nodes or edges.
+        name: their type.
+        types: its properties, in their order.
+    """
+    ends = _ENDS if kind is TypeKind.EDGE else ()
+    parts: list[pa.Array | str] = [f'{{"{"edge" if ends else "type"}":{literal(name)}']
+    for end, column in ends:
+        parts += [f',"{end}":', quoted(_whole(rows, column))]
+    parts += [',"data":{"id":', quoted(_whole(rows, "id"))]
+    for prop, type_ in types.items():
+        parts += [f",{literal(prop)}:", json_text(_whole(rows, prop), type_)]
+    return joined(*parts, "}}\n")
 
 
 @dataclass(frozen=True, slots=True)

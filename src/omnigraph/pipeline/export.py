@@ -1,0 +1,279 @@
+"""Export on Spark: tasks read parts of a type, Spark puts the rows in the order of their ids, tasks write the parts.
+
+NDJSON is one file, the same byte by byte as the export in one process gives. Parquet and Arrow are a directory of parts
+for each type, `node.Person.parquet/part-00000.parquet`: the same columns, and the same rows in the same order, but cut
+into files where it suits Spark. `load` takes each of them back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph.graph import At, Graph
+from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.types import ValueType
+from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.session import session as process_session
+from omnigraph.pipeline.source.reader import BATCH_ROWS, PARTITION_BYTES, grouped
+from omnigraph.pipeline.source.source import NAME
+from omnigraph.read.export.export import TypeExport, exported, lines_of
+from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.storage.tables import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_GROUP_ROWS = 128 * 1024
+_ORDER, _ROW = "id", "row"
+_WRITTEN = "part int, path string"
+
+
+def export(
+    graph: Graph,
+    target: str | os.PathLike[str],
+    *,
+    format: ExportFormat | str = ExportFormat.NDJSON,
+    types: str | Sequence[str] | None = None,
+    branch: str | None = None,
+    at: At | None = None,
+    session: Session | None = None,
+    watch: Watch | None = None,
+) -> ExportReceipt:
+    """Export one snapshot by Spark.
+
+    What tasks write lies beside the graph until it is whole, and is brought to the target then. So the target is on the
+    machine that asks, wherever the tasks ran.
+
+    Args:
+        graph: the graph.
+        target: a file for NDJSON; a new directory for Parquet and Arrow, with a directory of parts for each type.
+        format: `ndjson`, `parquet` or `arrow`.
+        types: a name or several; a name that a node type and an edge type share means both. By default all.
+        branch: the newest state of a branch; by default the handle's.
+        at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+        session: the Spark session; by default that of the process.
+        watch: who looks on, and when it has to stop.
+
+    Raises:
+        InputError: there is no such type or format, or the target cannot be written.
+        NotFoundError: there is no such commit.
+        SparkError: Spark failed.
+    """
+    try:
+        format = ExportFormat(format)
+    except ValueError:
+        raise InputError(f"'{format}' is not a format", hint="ndjson, parquet or arrow") from None
+    if "://" in os.fspath(target):
+        raise InputError(f"cannot write {target}: an export is written to local files", hint="name a path")
+    path = Path(target)
+    if format is not ExportFormat.NDJSON and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"{path} exists and is not an empty directory",
+            hint="name a new one: what is in a directory is loaded together",
+        )
+    view = graph._view(branch, at)
+    parts = exported(view, graph._schema_at(view), types)
+    place = Place.at(view.uri)
+    try:
+        with (session or process_session()).job("exporting", watch) as spark:
+            written = [_written(spark, view, part, format, place) for part in parts]
+        _brought(path, parts, written, format, place)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OmnigraphError):  # what is left is found by cleanup
+            place.clear()
+
+    def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
+        return tuple((part.name, part.count) for part in parts if part.kind is kind)
+
+    return ExportReceipt(view.branch, view.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
+
+
+# On the driver
+
+
+def _written(spark: SparkSession, view: Snapshot, part: TypeExport, format: ExportFormat, place: Place) -> list[str]:
+    """The parts of a type, in their order, where the tasks put them."""
+    ref = view.pin(part.key).ref
+    found = place.tables.fragments(ref)
+    groups = list(grouped(found))
+    if not groups:
+        return []
+    files = max(1, -(-sum(fragment.size for fragment in found) // PARTITION_BYTES))
+    if format is ExportFormat.NDJSON:
+        reading = _Reading(place, ref, part.kind, part.name, dict(part.types), tuple(groups))
+        numbers = spark.range(0, len(groups), 1, len(groups))
+        rows = numbers.mapInArrow(reading.lines, f"{_ORDER} string, {_ROW} string")
+        return _paths(_sorted(rows, files).mapInArrow(_WrittenText(place), _WRITTEN))
+    storage = {f"storage.{name}": value for name, value in view.uri.storage_options.items()}
+    said = {"path": str(view.uri), "commit": view.commit.id, "type": part.key, **storage}
+    rows = spark.read.format(NAME).options(**said).load()
+    return _paths(_sorted(rows, files).mapInArrow(_WrittenRows(place, part.schema, format), _WRITTEN))
+
+
+def _sorted(rows: DataFrame, files: int) -> DataFrame:
+    """Rows by id, cut into so many parts. Spark compares texts by their bytes, as Arrow does."""
+    if files == 1:
+        return rows.coalesce(1).sortWithinPartitions(_ORDER)
+    return rows.repartitionByRange(files, _ORDER).sortWithinPartitions(_ORDER)
+
+
+def _paths(written: DataFrame) -> list[str]:
+    return [row.path for row in sorted(written.collect(), key=lambda row: int(row.part))]
+
+
+def _brought(
+    path: Path, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, place: Place
+) -> None:
+    """Bring what the tasks wrote to the target: under another name until it is whole."""
+    beside = path.with_name(f".{path.name}.{token_hex(4)}.partial")
+    try:
+        if format is ExportFormat.NDJSON:
+            with beside.open("xb") as file:
+                for names in written:
+                    for name in names:
+                        file.write(place.objects.get(name).data)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+            return
+        beside.mkdir()
+        for part, names in zip(parts, written, strict=True):
+            directory = beside / f"{part.kind.value}.{part.name}.{format}"
+            directory.mkdir()
+            for number, data in enumerate(place.objects.get(name).data for name in names):
+                (directory / f"part-{number:05}.{format}").write_bytes(data)
+            if not names:
+                (directory / f"part-00000.{format}").write_bytes(_as_file([], part.schema, format))
+        os.rename(beside, path)  # an empty directory may be in its place
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True) if beside.is_dir() else beside.unlink(missing_ok=True)
+        raise
+
+
+# In the tasks
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Reads parts of a type, the task's number being the part's."""
+
+    place: Place
+    ref: TableRef
+    kind: TypeKind
+    name: str
+    types: dict[str, ValueType]
+    groups: tuple[tuple[int, ...], ...]
+
+    def lines(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Ids, and lines of NDJSON."""
+        columns = ["id", *(("src", "dst") if self.kind is TypeKind.EDGE else ()), *self.types]
+        tables = self.place.tables
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            for batch in tables.read_fragments(self.ref, self.groups[number], columns=columns, batch_rows=BATCH_ROWS):
+                lines = lines_of(pa.Table.from_batches([batch]), self.kind, self.name, self.types)
+                yield pa.record_batch([batch.column("id"), lines.cast(pa.utf8())], names=[_ORDER, _ROW])
+
+
+@dataclass(frozen=True)
+class _WrittenText:
+    """Writes lines."""
+
+    place: Place
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sink = pa.BufferOutputStream()
+        for batch in batches:
+            sink.write(_content(batch.column(_ROW)))
+        yield _said(self.place, sink.getvalue(), ExportFormat.NDJSON)
+
+
+@dataclass(frozen=True)
+class _WrittenRows:
+    """Writes rows as a file of their own."""
+
+    place: Place
+    schema: pa.Schema
+    format: ExportFormat
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        made = (_as_exported(batch, self.schema) for batch in batches if batch.num_rows)
+        yield _said(self.place, _as_file(made, self.schema, self.format), self.format)
+
+
+def _said(place: Place, data: pa.Buffer | bytes, format: ExportFormat) -> pa.RecordBatch:
+    """Put a part where the driver finds it, and say which and where."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    path = place.path("part", format)
+    place.objects.put(path, data if isinstance(data, bytes) else data.to_pybytes())
+    return pa.record_batch([pa.array([context.partitionId()], pa.int32()), pa.array([path])], names=["part", "path"])
+
+
+def _content(lines: pa.Array) -> memoryview:
+    """The bytes of texts, one after another."""
+    _, ends, data = lines.buffers()
+    if data is None:
+        return memoryview(b"")
+    places = memoryview(ends).cast("q" if pa.types.is_large_string(lines.type) else "i")
+    return memoryview(data)[places[lines.offset] : places[lines.offset + len(lines)]]
+
+
+def _as_exported(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as Spark gives them, with the types that the graph has."""
+    columns = [_exact(batch.column(field.name), field.type) for field in schema]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _exact(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_fixed_size_list(kind):
+        return column.cast(kind)
+    values = np.zeros((len(column), kind.list_size), np.float32)
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    values[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, kind.list_size)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=kind, mask=pa.array(~there))
+
+
+def _as_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: ExportFormat) -> bytes:
+    """Rows as a Parquet or Arrow file."""
+    sink = pa.BufferOutputStream()
+    if format is ExportFormat.ARROW:
+        with pa.ipc.new_file(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    else:
+        with pa.parquet.ParquetWriter(sink, schema) as writer:
+            for table in _together(batches):
+                writer.write_table(table, row_group_size=_GROUP_ROWS)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows in the groups that a Parquet file has."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(batch.num_rows for batch in held) >= _GROUP_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)

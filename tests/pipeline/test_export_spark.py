@@ -1,0 +1,84 @@
+"""An export by Spark is the export of one process: NDJSON byte by byte, Parquet and Arrow row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from tests.pipeline.test_source import ROWS, SCHEMA
+
+import omnigraph
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
+from omnigraph.pipeline import export as exporting
+from omnigraph.pipeline.export import export
+from omnigraph.pipeline.session import Session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    made = omnigraph.init(tmp_path_factory.mktemp("export") / "g", SCHEMA)
+    made.load(ROWS, mode="append")
+    odd = ["", '"', "\\", "\n", "é", "z\x00", "漢字", "𝄞"]
+    made.load(
+        pa.table({"name": [f"n{text}{i:03}" for i, text in enumerate(odd * 30)]}), mode="append", type_name="Place"
+    )
+    made.mutate('query x() { delete Place where name = "n000" }')
+    made.tags.create("then")
+    made.load([{"type": "Thing", "data": {"name": "later"}}], mode="append")
+    return made
+
+
+@pytest.fixture(params=[1 << 30, 500])
+def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One part for each type, or several."""
+    monkeypatch.setattr(exporting, "PARTITION_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("_parts")
+def test_ndjson_is_the_same_byte_by_byte(session: Session, graph: Graph, tmp_path: Path) -> None:
+    receipt = export(graph, tmp_path / "there.ndjson", session=session)
+    assert receipt == graph.export(tmp_path / "here.ndjson")
+    assert (tmp_path / "there.ndjson").read_bytes() == (tmp_path / "here.ndjson").read_bytes()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["here.ndjson", "there.ndjson"]
+    assert list((Path(graph.uri) / "__staging").rglob("*.ndjson")) == []
+
+
+def test_any_state_and_some_types(session: Session, graph: Graph, tmp_path: Path) -> None:
+    export(graph, tmp_path / "there", types=["Thing", "Likes"], at="then", session=session)
+    graph.export(tmp_path / "here", types=["Thing", "Likes"], at="then")
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_parts")
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_files_of_columns_have_the_same_rows(session: Session, graph: Graph, tmp_path: Path, format: str) -> None:
+    receipt = export(graph, tmp_path / "there", format=format, session=session)
+    assert receipt == graph.export(tmp_path / "here", format=format)
+    for file in sorted((tmp_path / "here").iterdir()):
+        parts = sorted((tmp_path / "there" / file.name).iterdir())
+        here = pa.dataset.dataset(file, format=format).to_table()
+        there = pa.concat_tables([pa.dataset.dataset(part, format=format).to_table() for part in parts])
+        assert there.schema == here.schema
+        assert there.equals(here)
+    again = omnigraph.init(tmp_path / "again", SCHEMA)
+    again.load(tmp_path / "there", mode="append")
+    assert b"".join(again.export()) == b"".join(graph.export())
+
+
+def test_what_cannot_be_exported_is_refused(session: Session, graph: Graph, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'xml' is not a format"):
+        export(graph, tmp_path / "x", format="xml", session=session)
+    with pytest.raises(InputError, match="there is no type 'Nothing'"):
+        export(graph, tmp_path / "x", types="Nothing", session=session)
+    with pytest.raises(InputError, match="local files"):
+        export(graph, "s3://bucket/x", session=session)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(InputError, match="not an empty directory"):
+        export(graph, tmp_path / "full", format="arrow", session=session)
