@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Digests = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -32,7 +33,49 @@ def digests(columns: Sequence[pa.ChunkedArray]) -> Digests:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind))
+    tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def value_digests(column: pa.Array) -> Digests:
+    """A number for each value of any type. That of null is 0, and that of nothing else."""
+    out = np.zeros(len(column), np.uint64)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    values = column if column.null_count == 0 else column.drop_null()
+    if len(values) == 0:
+        return out
+    kind = values.type
+    mixed = np.zeros(len(values), np.uint64)
+    if pa.types.is_struct(kind):
+        for member in values.flatten():
+            _mix(mixed, value_digests(member))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = pc.list_value_length(values).cast(pa.int64()).to_numpy()
+        _mix(mixed, lengths.astype(np.uint64))
+        _mix(mixed, _items(value_digests(values.flatten()), lengths))
+    else:
+        _mix(mixed, _texts(values) if _is_text(kind) else _numbers(values))
+    mixed[mixed == 0] = 1
+    out[valid] = mixed
+    return out
+
+
+def _items(numbers: Digests, lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Digests:
+    """A number for each list, from those of its items, in which their order makes a difference."""
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    places = np.arange(len(numbers)) - np.repeat(starts, lengths)
+    weighed = numbers * powers(_MULTIPLIER, int(lengths.max(initial=0)))[places]
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(weighed, dtype=np.uint64)])
+    found: Digests = sums[ends] - sums[starts]
+    return found
+
+
+def powers(base: np.uint64, count: int) -> Digests:
+    """The first powers of a number, from that which is 1."""
+    factors = np.full(count, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors, dtype=np.uint64)
 
 
 def _mix(into: Digests, values: Digests) -> None:
@@ -55,7 +98,8 @@ def _numbers(column: pa.Array) -> Digests:
 def _texts(column: pa.Array) -> Digests:
     """Eight bytes at a time, over all rows that are still as long as that."""
     _, offsets_buffer, data = column.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    width = np.int64 if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type) else np.int32
+    offsets = np.frombuffer(offsets_buffer, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     if len(offsets) == 0:
         return np.zeros(0, np.uint64)
     lengths = np.diff(offsets)

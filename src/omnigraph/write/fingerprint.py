@@ -11,15 +11,18 @@ from hashlib import blake2b
 
 import numpy as np
 import orjson
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.write.digests import Digests, powers, value_digests
 from omnigraph.write.problems import Problems
 from omnigraph.write.rows import RawRows, RowBuilder
 
 _SIZE = 16
+_MASK = (1 << 64) - 1
+_PLACES = (0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9)
+"""Where the polynomials are taken: two odd numbers."""
 
 
 def of_query(text: str, name: str, params: Mapping[str, ir.ConstValue]) -> str:
@@ -32,6 +35,7 @@ class RowsDigest:
     """Takes in the rows of a load, however they are cut into pieces, and gives one digest of them all.
 
     Only what the input says counts: ids that are made up, defaults and computed vectors are other ones every time.
+    Several processes may take in parts of the rows, if what they have is put together in the order of the rows.
 
     Args:
         accepted: the schema in force.
@@ -41,117 +45,98 @@ class RowsDigest:
     def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
         self._accepted = accepted
         self._problems = problems
-        self._types: dict[str, _TypeDigest] = {}
+        self._builders: dict[str, RowBuilder] = {}
+        self.types: dict[str, TypeDigest] = {}
+        """What was taken in, by type key."""
 
     def take(self, raw: RawRows) -> None:
         """Take in rows."""
         key = f"{raw.kind.value}:{raw.name}"
-        found = self._types.get(key)
-        if found is None:
-            found = _TypeDigest(RowBuilder(self._accepted, raw.kind, raw.name, 0, self._problems))
-            self._types[key] = found
-        found.take(raw)
+        builder = self._builders.get(key)
+        if builder is None:
+            builder = self._builders[key] = RowBuilder(self._accepted, raw.kind, raw.name, 0, self._problems)
+        self.types.setdefault(key, TypeDigest()).take(raw, builder)
+
+    def add(self, types: Mapping[str, TypeDigest]) -> None:
+        """Take in what another took in of the rows that come next."""
+        for key, digest in types.items():
+            self.types.setdefault(key, TypeDigest()).add(digest)
 
     def value(self, *said: object) -> str:
         """The digest of the rows, and of what else was said."""
-        types = [[key, digest.count, digest.parts()] for key, digest in sorted(self._types.items())]
+        types = [[key, digest.count, digest.parts()] for key, digest in sorted(self.types.items())]
         return blake2b(orjson.dumps([said, types]), digest_size=_SIZE).hexdigest()
 
 
-class _TypeDigest:
+class TypeDigest:
     """The digest of the rows of one type, by column: a column that says nothing is as good as none."""
 
-    def __init__(self, builder: RowBuilder) -> None:
+    def __init__(self) -> None:
         self.count = 0
-        self._builder = builder
-        self._columns: dict[str, _ColumnDigest] = {}
-        self._nulls: dict[str, _Stream] = {}
+        self._columns: dict[tuple[str, str], _ColumnDigest] = {}
 
-    def take(self, raw: RawRows) -> None:
-        for name, column in self._builder.said(raw.columns, raw.origin).items():
-            self._columns.setdefault(name, _ColumnDigest()).take(column, self.count)
-            prop = self._builder.type.properties.get(name)
+    def take(self, raw: RawRows, builder: RowBuilder) -> None:
+        for name, column in builder.said(raw.columns, raw.origin).items():
+            self._take(name, "", value_digests(column))
+            prop = builder.type.properties.get(name)
             if prop is not None and prop.type.nullable and (prop.default is not None or prop.embed is not None):
-                self._take_nulls(name, column.is_null(), raw.absent.get(name))
+                # Null is not the same as nothing where something else would step in.
+                null, absent = column.is_null(), raw.absent.get(name)
+                written = null if absent is None else pc.and_not(null, absent)
+                self._take(name, "null", written.to_numpy(zero_copy_only=False).astype(np.uint64))
         self.count += len(raw.origin.records)
 
-    def _take_nulls(self, name: str, null: pa.Array, absent: pa.Array | None) -> None:
-        """Where null was written. That is not the same as nothing where something else would step in."""
-        if absent is not None:
-            null = pc.and_not(null, absent)
-        places = np.flatnonzero(null.to_numpy(zero_copy_only=False))
-        if len(places):
-            self._nulls.setdefault(name, _Stream()).feed(places + self.count)
+    def _take(self, name: str, what: str, numbers: Digests) -> None:
+        self._columns.setdefault((name, what), _ColumnDigest()).take(numbers, self.count)
+
+    def add(self, other: TypeDigest) -> None:
+        """Take in what comes next."""
+        for name, column in other._columns.items():
+            self._columns.setdefault(name, _ColumnDigest()).add(column, self.count, other.count)
+        self.count += other.count
 
     def parts(self) -> list[list[str]]:
-        found = [[name, *column.parts()] for name, column in sorted(self._columns.items())]
-        nulls = [[name, "null", stream.value()] for name, stream in sorted(self._nulls.items())]
-        return [part for part in found if len(part) > 1] + nulls
+        found = [[*name, column.value(self.count)] for name, column in sorted(self._columns.items()) if column.said]
+        return [part for part in found if part]
 
 
 class _ColumnDigest:
-    """The values of a column that are not null, and their places."""
+    """The digest of a column: a polynomial whose coefficients are the values, at two places.
+
+    What comes next multiplies what there is, so that it makes no difference where rows are cut, and two digests can be
+    put together.
+
+    Attributes:
+        said: how many values are not null.
+    """
 
     def __init__(self) -> None:
-        self._places = _Stream()
-        self._values = _Stream()
-        self._lengths = _Stream()
-        self._members: dict[int, _ColumnDigest] = {}
-        self._count = 0
-        self._items = 0
-        """How many items the lists had, if these are lists."""
+        self.said = 0
+        self._rows = 0
+        self._sums = [0, 0]
 
-    def take(self, column: pa.Array, first: int) -> None:
-        """Take in values, of which the first stands at a place."""
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        if not valid.any():
-            return
-        self._places.feed(np.flatnonzero(valid) + first)
-        values = column if column.null_count == 0 else column.drop_null()
-        kind = values.type
-        if pa.types.is_struct(kind):
-            for i, member in enumerate(values.flatten()):
-                self._member(i).take(member, self._count)
-        elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-            self._lengths.feed(pc.list_value_length(values).cast(pa.int64()).to_numpy())
-            items = values.flatten()
-            self._member(0).take(items, self._items)
-            self._items += len(items)
-        elif pa.types.is_boolean(kind):
-            self._values.feed(values.cast(pa.uint8()).to_numpy())
-        elif pa.types.is_primitive(kind):
-            width = kind.bit_width // 8
-            content = np.frombuffer(values.buffers()[1], np.uint8)
-            self._values.feed(content[values.offset * width : (values.offset + len(values)) * width])
-        else:
-            self._take_texts(values.cast(pa.large_binary()))
-        self._count += len(values)
+    def take(self, numbers: Digests, before: int) -> None:
+        """Take in values, before which there are so many rows."""
+        self._advance(before + len(numbers))
+        self.said += int(np.count_nonzero(numbers))
+        for i, place in enumerate(_PLACES):
+            weighed = numbers * powers(np.uint64(place), len(numbers))[::-1]
+            self._sums[i] = (self._sums[i] + int(weighed.sum(dtype=np.uint64))) & _MASK
 
-    def _take_texts(self, texts: pa.Array) -> None:
-        _, offsets_buffer, content = texts.buffers()
-        offsets = np.frombuffer(offsets_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        self._lengths.feed(np.diff(offsets))
-        if content is not None:
-            self._values.feed(np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]])
+    def add(self, other: _ColumnDigest, before: int, count: int) -> None:
+        """Take in what another column has, before which there are so many rows, and which has so many itself."""
+        self._advance(before + count)
+        self.said += other.said
+        for i, place in enumerate(_PLACES):
+            moved = other._sums[i] * pow(place, count - other._rows, _MASK + 1)
+            self._sums[i] = (self._sums[i] + moved) & _MASK
 
-    def _member(self, i: int) -> _ColumnDigest:
-        return self._members.setdefault(i, _ColumnDigest())
+    def _advance(self, rows: int) -> None:
+        """Let rows pass in which there is nothing."""
+        for i, place in enumerate(_PLACES):
+            self._sums[i] = self._sums[i] * pow(place, rows - self._rows, _MASK + 1) & _MASK
+        self._rows = rows
 
-    def parts(self) -> list[str]:
-        if self._count == 0:
-            return []
-        own = [stream.value() for stream in (self._places, self._values, self._lengths)]
-        return own + [part for i, member in sorted(self._members.items()) for part in (str(i), *member.parts())]
-
-
-class _Stream:
-    """A digest of bytes that come in pieces."""
-
-    def __init__(self) -> None:
-        self._hash = blake2b(digest_size=_SIZE)
-
-    def feed(self, values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> None:
-        self._hash.update(np.ascontiguousarray(values).view(np.uint8).data)
-
-    def value(self) -> str:
-        return self._hash.hexdigest()
+    def value(self, count: int) -> str:
+        self._advance(count)
+        return f"{self.said}:{self._sums[0]:016x}{self._sums[1]:016x}"

@@ -150,7 +150,7 @@ class _SparkLoad:
         if not missing:
             earlier = find_idempotent(view, request.idempotency_key)
             if earlier is not None:
-                return answered(target, request.mode, lambda: self._digest(view), earlier)
+                return answered(target, request.mode, lambda: self._read_digest(view), earlier)
         if request.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
         base = view
@@ -174,13 +174,13 @@ class _SparkLoad:
         request = self.request
         accepted = self.graph._schema_of(view)[1]
         self._tell(LoadPhase.READING)
-        work = self._work(view, accepted)
+        work = self._work(view, accepted, write=not request.check)
         self._read(work)
         self._collect()
         self._tell(LoadPhase.CHECKING)
         self._distinct(view, accepted)
         loaded = {key: change.count for key, change in self.changes.items()}
-        fingerprint = None if request.idempotency_key is None or request.check else self._digest(view)
+        fingerprint = None if request.idempotency_key is None or request.check else self._digest(accepted)
         answer = LoadAnswer(request.mode, loaded, (), request.base, created, fingerprint)
         if request.check:
             self._prepare(view, accepted, view)
@@ -204,10 +204,10 @@ class _SparkLoad:
 
     # Reading
 
-    def _work(self, view: Manifest, accepted: AcceptedSchema) -> Work:
+    def _work(self, view: Manifest, accepted: AcceptedSchema, *, write: bool) -> Work:
         bases: dict[str, TableRef] = {}
         staged: set[str] = set()
-        if not self.request.check:
+        if write:
             for key, pin in view.tables.items():
                 if not self._may_come(key):
                     continue
@@ -226,6 +226,7 @@ class _SparkLoad:
             self.request.embed,
             self.graph._embedder,
             memory_budget(self.request.memory_budget),
+            self.request.idempotency_key is not None,
         )
 
     def _may_come(self, key: str) -> bool:
@@ -484,28 +485,22 @@ class _SparkLoad:
         replaces = self.request.mode is LoadMode.OVERWRITE
         return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
 
-    def _digest(self, view: Manifest) -> str:
+    def _digest(self, accepted: AcceptedSchema) -> str:
         """What tells the load from others, from its input alone."""
-        accepted = self.graph._schema_of(view)[1]
-        problems = Problems()
-        digest = RowsDigest(accepted, problems)
-        first = 1
-        for group in self._groups():
-            start = Start(first)
-            for number in group:
-                reading = self.splits[number].read(accepted, problems, start)
-                while True:
-                    try:
-                        raw = next(reading)
-                    except StopIteration as stop:
-                        end: End = stop.value
-                        break
-                    for piece in pieces(raw):
-                        digest.take(piece)
-                start = replace(start, before=start.before + end.lines, records=start.records + end.records)
-            first += start.before
-        problems.check()
+        digest = RowsDigest(accepted, Problems())
+        for _, done in sorted(self.done.items()):
+            digest.add(done.digests)
         return digest.value(self.request.embed)
+
+    def _read_digest(self, view: Manifest) -> str:
+        """The same before anything is loaded: the parts are read for it.
+
+        Raises:
+            BadRowsError: records cannot be read.
+        """
+        accepted = self.graph._schema_of(view)[1]
+        self._read(replace(self._work(view, accepted, write=False), rows=False))
+        return self._digest(accepted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.checks import value_rules, wrong_values
+from omnigraph.write.fingerprint import RowsDigest, TypeDigest
 from omnigraph.write.identity import Ulids
 from omnigraph.write.pieces import pieces
 from omnigraph.write.problems import Problems
@@ -48,6 +49,8 @@ class Work:
         embed: whether vectors that are left out are computed.
         embedder: with what; None is what the environment asks for.
         budget: how many bytes of rows a task keeps in memory.
+        digest: whether to take in what the input says, for a load that has an idempotency key.
+        rows: whether to do anything else.
     """
 
     place: Place
@@ -59,6 +62,8 @@ class Work:
     embed: bool
     embedder: Embedder | None
     budget: int
+    digest: bool = False
+    rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +108,14 @@ class PartDone:
         problems: how many records cannot become rows.
         refused: what the reader said when it could not go on.
         tables: its rows, by type key.
+        digests: what it says, by type key.
     """
 
     end: End
     problems: int
     refused: str | None = None
     tables: Mapping[str, PartRows] = field(default_factory=dict)
+    digests: Mapping[str, TypeDigest] = field(default_factory=dict)
 
 
 class PartReader:
@@ -120,6 +127,8 @@ class PartReader:
         self.named: set[str] = set()
         self.counts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
+        unheard = Problems() if work.rows else self.problems  # what builds the rows tells the same ones
+        self.digest = RowsDigest(work.accepted, unheard) if work.digest else None
         self._ulids = Ulids(work.seed, number)
         self._builders: dict[str, RowBuilder] = {}
 
@@ -142,6 +151,10 @@ class PartReader:
                 end: End = stop.value
                 return end
             for piece in pieces(raw):
+                if self.digest is not None:
+                    self.digest.take(piece)
+                if not self.work.rows:
+                    continue
                 key, rows = self._build(piece)
                 if take is not None and not self.problems:
                     take(key, rows)
@@ -177,7 +190,7 @@ def run(work: Work, number: int, split: Split) -> PartDone:
     for key in spool.keys:
         rows = spool.take(key)
         tables[key] = _written(work, number, key, rows, named=key in reader.named, size=reader.sizes[key])
-    return PartDone(end, 0, None, tables)
+    return PartDone(end, 0, None, tables, {} if reader.digest is None else reader.digest.types)
 
 
 def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, size: int) -> PartRows:
