@@ -85,7 +85,7 @@ def test_what_each_commit_did(graph: Graph) -> None:
     )
 
 
-@pytest.mark.parametrize("looked_up", [8192, 0])
+@pytest.mark.parametrize("looked_up", [8192, 1])
 def test_a_row_that_is_written_as_it_was_did_not_change(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, looked_up: int
 ) -> None:
@@ -105,6 +105,21 @@ def test_a_row_that_is_written_as_it_was_did_not_change(
     rows = delivered(reading, start, reading.latestOffset(start, ALL))
     assert short(rows) == [("update", name, 1) for name in "bce"]
     assert {row["id"]: row["data"]["data"] for row in rows} == {"b": b"hello", "c": b"hello", "e": b"helloo"}
+
+
+@pytest.mark.parametrize("held", [1_000_000, 0])
+def test_updates_are_told_from_inserts_in_large_commits(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(changes, "_HELD", held)
+    monkeypatch.setattr(changes, "_LOOKED_UP", 2)
+    monkeypatch.setattr(changes, "_TOGETHER", 3)
+    start = put(graph, **{f"p{i}": i for i in range(10)})  # type: ignore[arg-type]
+    put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(5, 15)})  # type: ignore[arg-type]
+    rows = everything(graph, startingCommit=start, columns="id,n")
+    assert short(rows) == sorted(
+        [("update", f"p{i}", i + 1) for i in (5, 7, 9)] + [("insert", f"p{i}", i + i % 2) for i in range(10, 15)]
+    )
 
 
 def test_columns_that_are_not_read_do_not_count(graph: Graph) -> None:

@@ -2,7 +2,7 @@
 
 NDJSON is one file, the same byte by byte as the export in one process gives. Parquet and Arrow are a directory of parts
 for each type, `node.Person.parquet/part-00000.parquet`: the same columns, and the same rows in the same order, but cut
-into files where it suits Spark. `load` takes each of them back.
+into files where it suits Spark. `load` takes the file, and each of the directories, back.
 """
 
 from __future__ import annotations

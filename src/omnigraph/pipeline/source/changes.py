@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,9 @@ _TOGETHER = 1 << 16
 
 _LOOKED_UP = 8192
 """Up to so many ids, rows are looked up; above it, the table is read once."""
+
+_HELD = 1_000_000
+"""Up to so many entities are held in memory as they were; above it, they are looked up again and again."""
 
 _COMPARED = 1_000_000
 """How many rows of a table are compared with ids at once, at least."""
@@ -62,78 +66,90 @@ def changed(
         end: the later one.
         columns: the stored columns that count, `id` among them, and their types.
     """
-    reader = _Rows(tables, columns)
-    for rows in reader.written(begin, end):
-        before = reader.lookup(begin, rows[_ID])
-        there = pc.is_in(rows[_ID], value_set=before[_ID].combine_chunks())
+    reader = _Rows(tables, begin, end, columns)
+    earlier = reader.earlier()
+    for rows in reader.written():
+        there = pc.is_in(rows[_ID], value_set=earlier)
         new = rows.filter(pc.invert(there))
         if new.num_rows:
             yield Changed(Kind.INSERT, new)
         old = rows.filter(there)
         if old.num_rows:
-            order = pc.index_in(old[_ID], value_set=before[_ID].combine_chunks())
-            other = pc.invert(_same(old, before.take(order), columns))
+            other = pc.invert(_same(old, reader.before(old[_ID]), columns))
             if pc.any(other).as_py():
                 yield Changed(Kind.UPDATE, old.filter(other))
-    gone = reader.gone(begin, end)
+    gone = reader.gone()
     for first in range(0, len(gone), _TOGETHER):
-        rows = reader.lookup(begin, pa.chunked_array([gone.slice(first, _TOGETHER)]))
+        rows = reader.lookup(gone.slice(first, _TOGETHER))
         yield Changed(Kind.DELETE, rows.sort_by(_ID))
 
 
 class _Rows:
-    """Reads the columns that count."""
+    """Reads the columns that count from two versions."""
 
-    def __init__(self, tables: TableStorage, columns: Mapping[str, ValueType]) -> None:
+    def __init__(self, tables: TableStorage, begin: TableRef, end: TableRef, columns: Mapping[str, ValueType]) -> None:
         self._tables = tables
+        self._begin = begin
+        self._end = end
         self._names = list(columns)
         self._blobs = any(type_.scalar is Scalar.BLOB for type_ in columns.values())
+        # Where one version came out of the other, Lance knows what happened between them.
+        self._known = tables.difference(begin, end) if follows(tables, begin, end) else None
 
-    def written(self, begin: TableRef, end: TableRef) -> Iterator[pa.Table]:
-        """What is new in the later version, some at a time; it may be as it was."""
-        if self._follows(begin, end):
-            batches = self._tables.difference(begin, end).rows.batches(self._names)
-        else:
-            batches = self._all(end)
+    def _new(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """What is new in the later version; it may be as it was."""
+        if self._known is not None:
+            return self._known.rows.batches(columns)
+        numbers = [fragment.number for fragment in self._tables.fragments(self._end)]
+        return self._tables.read_fragments(self._end, numbers, columns=columns, batch_rows=_TOGETHER)
+
+    def written(self) -> Iterator[pa.Table]:
+        """What is new, some at a time."""
         held: list[pa.RecordBatch] = []
-        for batch in batches:
+        for batch in self._new(self._names):
             held.append(batch)
-            if sum(batch.num_rows for batch in held) >= _TOGETHER or self._blobs:
+            if self._blobs or sum(batch.num_rows for batch in held) >= _TOGETHER:
                 yield pa.Table.from_batches(held)
                 held = []
         if held:
             yield pa.Table.from_batches(held)
 
-    def gone(self, begin: TableRef, end: TableRef) -> pa.Array:
+    def earlier(self) -> pa.Array:
+        """The ids of what is new that the earlier version has, too."""
+        ids = pa.chunked_array([batch.column(_ID) for batch in self._new([_ID])], pa.utf8())
+        return self._tables.lookup(self._begin, _ID, ids, columns=[_ID])[_ID].combine_chunks()
+
+    @cached_property
+    def _before(self) -> pa.Table | None:
+        """All that is new, as it was, if that is not too much to hold."""
+        ids = self.earlier()
+        return None if self._blobs or len(ids) > _HELD else self.lookup(ids)
+
+    def before(self, ids: pa.ChunkedArray) -> pa.Table:
+        """Entities as they were, one for each id, in that order."""
+        held = self._before
+        found = self.lookup(ids.combine_chunks()) if held is None else held
+        return found.take(pc.index_in(ids, value_set=found[_ID].combine_chunks()))
+
+    def gone(self) -> pa.Array:
         """The ids that only the earlier version has, sorted."""
-        if self._follows(begin, end):
-            return self._tables.difference(begin, end).deleted
-        ids = self._tables.scan(begin, columns=[_ID])[_ID].combine_chunks()
-        kept = self._tables.scan(end, columns=[_ID])[_ID].combine_chunks()
+        if self._known is not None:
+            return self._known.deleted
+        ids, kept = (self._tables.scan(ref, columns=[_ID])[_ID].combine_chunks() for ref in (self._begin, self._end))
         return ids.filter(pc.invert(pc.is_in(ids, value_set=kept))).sort()
 
-    def _follows(self, begin: TableRef, end: TableRef) -> bool:
-        """Whether one version came out of the other, so that Lance knows what happened between them."""
-        return follows(self._tables, begin, end)
-
-    def _all(self, ref: TableRef) -> Iterator[pa.RecordBatch]:
-        numbers = [fragment.number for fragment in self._tables.fragments(ref)]
-        return self._tables.read_fragments(ref, numbers, columns=self._names, batch_rows=_TOGETHER)
-
-    def lookup(self, ref: TableRef, ids: pa.ChunkedArray) -> pa.Table:
-        """Entities of a version by id."""
+    def lookup(self, ids: pa.Array) -> pa.Table:
+        """Entities of the earlier version by id."""
         columns = [*self._names, _ROW_ID] if self._blobs else self._names
-        wanted = ids.combine_chunks()
-        if len(wanted) <= _LOOKED_UP:
-            rows = self._tables.scan(ref, columns=columns, filter=pc.field(_ID).isin(wanted))
+        if len(ids) <= _LOOKED_UP:
+            rows = self._tables.scan(self._begin, columns=columns, filter=pc.field(_ID).isin(ids))
         else:
             # The values are prepared anew for every comparison, so there should be few of those.
-            groups = in_groups(self._tables.batches(ref, columns=columns), _COMPARED)
-            found = [group.filter(pc.is_in(group[_ID], value_set=wanted)) for group in groups]
-            rows = pa.concat_tables(found) if found else self._tables.scan(ref, columns=columns, limit=0)
+            groups = in_groups(self._tables.batches(self._begin, columns=columns), _COMPARED)
+            rows = pa.concat_tables([group.filter(pc.is_in(group[_ID], value_set=ids)) for group in groups])
         if not self._blobs or rows.num_rows == 0:
             return rows.select(self._names)
-        return pa.concat_tables([part.select(self._names) for part in self._tables.content(ref, rows)])
+        return pa.concat_tables([part.select(self._names) for part in self._tables.content(self._begin, rows)])
 
 
 def follows(tables: TableStorage, begin: TableRef, end: TableRef) -> bool:
