@@ -26,6 +26,7 @@ GUIDES = [
     "guide/search.md",
     "guide/transactions.md",
     "guide/analytics.md",
+    pytest.param("guide/spark.md", marks=[pytest.mark.spark, pytest.mark.slow]),
     pytest.param("guide/spark-frames.md", marks=[pytest.mark.spark, pytest.mark.slow]),
 ]
 
