@@ -1,5 +1,5 @@
 """Loading on Spark: any volume, one commit."""
 
-from omnigraph.pipeline.load.load import SparkOptions, load
+from omnigraph.pipeline.load.driver import SparkOptions, load
 
 __all__ = ["SparkOptions", "load"]
