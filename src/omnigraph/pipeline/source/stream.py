@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._place = Place.of(options)
         self._kind = pinned.kind
         self._columns: Mapping[str, ValueType] = pinned.columns
-        self._until: str | None = None
+        self._until: Offset | None = None
 
     # On the driver
 
@@ -101,34 +101,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self._options.text("startingCommit") or SNAPSHOT
         if start == SNAPSHOT:
             return {"commit": ""}
-        line = self._line(self._place.open())
         if start == LATEST:
-            return {"commit": line[-1].id}
+            return self._head()
+        graph = self._place.open()
         if start == BEGINNING:
-            return {"commit": line[0].id}
-        wanted = self._place.open().snapshot(commit=start).commit.id
-        self._place_in(line, wanted)
+            *_, first = self._newest_first(graph)
+            return {"commit": first.id}
+        wanted = graph.snapshot(commit=start).commit.id
+        self._after(graph, wanted)
         return {"commit": wanted}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        line = self._line(self._place.open())
-        last = len(line) - 1 if self._until is None else self._place_in(line, self._until)
+        last = self._head() if self._until is None else self._until
         if start["commit"] == "":
-            return {"commit": line[last].id}
-        first = self._place_in(line, start["commit"])
+            return last
+        line = [commit.id for commit in self._after(self._place.open(), start["commit"])]
+        if last["commit"] in line:
+            line = line[: line.index(last["commit"]) + 1]
+        elif self._until is not None:
+            return start  # what was available is delivered
         if isinstance(limit, ReadMaxFiles):
-            last = min(last, first + limit.max_files)
-        return {"commit": line[max(first, last)].id}
+            line = line[: limit.max_files]
+        return {"commit": line[-1]} if line else start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.number("maxCommitsPerTrigger")
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = self._line(self._place.open())[-1].id
+        self._until = self._head()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        return {"commit": self._line(self._place.open())[-1].id}
+        return self._head()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if start == end:
@@ -137,15 +141,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["commit"] == "":
             view = graph.snapshot(commit=end["commit"])
             return list(self._whole(self._pinned_at(graph, view).ref, view.commit))
-        line = self._line(graph)
-        first, last = (self._place_in(line, offset["commit"]) for offset in (start, end))
-        before = self._pinned_or_none(graph, graph.snapshot(commit=line[first].id))
+        before = self._pinned_or_none(graph, graph.snapshot(commit=start["commit"]))
         parts: list[Part] = []
-        for commit in line[first + 1 : last + 1]:
+        for commit in self._after(graph, start["commit"]):
             after = self._pinned_or_none(graph, graph.snapshot(commit=commit.id))
             parts += self._between(before, after, commit)
             before = after
-        return parts
+            if commit.id == end["commit"]:
+                return parts
+        raise self._not_there(end["commit"])
 
     def _between(self, before: TableRef | None, after: TableRef | None, commit: Commit) -> Iterator[Part]:
         if after is None or before == after:
@@ -159,17 +163,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for group in grouped(self._place.tables().fragments(ref)):
             yield Part(None, ref, group, commit.id, commit.created_at)
 
-    def _line(self, graph: Graph) -> list[Commit]:
-        """The first-parent line of the branch, oldest first."""
-        view = graph.snapshot(branch=self._options.text("branch"))
-        return list(commits(view.manifest))[::-1]
+    def _head(self) -> Offset:
+        return {"commit": self._place.open().snapshot(branch=self._options.text("branch")).commit.id}
 
-    def _place_in(self, line: Sequence[Commit], commit_id: str) -> int:
-        for place in range(len(line) - 1, -1, -1):
-            if line[place].id == commit_id:
-                return place
+    def _newest_first(self, graph: Graph) -> Iterator[Commit]:
+        """The first-parent line of the branch. Older parts of it are read only when they are reached."""
+        return commits(graph.snapshot(branch=self._options.text("branch")).manifest)
+
+    def _after(self, graph: Graph, commit_id: str) -> list[Commit]:
+        """The commits that came after one, oldest first.
+
+        Raises:
+            NotFoundError: the branch has no such commit.
+        """
+        found: list[Commit] = []
+        for commit in self._newest_first(graph):
+            if commit.id == commit_id:
+                return found[::-1]
+            found.append(commit)
+        raise self._not_there(commit_id)
+
+    def _not_there(self, commit_id: str) -> NotFoundError:
         branch = self._options.text("branch") or "main"
-        raise NotFoundError(
+        return NotFoundError(
             f"commit {commit_id} is not in the history of branch '{branch}'",
             hint="the branch was deleted and made again: begin a new stream, with a new checkpoint",
         )
