@@ -14,6 +14,7 @@ from tests.cli.shell import Shell
 import omnigraph
 from omnigraph.cli import load as command
 from omnigraph.cli.main import cli
+from omnigraph.pipeline.jobs import JobProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
 
 PEOPLE = """\
@@ -196,21 +197,23 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
-    with command._progress(shown=True) as tell:
-        assert tell is not None
-        tell(LoadProgress(LoadPhase.READING, 12_345, 0, {}))
-        tell(LoadProgress(LoadPhase.WRITING, 23_456, 0, {}))
+    with command._progress(shown=True) as shown:
+        assert shown.rows is not None
+        assert shown.tasks is not None
+        shown.rows(LoadProgress(LoadPhase.READING, 12_345, 0, {}))
+        shown.tasks(JobProgress("comparing ids", 3, 1, 40, 17))
+        shown.rows(LoadProgress(LoadPhase.WRITING, 23_456, 0, {}))
     assert "writing" in terminal.getvalue()
     assert "23,456 rows" in terminal.getvalue()
 
 
 def test_no_bar_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     watched(monkeypatch)
-    with command._progress(shown=False) as tell:
-        assert tell is None
+    with command._progress(shown=False) as shown:
+        assert (shown.rows, shown.tasks, shown.notes) == (None, None, False)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with command._progress(shown=True) as tell:
-        assert tell is None
+    with command._progress(shown=True) as shown:
+        assert (shown.rows, shown.tasks, shown.notes) == (None, None, True)
 
 
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])
@@ -227,3 +230,22 @@ def test_an_empty_file(shell: Shell, graph: str, tmp_path: Path) -> None:
         result.stdout == f"loaded {graph} on branch main with append: 0 entities across 0 node types and 0 edge types\n"
     )
     assert shell.json("load", graph, "--data", empty, "--mode", "append", "--quiet")["commit"] is None
+
+
+def test_a_check_writes_nothing(shell: Shell, graph: str, people: str) -> None:
+    said = shell.run("load", graph, "--data", people, "--mode", "append", "--check", "--engine", "local").stdout
+    assert said.startswith(f"checked {graph} on branch main with append: 3 entities")
+    result = shell.json("load", graph, "--data", people, "--mode", "append", "--check")
+    assert (result["commit"], result["total_entities"]) == (None, 3)
+    assert "3 entities" in shell.run("load", graph, "--data", people, "--mode", "append").stdout
+    assert "exists already" in shell.fails("load", graph, "--data", people, "--mode", "append", "--check", "--quiet")
+
+
+def test_spark_that_cannot_be_started(
+    shell: Shell, graph: str, people: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    said = shell.fails("load", graph, "--data", people, "--mode", "append", "--engine", "spark", "--quiet")
+    assert "Spark needs Java" in said
+    lenient = ("--engine", "spark", "--lenient", "--quiet")
+    assert "works in one process" in shell.fails("load", graph, "--data", people, "--mode", "append", *lenient)

@@ -1,0 +1,137 @@
+"""Spark is started when it is needed, and says in a line what is missing when it cannot be."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from omnigraph.errors import BudgetExceededError, CancelledError, SparkError, SparkUnavailableError
+from omnigraph.pipeline import session as sessions
+from omnigraph.pipeline.jobs import JobProgress, Watch
+from omnigraph.pipeline.session import Session, SparkSettings
+from omnigraph.read.budget import Cancellation
+
+
+def _java_home(place: Path, version: str) -> Path:
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "java").touch(0o755)
+    (place / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return place
+
+
+@pytest.mark.parametrize(
+    ("version", "good"), [("1.8.0_402", False), ("11.0.2", False), ("17.0.15", True), ("21", True)]
+)
+def test_java_has_to_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, good: bool) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java_home(tmp_path / "java", version)))
+    if good:
+        sessions.check_available()
+        return
+    with pytest.raises(SparkUnavailableError, match="Java 17 or newer") as refused:
+        sessions.check_available()
+    assert "apt install openjdk-17" in str(refused.value.hint)
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkUnavailableError, match="needs Java, and there is none") as refused:
+        sessions.check_available()
+    assert "\n" not in refused.value.message
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(SparkUnavailableError, match="JAVA_HOME"):
+        sessions.check_available()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SparkUnavailableError, match="pyspark is not installed") as refused:
+        sessions.check_available()
+    assert refused.value.hint == "pip install 'omnigraph[spark]'"
+
+
+def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (sessions.MASTER_VARIABLE, "MASTER", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python")
+    assert Session()._options()["spark.master"] == "local[*,4]"
+    assert Session(SparkSettings("spark://there:7077"))._options()["spark.master"] == "spark://there:7077"
+    monkeypatch.setenv(sessions.MASTER_VARIABLE, "yarn")
+    assert Session()._options()["spark.master"] == "yarn"
+    monkeypatch.delenv(sessions.MASTER_VARIABLE)
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert "spark.master" not in Session()._options()
+    monkeypatch.setenv("AWS_REGION", "north")
+    assert Session()._options()["spark.executorEnv.AWS_REGION"] == "north"
+    assert Session(SparkSettings(options={"spark.ui.enabled": "true"}))._options()["spark.ui.enabled"] == "true"
+
+
+def test_the_archive_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written under another name, and has its own once it is whole."""
+    monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path))
+    first = Session()
+    flag = first._archive_flag()
+    assert flag.startswith("-XX:ArchiveClassesAtExit=")
+    made = Path(flag.split()[0].partition("=")[2])
+    made.write_bytes(b"classes")
+    first._keep_archive()
+    assert not made.exists()
+    assert Session()._archive_flag().startswith("-XX:SharedArchiveFile=")
+    monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")
+    assert Session()._archive_flag() == ""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_work_is_watched(session: Session) -> None:
+    seen: list[JobProgress] = []
+    with session.job("counting", Watch(seen.append)) as spark:
+        assert spark.range(0, 100, 1, 4).count() == 100
+    assert seen[-1].what == "counting"
+    assert (seen[-1].tasks_done, seen[-1].tasks_failed) == (seen[-1].tasks, 0)
+    assert session.log is not None
+    assert session.log.exists()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_work_is_stopped(session: Session) -> None:
+    cancel = Cancellation()
+
+    def stop(progress: JobProgress) -> None:
+        cancel.cancel()
+
+    with pytest.raises(CancelledError), session.job("waiting", Watch(stop, cancel)) as spark:
+        spark.range(0, 2, 1, 2).mapInArrow(_slow, "id long").count()
+    with pytest.raises(BudgetExceededError), session.job("waiting", Watch(seconds=1.0)) as spark:
+        spark.range(0, 2, 1, 2).mapInArrow(_slow, "id long").count()
+    with session.job("again") as spark:
+        assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_failure_is_told_in_a_line(session: Session) -> None:
+    with (
+        pytest.raises(SparkError, match="adding failed: ValueError: no such number") as failed,
+        session.job("adding") as spark,
+    ):
+        spark.range(0, 2, 1, 2).mapInArrow(_failing, "id long").count()
+    assert "\n" not in failed.value.message
+    assert str(session.log) in str(failed.value.hint)
+
+
+def _slow(batches):  # type: ignore[no-untyped-def]
+    import time
+
+    for batch in batches:
+        time.sleep(120)
+        yield batch
+
+
+def _failing(batches):  # type: ignore[no-untyped-def]
+    for _ in batches:
+        raise ValueError("no such number")
+    yield from ()
