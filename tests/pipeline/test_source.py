@@ -277,6 +277,7 @@ def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypat
     assert width([ValueType(Scalar.STRING), ValueType(Scalar.F64), ValueType(Scalar.VECTOR, dim=5)]) == 24 + 8 + 20
     assert tasks() == 3  # three of 40 MiB fit 128 MiB
     assert tasks(columns="weight") == 2  # a tenth of the bytes, so one task for each core
+    assert tasks(columns="weight", where="weight > 5") == 1
 
 
 def test_every_row_is_in_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

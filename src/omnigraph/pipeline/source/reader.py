@@ -24,8 +24,9 @@ PARTITION_ROWS = 8_000_000
 PARTITION_BYTES = 128 * 1024 * 1024
 """Fragments that follow each other are read by one task, up to so many rows and bytes of the columns that are read."""
 
-_WORTH_A_TASK = 4 * 1024 * 1024
-"""With less than this, a task costs more than it reads."""
+_WORTH_A_TASK = 8 * 1024 * 1024
+_WORTH_A_FILTER = 64 * 1024 * 1024
+"""With less than this, a task costs more than it reads; the second is for a task that gives few of the rows to Spark."""
 
 _WIDTHS = {
     Scalar.BOOL: 1,
@@ -67,7 +68,8 @@ class Reader(DataSourceReader):
         share = width(read.values()) / width(pinned.declared.values())
         # As Spark divides files: for all cores, but not into crumbs. These are the cores of the driver.
         all_cores = sum(fragment.size for fragment in found) * share / (os.cpu_count() or 1)
-        most = min(PARTITION_BYTES, max(_WORTH_A_TASK, all_cores))
+        worth = _WORTH_A_TASK if pinned.where is None else _WORTH_A_FILTER
+        most = min(PARTITION_BYTES, max(worth, all_cores))
         return [Part(group) for group in grouped(found, most / share)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
