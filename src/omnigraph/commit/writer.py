@@ -325,7 +325,6 @@ class _Staging:
         reach(Failpoint.FORKED)
         return fork
 
-
     def _stage(self, write: TableWrite, base: TableRef) -> Staged | None:
         tables = self.store.tables
         rows = write.rows
