@@ -26,7 +26,7 @@ PARTITION_BYTES = 128 * 1024 * 1024
 
 _WORTH_A_TASK = 8 * 1024 * 1024
 _WORTH_A_FILTER = 64 * 1024 * 1024
-"""With less than this, a task costs more than it reads; the second is for a task that gives few of the rows to Spark."""
+"""With less than this, a task costs more than it reads; the second is for tasks that give few of the rows to Spark."""
 
 _WIDTHS = {
     Scalar.BOOL: 1,
