@@ -251,9 +251,11 @@ def test_only_so_many_states_are_remembered(graph: Graph) -> None:
         add(graph, f"p{number}")
         graph.query(PEOPLE)
     assert len(graph._views._views) == KEPT
+    assert len(graph.query(PEOPLE)) == KEPT + 6
     graph.close()
     assert len(graph._views._views) == 0
-    assert len(graph.query(PEOPLE)) == KEPT + 6
+    with pytest.raises(InputError, match="closed"):
+        graph.query(PEOPLE)
 
 
 def test_many_threads_get_the_same_answers(graph: Graph) -> None:
