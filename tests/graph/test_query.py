@@ -381,10 +381,11 @@ def test_cancelling_the_task_stops_the_query(graph: Graph) -> None:
 def test_an_explanation_shows_the_steps_in_their_order(graph: Graph) -> None:
     found = graph.explain(FRIENDS, {"name": "ann"})
     assert [(step.action, step.rows) for step in found.steps] == [
-        ("where", 1),
+        ("lookup", 1),
         ("scan", None),
         ("expand", None),
-        ("shape", None),
+        ("sort", None),
+        ("project", None),
     ]
     assert not found.analyzed
     assert "expand $p to $f by Person -Knows-> Person" in str(found)
@@ -396,7 +397,7 @@ def test_an_analysis_has_what_came_out_beside_what_was_expected(graph: Graph) ->
     plan = graph.explain(FRIENDS, {"name": "ann"})
     assert [step.text for step in found.steps] == [step.text for step in plan.steps]
     assert [step.estimate for step in found.steps] == [step.estimate for step in plan.steps]
-    assert [step.rows for step in found.steps] == [1, 1, 2, 2]
+    assert [step.rows for step in found.steps] == [1, 1, 2, 2, 2]
     assert found.returned == 2
     assert all(step.seconds is not None for step in found.steps)
     assert "2 rows in" in str(found)
@@ -409,8 +410,8 @@ def test_what_is_inside_of_a_block_is_shown_inside_of_it(graph: Graph) -> None:
     }"""
     found = graph.explain(text, analyze=True)
     inside = {step.action: [inner.action for inner in step.steps] for step in found.steps if step.steps}
-    assert inside == {"optional": ["expand", "filter"], "not": ["where", "expand"]}
-    assert [step.rows for step in found.steps] == [3, 3, 2, 2]
+    assert inside == {"left join": ["expand", "filter"], "anti join": ["lookup", "expand"]}
+    assert [step.rows for step in found.steps] == [3, 3, 2, 2, 2]
 
 
 def test_explaining_needs_what_asking_needs(graph: Graph) -> None:

@@ -113,7 +113,7 @@ def _vector(value: object, kind: ValueType) -> ir.ConstValue:
     items = list(_items(value, f"expected a list of {kind.dim} numbers"))
     if len(items) != kind.dim:
         raise _WrongError(f"expected {kind.dim} numbers, not {len(items)}")
-    if all(isinstance(item, float | np.floating) for item in items):
+    if all(issubclass(kind, float | np.floating) for kind in {*map(type, items)}):
         with np.errstate(over="ignore"):
             numbers = np.array(items).astype(np.float32)
         if np.isfinite(numbers).all():

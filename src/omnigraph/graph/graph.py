@@ -704,6 +704,9 @@ class Graph:
         Writes never do this: an index covers the rows that were there when it was last brought up to date. A few
         vectors get none, because it is as quick to look at all of them.
 
+        The topologies of all edge types are made ready as well, in this machine's cache: the next process that walks
+        edges finds them there.
+
         Args:
             branch: where to; by default the handle's branch.
 
@@ -716,7 +719,10 @@ class Graph:
         """
         self._writable()
         target = branch_name(self.default_branch if branch is None else branch)
-        return ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+        receipt = ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+        view = self._view(target, None)
+        self._views.of(view, self._schema_at(view)).topologies.make_all()
+        return receipt
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.

@@ -16,9 +16,10 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.context import Context
-from omnigraph.read.engine import plan, run
+from omnigraph.read.engine import run
 from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.plan.trace import Trace
+from omnigraph.read.planning import plan
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
 
@@ -86,12 +87,21 @@ def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, 
     branch, snapshot = _target(view, named)
     if not analyze:
         plan(prepared.read, prepared.context)
-        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps))
+        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
     spent = prepared.context.budget
     started = time.perf_counter()
     table = run(prepared.read, prepared.context)
     seconds = time.perf_counter() - started
-    return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), spent, seconds, table.num_rows)
+    return Explanation(
+        prepared.query,
+        branch,
+        snapshot,
+        tuple(trace.steps),
+        spent,
+        seconds,
+        table.num_rows,
+        tuple(trace.statistics),
+    )
 
 
 def _target(view: Snapshot, named: bool) -> tuple[str | None, str | None]:

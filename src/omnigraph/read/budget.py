@@ -81,7 +81,11 @@ class Spending:
     Attributes:
         rows: rows that were looked at.
         held: bytes of the rows of the match so far.
+        kept: bytes of what waits in memory beside the match.
         peak: the most bytes that there were at a time.
+        read: bytes that were read from tables.
+        requests: how often tables were asked for something.
+        most: how many bytes there may be now.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -89,7 +93,14 @@ class Spending:
     started: float = field(default_factory=time.monotonic)
     rows: int = 0
     held: int = 0
+    kept: int = 0
     peak: int = 0
+    read: int = 0
+    requests: int = 0
+    most: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.most = self.budget.memory
 
     def spend(self, rows: int = 0, columns: int = 0) -> None:
         """Note rows that are looked at, before arrays are made for them.
@@ -136,10 +147,10 @@ class Spending:
         Raises:
             BudgetExceededError: that is more than the read may take.
         """
-        self.peak = max(self.peak, self.held + size)
-        most = self.budget.memory
-        if most is not None and self.held + size > most:
-            raise BudgetExceededError("bytes", most, self.held + size)
+        taken = self.kept + self.held + size
+        if self.most is not None and taken > self.most:
+            raise BudgetExceededError("bytes", self.most, taken)
+        self.peak = max(self.peak, taken)
 
     def hold(self, size: int) -> None:
         """Note how many bytes the rows of the match take now.
@@ -149,6 +160,19 @@ class Spending:
         """
         self.held = size
         self.need(0)
+
+    def start_again(self) -> None:
+        """Forget what was noted: it is done in another way. The time goes on."""
+        self.rows = self.held = self.kept = self.peak = 0
+
+    @contextmanager
+    def at_most(self, size: int | None) -> Iterator[None]:
+        """Allow so many bytes for the time of a block."""
+        before, self.most = self.most, size
+        try:
+            yield
+        finally:
+            self.most = before
 
     def give(self, rows: int) -> None:
         """Note rows of the result.
@@ -203,3 +227,17 @@ def checkpoint(rows: int = 0, columns: int = 0) -> None:
     if spending is not None:
         spending.check()
         spending.room(rows, columns)
+
+
+def note_read(size: int, requests: int = 1) -> None:
+    """Note bytes that were read from a table, for the read that runs in this thread."""
+    spending = _current.get()
+    if spending is not None:
+        spending.read += size
+        spending.requests += requests
+
+
+def read_so_far() -> tuple[int, int]:
+    """How many bytes the read that runs in this thread has read from tables, and how often it has asked them."""
+    spending = _current.get()
+    return (0, 0) if spending is None else (spending.read, spending.requests)

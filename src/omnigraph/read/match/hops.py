@@ -86,13 +86,13 @@ class Walk:
         begins = {name: int(begin) for name, begin in zip(self.edge_types, self.edge_begins, strict=False)}
         return [begins[step.edge] for step in self._steps for _ in adjacencies(self._context, step)]
 
-    @cached_property
-    def loops(self) -> Mask:
-        """Nodes that have an edge to themselves."""
-        found: Mask = np.zeros(self.world.size, bool)
+    def looping(self, nodes: Numbers) -> Mask:
+        """Which of some nodes have an edge to themselves."""
+        found: Mask = np.zeros(len(nodes), bool)
         for left, right, adjacency in self._parts:
             if left == right:
-                found[left : left + len(adjacency.loops)] |= adjacency.loops
+                mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
+                found[mine] |= adjacency.looping(nodes[mine] - left)
         return found
 
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
@@ -159,7 +159,7 @@ class Walk:
 
     def _goes_far(self, hops: ir.HopRange) -> bool:
         """Whether one start is expected to reach so much that starts are better walked from one by one."""
-        edges = sum(len(adjacency.neighbour) for _, _, adjacency in self._parts)
+        edges = sum(adjacency.size for _, _, adjacency in self._parts)
         degree = edges / max(self.world.size, 1)
         return degree ** min(_FAR if hops.max is None else hops.max, _FAR) > _MUCH
 
@@ -181,7 +181,7 @@ class Walk:
                     break
                 if distance == hops.min - 1:
                     # A loop is walked in this hop, and gives its node once more.
-                    found.append(frontier[self.loops[frontier]])
+                    found.append(frontier[self.looping(frontier)])
                 nodes = self._next(frontier)
                 frontier = _distinct(nodes[~seen.take(nodes)], marked)
                 distance += 1
@@ -213,7 +213,7 @@ class Walk:
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
                 # A loop is walked in this hop, and gives its node once more.
-                found.append(frontier[self.loops[frontier % size]])
+                found.append(frontier[self.looping(frontier % size)])
             distance += 1
             at, nodes = self.step(frontier // size, frontier % size)
             keys = at * size + nodes

@@ -175,8 +175,14 @@ def _cell(text: str | None) -> str:
     return f"<td>{escape(text if len(text) <= _LONG else text[:_LONG] + '…')}</td>"
 
 
+_PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))
+"""Types that are shown as they are."""
+
+
 def for_people(table: pa.Table) -> pa.Table:
     """A table of the engine as a result shows it: times are timestamps."""
+    if all(kind.id in _PLAIN for kind in table.schema.types):
+        return table
     columns = [
         pa.chunked_array([readable(c) for c in column.chunks] or [_none(column.type)]) for column in table.columns
     ]

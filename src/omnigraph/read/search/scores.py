@@ -14,12 +14,44 @@ Scores = npt.NDArray[np.float64]
 
 Floats = npt.NDArray[np.floating]
 
+_STRETCH = 64
+"""Of so many numbers, the least alone may tell that none of them is among the first."""
+
+_MANY = 4
+"""Where no more than one of so many stretches can matter, the others are sorted out first."""
+
 
 def rounded(values: Scores) -> Scores:
     """Scores in single precision, where that can hold them: what differs by how a machine adds up becomes equal."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32).astype(np.float64)
     return np.where(np.isinf(narrow), values, narrow)
+
+
+def nth_least(values: Floats, count: int) -> float:
+    """The n-th least of at least so many numbers; NaN comes last."""
+    width = len(values) // _STRETCH
+    if width > _MANY * count:
+        least = np.fmin.reduce(values[: width * _STRETCH].reshape(_STRETCH, width), axis=0)
+        # There are at least n numbers as small as this, unless it is NaN.
+        bound = nth_least(least, count)
+        if not np.isnan(bound):
+            values = values[values <= values.dtype.type(bound)]
+    return float(np.partition(values, count - 1)[count - 1])
+
+
+def above(values: Floats, bound: float) -> np.floating:
+    """The least number of the precision of some others that is not below a bound.
+
+    Numbers are compared with others of their precision: that is quicker, and gives the same.
+    """
+    near = values.dtype.type(bound)
+    return near if float(near) >= bound else np.nextafter(near, values.dtype.type(np.inf))
+
+
+def below(values: Floats, bound: float) -> np.floating:
+    """The largest number of the precision of some others that is not above a bound."""
+    return -above(values, -bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +67,16 @@ class Nearly:
     values: Floats
     doubt: float
 
+    def front(self, count: int) -> float:
+        """Everybody with a larger number, or with none, comes after so many; infinity if there are not so many."""
+        if count >= len(self.values):
+            return np.inf
+        last = nth_least(self.values, count) if count else -np.inf
+        return np.inf if np.isnan(last) else last + 2 * self.doubt
+
     def contenders(self, count: int) -> Mask:
         """Which entities may be among the first `count`: all others come after so many, or have no number."""
-        there = ~np.isnan(self.values)
         if count == 0:
-            return np.zeros(len(there), bool)
-        if int(there.sum()) <= count:
-            return there
-        last = np.float64(np.partition(self.values, count - 1)[count - 1])
-        near: Mask = self.values <= last + 2 * self.doubt
+            return np.zeros(len(self.values), bool)
+        near: Mask = self.values <= below(self.values, self.front(count))
         return near

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.read.budget import checkpoint
+from omnigraph.read.portions import portions
+from omnigraph.read.sorting import dense_ranks, groups_of, order_of
 from omnigraph.read.space.space import Mask, Numbers
 
 _SORTED = 6
@@ -51,7 +53,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         values = key.values(asked)
         if rows is None:
             # Rows that are equal to the last that is kept may still come before it.
-            chosen = _foremost(values, key, end) if end * _MANY <= count else None
+            chosen = foremost(values, key, end) if end * _MANY <= count else None
             rows = np.arange(count) if chosen is None else chosen
             values = values if chosen is None else values.take(pa.array(chosen))
             tied = np.arange(len(rows))
@@ -61,7 +63,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         assert tied is not None
         codes = _codes(values, key)
         group = np.cumsum(begins)[tied]
-        order = np.lexsort((codes, group))
+        order = order_of(group, codes)
         rows[tied] = asked[order]
         codes, group = codes[order], group[order]
         begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
@@ -78,7 +80,7 @@ def _tied(begins: Mask) -> Numbers:
     return np.flatnonzero(equal[1:] | equal[:-1])
 
 
-def _foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
+def foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
     """The rows that are among the first so many, and all that are equal to the last of those; None for all rows."""
     if pa.types.is_nested(values.type) or pa.types.is_boolean(values.type):
         return None
@@ -111,10 +113,14 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
         found: Mask = numbers >= last if key.descending else numbers <= last
         return found
     direction = "descending" if key.descending else "ascending"
-    first = pc.select_k_unstable(values, count, sort_keys=[("", direction)])
-    last = values[first[-1].as_py()]
-    inside = pc.greater_equal(values, last) if key.descending else pc.less_equal(values, last)
-    kept: Mask = inside.to_numpy(zero_copy_only=False)
+    best = values.slice(0, 0)
+    for first, last in portions(len(values)):
+        best = pa.concat_arrays([best, values.slice(first, last - first)])
+        best = best.take(pc.select_k_unstable(best, count, sort_keys=[("", direction)]))
+    bound = best[-1]
+    parts = [values.slice(first, last - first) for first, last in portions(len(values))]
+    within = pc.greater_equal if key.descending else pc.less_equal
+    kept: Mask = np.concatenate([within(part, bound).to_numpy(zero_copy_only=False) for part in parts])
     return kept
 
 
@@ -153,16 +159,10 @@ def ranks(values: pa.Array) -> Numbers:
     """Numbers that sort as values do and are equal where they are; null is the lowest. Lists go item by item."""
     if pa.types.is_nested(values.type):
         return list_codes(values, ranks)
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    elif pa.types.is_floating(values.type):
+    if pa.types.is_floating(values.type):
         # Both zeros are equal.
         values = pc.add(values, pa.scalar(0, values.type))
-    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
-    codes: Numbers = found.to_numpy(zero_copy_only=False).astype(np.int64)
-    if values.null_count:
-        codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
-    return codes
+    return dense_ranks(values)
 
 
 def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
@@ -183,5 +183,6 @@ def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> N
         has = lengths > place
         codes = codes * size
         codes[has] += items[starts[has] + place]
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        checkpoint()
+        codes = groups_of(codes)[1]
     return codes

@@ -103,14 +103,26 @@ class ColumnCache:
             price: what making it costs.
         """
         with self._lock:
-            paid = self._paid.get(key, 0) + rent
-            if paid > price:
+            if self._paid.get(key, 0) + rent > price:
                 return False
-            self._paid[key] = paid
-            self._paid.move_to_end(key)
-            while len(self._paid) > _REMEMBERED:
-                self._paid.popitem(last=False)
+            self._pay(key, rent)
         return True
+
+    def would_rent(self, key: Hashable, rent: int, price: int) -> bool:
+        """What `rents` would say."""
+        with self._lock:
+            return self._paid.get(key, 0) + rent <= price
+
+    def pay(self, key: Hashable, rent: int) -> None:
+        """Note that doing without has cost more than was said."""
+        with self._lock:
+            self._pay(key, rent)
+
+    def _pay(self, key: Hashable, rent: int) -> None:
+        self._paid[key] = self._paid.get(key, 0) + rent
+        self._paid.move_to_end(key)
+        while len(self._paid) > _REMEMBERED:
+            self._paid.popitem(last=False)
 
     def _find(self, key: Hashable) -> Any:
         found = self._held.get(key)

@@ -19,6 +19,7 @@ from omnigraph.read.derived import Made, Origin, Stored
 from omnigraph.read.space.numbers import NOTHING, Integers, Mask, Numbers, narrow
 from omnigraph.read.space.space import Numbering, Space, one_piece
 from omnigraph.read.topology.adjacency import Adjacency, by_both
+from omnigraph.read.topology.looked_up import End
 
 Arrays = Stored | Mapping[str, Integers]
 """The arrays of a topology by name, on disk or in memory."""
@@ -47,6 +48,11 @@ class Tables:
     @property
     def place(self) -> str:
         return self.edges.place
+
+    def end(self, *, inward: bool) -> End:
+        """The edges by source, or inward by target."""
+        near, far = (self.targets, self.sources) if inward else (self.sources, self.targets)
+        return End(self.edges, near, far, inward=inward)
 
     @property
     def key(self) -> tuple[str, ...]:

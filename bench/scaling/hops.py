@@ -1,0 +1,27 @@
+"""Answers of a process that has its topology: `python bench/scaling/hops.py EDGES PLACE ROUNDS`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import omnigraph
+from bulk.measure import peak_memory
+from scaling.questions import QUESTIONS, ask, starts
+
+edges, place, rounds = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+chosen = starts(edges)
+graph = omnigraph.open(place, read_only=True)
+answers = {name: [ask(graph, text, start) for start in chosen] for name, text in QUESTIONS.items()}
+samples: dict[str, list[float]] = {name: [] for name in QUESTIONS}
+for _ in range(rounds):
+    for name, text in QUESTIONS.items():
+        begun = time.perf_counter()
+        for start in chosen:
+            ask(graph, text, start)
+        samples[name].append((time.perf_counter() - begun) / len(chosen))
+print(json.dumps({"answers": answers, "samples": samples, "peak": peak_memory()}))
