@@ -2,8 +2,8 @@
 
 100,000 persons who live in cities, have interests, and follow each other 2.4 million times. Each engine runs in a
 process of its own, with the data stored and opened the way its documentation advises, and takes the time of its own
-answers; they take turns. Every answer has to be the same. The walks also stand beside plain numpy on arrays laid out for
-them. Then fresh processes: from nothing to the first answer.
+answers; they take turns. Every answer has to be the same. The walks also stand beside plain numpy on arrays laid out
+for them. Then fresh processes: from nothing to the first answer.
 
 Flags: `--persons N` for another size, `--rounds N`, `--only q1,hop2`, and `--skip-cold`.
 """
@@ -26,13 +26,13 @@ from harness import Benchmark, Comparison, Timing
 from omnigraph.read.derived import DIRECTORY_VARIABLE
 from study.contender import FLOOR, OURS, RIVALS, Contender, Running
 from study.data import PERSONS, write_files
-from study.questions import QUESTIONS, TRAVERSALS
+from study.questions import LONG_WALKS, QUESTIONS, WALKS
 
 COLD = ("point", "hop1", "q3", "q8")
 DIGITS = 9
 
 
-class Different(Exception):
+class DifferentError(Exception):
     """Two contenders gave different answers, so their times mean nothing."""
 
 
@@ -81,17 +81,18 @@ def warm(bench: Benchmark, root: Path, persons: int, rivals: list[Contender]) ->
             for contender in (OURS, FLOOR, *rivals)
         }
         for question in bench.options.only or QUESTIONS:
-            asked = {name: one for name, one in running.items() if name != FLOOR.name or question in TRAVERSALS}
+            asked = {name: one for name, one in running.items() if name != FLOOR.name or question in WALKS}
             agree(question, {name: one.answer(question, root / f"{name}.arrow") for name, one in asked.items()})
             timings = race(question, asked, rounds)
             ours = timings.pop(OURS.name)
             bench.add(Comparison(f"{question}: {QUESTIONS[question]}", ours, timings))
-            floor = timings.pop(FLOOR.name, None)
-            if timings:
-                gains.append(_best(timings) / ours.median)
-            if timings and full:
+            floor = timings.get(FLOOR.name)
+            others = [timing.median for name, timing in timings.items() if name != FLOOR.name]
+            if others:
+                gains.append(min(others) / ours.median)
+            if others and full:
                 bench.goal(f"{question}, against the best of the others", 1 / gains[-1], limit=1, unit="×")
-            if floor is not None and full:
+            if floor is not None and full and question in LONG_WALKS:
                 bench.goal(f"{question}, against numpy", ours.median / floor.median, limit=3, unit="×")
     if gains:
         print()
@@ -99,10 +100,6 @@ def warm(bench: Benchmark, root: Path, persons: int, rivals: list[Contender]) ->
         print(f"the best of the others takes {mean:.1f} × as long, in the geometric mean of {len(gains)} questions")
         if full and bench.options.only is None:
             bench.goal("geometric mean, against the best of the others", mean, limit=5, unit="×", at_least=True)
-
-
-def _best(timings: Mapping[str, Timing]) -> float:
-    return min(timing.median for timing in timings.values())
 
 
 def race(question: str, contenders: Mapping[str, Running], rounds: int) -> dict[str, Timing]:
@@ -123,14 +120,14 @@ def agree(question: str, answers: Mapping[str, pa.Table]) -> None:
     """See that all answers have the same rows, in whatever order.
 
     Raises:
-        Different: they do not.
+        DifferentError: they do not.
     """
     names = list(answers)
     plain = {name: comparable(answer) for name, answer in answers.items()}
     for name in names[1:]:
         if not plain[name].equals(plain[names[0]]):
             rows = {which: plain[which].slice(0, 5).to_pylist() for which in (names[0], name)}
-            raise Different(f"{question}: {names[0]} and {name} differ: {rows}")
+            raise DifferentError(f"{question}: {names[0]} and {name} differ: {rows}")
 
 
 def comparable(answer: pa.Table) -> pa.Table:

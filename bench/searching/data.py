@@ -65,7 +65,9 @@ def write_files(folder: Path, documents: int) -> None:
         asked[f"v{dimension}"] = _column(vectors[documents:])
     asked["text"] = _questions(random, docs["text"])
     every = np.arange(documents)
-    cited = (np.repeat(every, CITED) + random.integers(1, documents, documents * CITED)) % documents
+    # Different ones, and not itself.
+    apart = random.integers(1, documents // CITED, documents)[:, None] + np.arange(CITED) * (documents // CITED)
+    cited = ((every[:, None] + apart) % documents).ravel()
     tables = {
         "Doc": docs,
         "Topic": {"slug": topics},

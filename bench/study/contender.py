@@ -59,16 +59,23 @@ RIVALS = (
 )
 
 
+def _environment(place: Path) -> dict[str, str]:
+    """Every contender finds its modules compiled, however it was installed."""
+    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(place.parent / "compiled")}
+    return {**os.environ, **compiled, "PYTHONWARNINGS": "ignore"}
+
+
 class Running:
     """A contender with the data open, waiting for orders."""
 
     def __init__(self, contender: Contender, place: Path, persons: int, task: str = "warm") -> None:
+        self._name = contender.name
         self._process = subprocess.Popen(
             contender.command(task, place, persons),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            env=_environment(place),
         )
 
     def order(self, *words: object) -> object:
@@ -82,7 +89,7 @@ class Running:
         print(json.dumps(words), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args} gave no reply to {words}")
+            raise RuntimeError(f"{self._name} gave no reply to {words}")
         return json.loads(line)
 
     def answer(self, question: str, file: Path) -> pa.Table:
@@ -93,5 +100,7 @@ class Running:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.communicate()

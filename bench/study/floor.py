@@ -1,7 +1,7 @@
 """The walks of the study in plain numpy, on arrays that are laid out for them: about as fast as Python can be.
 
-A compressed adjacency in both directions, and the columns that the questions need. No text is parsed, nothing is checked,
-no snapshot is taken, and each question has its own code. The person to start at is found by comparing numbers.
+A compressed adjacency in both directions, and the columns that the questions need. No text is parsed, nothing is
+checked, no snapshot is taken, and each question has its own code. The person to start at is found by comparing numbers.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Walks:
         self.nums, self.ages = people["num"].to_numpy(), people["age"].to_numpy()
         self.names = people["name"].combine_chunks()
         sources, self.targets = follows["from"].to_numpy(), follows["to"].to_numpy().astype(np.int32)
-        self.out_counts = np.bincount(sources, minlength=persons)
-        self.in_counts = np.bincount(self.targets, minlength=persons)
-        self.starts = np.concatenate([[0], np.cumsum(self.out_counts)])
+        self.starts, self.in_starts = (
+            np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=persons))]) for ends in (sources, self.targets)
+        )
         self.many = np.array(many(persons))
 
     def q1(self) -> pa.Table:
-        counts = self.in_counts
+        counts = np.diff(self.in_starts)
         best = np.flatnonzero(counts >= np.partition(counts, -3)[-3])
         best = best[np.lexsort((self.nums[best], -counts[best]))][:3]
         return pa.table({"num": self.nums[best], "name": self.names.take(pa.array(best)), "fans": counts[best]})
 
     def q8(self) -> pa.Table:
-        return pa.table({"paths": [int(np.dot(self.in_counts, self.out_counts))]})
+        return pa.table({"paths": [int(np.dot(np.diff(self.in_starts), np.diff(self.starts)))]})
 
     def q9(self) -> pa.Table:
-        ways = np.where(self.ages < 50, self.in_counts, 0)
+        ways = np.where(self.ages < 50, np.diff(self.in_starts), 0)
         last = np.concatenate([[0], np.cumsum((self.ages > 25)[self.targets])])
         return pa.table({"paths": [int(np.dot(ways, last[self.starts[1:]] - last[self.starts[:-1]]))]})
 
@@ -63,11 +63,12 @@ class Walks:
     def rows100(self) -> pa.Table:
         first = np.flatnonzero(np.isin(self.nums, self.many))
         through = self._next(first)
-        first = np.repeat(first, self.out_counts[first])
+        first = np.repeat(first, self._counts(first))
         young = self.ages[through] < 50
         first, through = first[young], through[young]
         last = self._next(through)
-        first, through = (np.repeat(rows, self.out_counts[through]) for rows in (first, through))
+        counts = self._counts(through)
+        first, through = np.repeat(first, counts), np.repeat(through, counts)
         old = self.ages[last] > 25
         first, through, last = first[old], through[old], last[old]
         columns = {"first": self.nums[first], "through": self.nums[through], "last": self.nums[last]}
@@ -76,12 +77,17 @@ class Walks:
     def _rows(self, num: int) -> Numbers:
         return np.flatnonzero(self.nums == num)
 
+    def _counts(self, rows: Numbers) -> Numbers:
+        counts: Numbers = self.starts[rows + 1] - self.starts[rows]
+        return counts
+
     def _next(self, rows: Numbers) -> Numbers:
         """Whom these follow, one after another."""
-        counts = self.out_counts[rows]
+        counts = self._counts(rows)
         ends = np.cumsum(counts)
         where = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[rows] - ends + counts, counts)
-        return self.targets[where]
+        found: Numbers = self.targets[where]
+        return found
 
     def _reached(self, row: int, hops: int) -> int:
         seen = np.zeros(len(self.nums), bool)

@@ -20,37 +20,65 @@ class Study:
     """The plans, one method for each question."""
 
     def __init__(self, place: Path, persons: int, frame: Callable[[Path, str], pl.LazyFrame]) -> None:
-        nodes, edges = ("Person", "City", "State", "Country", "Interest"), ("Follows", "LivesIn", "HasInterest", "CityIn", "StateIn")
-        self.person, self.city, self.state, self.country, self.interest = (frame(place / f"{name}.parquet", "num") for name in nodes)
-        self.follows, self.lives_in, self.has_interest, self.city_in, self.state_in = (frame(place / f"{name}.parquet", "from") for name in edges)
+        nodes, edges = (
+            ("Person", "City", "State", "Country", "Interest"),
+            ("Follows", "LivesIn", "HasInterest", "CityIn", "StateIn"),
+        )
+        self.person, self.city, self.state, self.country, self.interest = (
+            frame(place / f"{name}.parquet", "num") for name in nodes
+        )
+        self.follows, self.lives_in, self.has_interest, self.city_in, self.state_in = (
+            frame(place / f"{name}.parquet", "from") for name in edges
+        )
         self.many = pl.LazyFrame({"first": many(persons)})
 
     def q1(self) -> pl.LazyFrame:
-        return self._most_followed(3).join(self.person, left_on="to", right_on="num").select(num="to", name="name", fans="fans")
+        return (
+            self._most_followed(3)
+            .join(self.person, left_on="to", right_on="num")
+            .select(num="to", name="name", fans="fans")
+        )
 
     def q2(self) -> pl.LazyFrame:
         homes = self._most_followed(1).join(self.lives_in, left_on="to", right_on="from", suffix="_city")
-        states = homes.join(self.city, left_on="to_city", right_on="num").join(self.city_in, left_on="to_city", right_on="from", suffix="_state")
+        states = homes.join(self.city, left_on="to_city", right_on="num").join(
+            self.city_in, left_on="to_city", right_on="from", suffix="_state"
+        )
         named = states.join(self.state, left_on="to_state", right_on="num", suffix="_state")
         return named.select(num="to", city="name", state="name_state", fans="fans")
 
     def q3(self) -> pl.LazyFrame:
         people = self.lives_in.join(self._cities_of(COUNTRY), left_on="to", right_on="from")
         ages = people.join(self.person, left_on="from", right_on="num").group_by("to").agg(age=pl.col("age").mean())
-        return ages.sort("age", "to").head(5).join(self.city, left_on="to", right_on="num").select(num="to", city="name", age="age")
+        return (
+            ages.sort("age", "to")
+            .head(5)
+            .join(self.city, left_on="to", right_on="num")
+            .select(num="to", city="name", age="age")
+        )
 
     def q4(self) -> pl.LazyFrame:
         people = self.person.filter(pl.col("age").is_between(30, 40)).select("num")
-        states = people.join(self.lives_in, left_on="num", right_on="from").join(self.city_in, left_on="to", right_on="from", suffix="_s")
-        counts = states.join(self.state_in, left_on="to_s", right_on="from", suffix="_c").group_by("to_c").agg(persons=pl.len())
+        states = people.join(self.lives_in, left_on="num", right_on="from").join(
+            self.city_in, left_on="to", right_on="from", suffix="_s"
+        )
+        counts = (
+            states.join(self.state_in, left_on="to_s", right_on="from", suffix="_c")
+            .group_by("to_c")
+            .agg(persons=pl.len())
+        )
         named = counts.join(self.country, left_on="to_c", right_on="num").select(country="name", persons="persons")
         return named.sort("persons", "country", descending=[True, False]).head(3)
 
     def q5(self) -> pl.LazyFrame:
-        london = self.city.filter(pl.col("name") == "London").join(self._cities_of("United Kingdom"), left_on="num", right_on="from", how="semi")
+        london = self.city.filter(pl.col("name") == "London").join(
+            self._cities_of("United Kingdom"), left_on="num", right_on="from", how="semi"
+        )
         people = self.lives_in.join(london, left_on="to", right_on="num", how="semi")
         men = self.person.filter(pl.col("gender") == "male").join(people, left_on="num", right_on="from", how="semi")
-        return self._fans_of("fine dining").join(men, left_on="from", right_on="num", how="semi").select(persons=pl.len())
+        return (
+            self._fans_of("fine dining").join(men, left_on="from", right_on="num", how="semi").select(persons=pl.len())
+        )
 
     def q6(self) -> pl.LazyFrame:
         women = self.person.filter(pl.col("gender") == "female")
@@ -62,9 +90,13 @@ class Study:
     def q7(self) -> pl.LazyFrame:
         young = self.person.filter(pl.col("age").is_between(23, 30))
         people = self._fans_of("photography").join(young, left_on="from", right_on="num", how="semi").select("from")
-        cities = people.join(self.lives_in, on="from").join(self._cities_of(COUNTRY), left_on="to", right_on="from", suffix="_s")
+        cities = people.join(self.lives_in, on="from").join(
+            self._cities_of(COUNTRY), left_on="to", right_on="from", suffix="_s"
+        )
         best = cities.group_by("state").agg(persons=pl.len()).sort("persons", "state", descending=[True, False]).head(1)
-        return best.join(self.state, left_on="state", right_on="num").select(num="state", state="name", persons="persons")
+        return best.join(self.state, left_on="state", right_on="num").select(
+            num="state", state="name", persons="persons"
+        )
 
     def q8(self) -> pl.LazyFrame:
         ways = self.follows.group_by("to").agg(ways=pl.len().cast(pl.Int64))
@@ -74,7 +106,11 @@ class Study:
     def q9(self) -> pl.LazyFrame:
         through = self.person.filter(pl.col("age") < 50)
         last = self.person.filter(pl.col("age") > 25)
-        ways = self.follows.group_by("to").agg(ways=pl.len().cast(pl.Int64)).join(through, left_on="to", right_on="num", how="semi")
+        ways = (
+            self.follows.group_by("to")
+            .agg(ways=pl.len().cast(pl.Int64))
+            .join(through, left_on="to", right_on="num", how="semi")
+        )
         out = self.follows.join(last, left_on="to", right_on="num", how="semi").group_by("from").agg(out=pl.len())
         return out.join(ways, left_on="from", right_on="to").select(paths=(pl.col("ways") * pl.col("out")).sum())
 
@@ -106,7 +142,9 @@ class Study:
         one = self.follows.join(self.many, left_on="from", right_on="first", how="semi")
         one = one.join(through, left_on="to", right_on="num", how="semi").select(first="from", through="to")
         two = one.join(self.follows, left_on="through", right_on="from")
-        return two.join(last, left_on="to", right_on="num").select("first", "through", "to", "name").rename({"to": "last"})
+        return (
+            two.join(last, left_on="to", right_on="num").select("first", "through", "to", "name").rename({"to": "last"})
+        )
 
     def _most_followed(self, count: int) -> pl.LazyFrame:
         fans = self.follows.group_by("to").agg(fans=pl.len())

@@ -139,7 +139,9 @@ def table(file: Path) -> pa.Table:
 
 def answers(place: Path, persons: int) -> Answers:
     graph = omnigraph.open(place, read_only=True)
-    country, one, all_ = {"country": COUNTRY}, {"num": START}, {"many": many(persons)}
+    country: dict[str, object] = {"country": COUNTRY}
+    one: dict[str, object] = {"num": START}
+    all_: dict[str, object] = {"many": many(persons)}
     given = {"q3": country, "q7": country, "point": one, "hop1": one, "hop2": one, "hop3": one}
     given |= {"reach100": all_, "rows100": all_}
     return {name: partial(ask, graph, name, given.get(name, {})) for name in QUESTIONS}

@@ -1,11 +1,11 @@
 """The side of a contender: it stores the data once, and then answers orders that come as lines of JSON.
 
-    python bench/study/NAME.py store FILES PLACE      puts the data where it wants them
-    python bench/study/NAME.py warm PLACE PERSONS     reads orders until the pipe is closed, and may take its time to open
-    python bench/study/NAME.py cold PLACE PERSONS     the same, but the first answer is what counts
+    python bench/study/NAME.py store FILES PLACE     puts the data where it wants them
+    python bench/study/NAME.py warm PLACE PERSONS    reads orders until the pipe is closed; opening may take a while
+    python bench/study/NAME.py cold PLACE PERSONS    the same, but the first answer is what counts
 
-An order is `["answer", question, file]`, `["warm", question]` or `["sample", question, repeats]`. The reply is a line as
-well: nothing, how many repeats make a sample, or the seconds of each call.
+An order is `["answer", question, file]`, `["warm", question]` or `["sample", question, repeats]`. The reply is a line
+as well: nothing, how many repeats make a sample, or the seconds of each call.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import sys
 import pyarrow as pa
 import pytest
 from tests.cli.shell import Shell
+from tests.patience import PATIENCE
 
 import omnigraph
 
@@ -83,6 +84,8 @@ def test_a_query_that_writes_is_sent_elsewhere(shell: Shell, people: str) -> Non
 def test_budgets_are_given_on_the_line(shell: Shell, people: str) -> None:
     assert "may take 0.000 seconds" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--seconds", "0")
     assert "MiB of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
+    assert "may take 1 rows" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--rows", "1")
+    assert "may take 2 rows of result" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--returned", "2")
     assert "--memory: 'much' is not an amount" in shell.fails(
         "query", "--uri", people, "-e", PEOPLE, "--memory", "much"
     )
@@ -187,3 +190,30 @@ def test_arrow(shell: Shell, people: str) -> None:
     table = pa.ipc.open_stream(done.stdout).read_all()
     assert table.column_names == ["name", "age"]
     assert table["age"].to_pylist() == [41, 27, None]
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "jsonl", "arrow"])
+def test_nobody_has_to_read_to_the_end(shell: Shell, people: str, format: str) -> None:
+    with omnigraph.open(people) as opened:
+        opened.load({"Person": pa.table({"name": [f"p{i:05}" for i in range(20_000)]})}, mode="append")
+    command = [sys.executable, "-m", "omnigraph.cli.main", "query", "--uri", people, "-e", PEOPLE, "--format", format]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) in (0, 1)
+
+
+def test_a_format_that_does_not_exist_is_told(shell: Shell, people: str) -> None:
+    message = shell.fails("query", "--uri", people, "-e", PEOPLE, "--format", "yaml", code=2)
+    assert "'yaml' is not one of 'table', 'kv', 'csv', 'json', 'jsonl', 'arrow'" in message
+
+
+def test_lists_dates_and_letters_of_any_width_are_aligned(shell: Shell, people: str) -> None:
+    columns = '"é 👩‍👩‍👧 漢" as a, [1, 2] as b, date("2026-01-02") as c'
+    text = f"query q() {{ match {{ $p: Person }} return {{ {columns} }} limit 1 }}"
+    _, names, rule, row = printed(shell, "--uri", people, "-e", text)
+    assert (names, rule) == ("a       | b     | c", "--------+-------+-----------")
+    assert row == "é 👩‍👩‍👧 漢 | [1,2] | 2026-01-02"

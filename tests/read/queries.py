@@ -378,6 +378,8 @@ class Maker:
             value = self.constant(kind.item)
         if kind.scalar is Scalar.STRING and self.chance(30):
             return f"{place} {self.pick('contains', 'starts_with', 'ends_with')} {value}"
+        if kind.scalar is Scalar.STRING and self.chance(10):
+            return f'{place} matches "{self.pick(*PATTERNS)}"'
         left, right = (place, value) if self.chance(70) else (value, place)
         return f"{left} {self.pick(*ORDERS)} {right}"
 
@@ -468,7 +470,7 @@ class Maker:
         return f" {{ {', '.join(parts)} }}" if parts else ""
 
     def _matched(self, var: str, name: str, kind: ValueType) -> str:
-        if kind.enum_values is not None and not kind.list and self.chance(25):
+        if kind.enum_values is not None and not kind.list and self.scope.nodes[var] and self.chance(25):
             param = self.param(kind.item)
             self.params[param[1:]].declared = f"{self.scope.nodes[var][0]}.{name}"
             return param

@@ -203,7 +203,7 @@ def test_a_block_that_is_run_for_each_portion_is_one_step(graph: Graph, monkeypa
     monkeypatch.setattr(first, "_LEAST", 1)
     done = explained(
         graph,
-        "match { $p: Person  $p follows $q  $p.age + $q.age > 16 } return { $p.name } limit 30",
+        "match { $p: Person  $p follows $q  $p.age + $q.age > 17 } return { $p.name } limit 3",
         analyze=True,
     )
     portions = done.steps[0]

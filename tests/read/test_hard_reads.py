@@ -152,6 +152,17 @@ def test_a_path_that_was_not_found_is_null(tmp_path: Path) -> None:
         assert rows(graph, cut) == [["a", "b"], ["a", "c"], ["b", "b"], ["b", "c"], ["d", "a"]]
 
 
+def test_a_block_may_look_at_more_variables_than_fit_one_number(tmp_path: Path) -> None:
+    """What tells rows apart is the first variable, of forty that the block compares."""
+    others = [f"x{i}" for i in range(40)]
+    match = "$a: P  " + "  ".join(f'${name}: P {{ id: "c" }}' for name in others)
+    inside = "  ".join(f"${name}.n = 3" for name in others)
+    with loaded(tmp_path, CHAIN, *(node("P", name, n=n) for n, name in enumerate("abc", 1))) as graph:
+        assert rows(graph, f"match {{ {match}  not {{ $a.n = 2  {inside} }} }} return {{ $a.id }}") == [["a"], ["c"]]
+        optional = f"match {{ {match}  optional {{ $a.n = 2  {inside}  $a knows $b }} }} return {{ $a.id, $b.id as b }}"
+        assert rows(graph, optional) == [["a", None], ["b", None], ["c", None]]
+
+
 # Nothing at all
 
 NOBODY = "interface Rare { n: I64?  name: String } node P { n: I64? } edge Knows: P -> P"

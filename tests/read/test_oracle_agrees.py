@@ -239,7 +239,7 @@ def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) 
 def agreed(seed: int, queries: range, most: int) -> Counter[str]:
     """Ask both about pairs of one world, and count what they agree on."""
     done: Counter[str] = Counter()
-    with a_world(seed) as world, turned(Random(f"turned {seed}")) as numbers:
+    with turned(Random(f"turned {seed}")) as numbers, a_world(seed) as world:
         for number, query, reader in islice(pairs(world, seed, queries), most):
             try:
                 said = outcome(query, reader, traced=number % 4 == 3)

@@ -142,7 +142,7 @@ def test_hops_are_walked_from_the_left_and_reach_what_edges_arrive_at() -> None:
 
 
 def random_match(rng: Random) -> str:
-    names = [f"x{i}" for i in range(rng.randint(2, 5))]
+    names = [f"x{i}" for i in range(rng.randint(2, 4))]
     parts = [f"${name}: P" for name in names]
     for place, name in enumerate(names[1:], 1):
         if rng.random() < 0.9:
@@ -156,7 +156,7 @@ def random_match(rng: Random) -> str:
     return "  ".join(parts)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     rng = Random(seed)
     of = block(random_match(rng))
@@ -172,17 +172,18 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     assert plan(of, known).cost == pytest.approx(best.cost)
 
 
-def test_many_variables_are_ordered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "_ALL_WAYS", 0)
+    monkeypatch.setattr(order, "_KEPT", 4)
     worse = 0.0
-    for seed in range(40):
+    for seed in range(30):
         rng = Random(seed)
         of = block(random_match(rng))
         known = statistics(of, {node.name: float(2 ** rng.randint(0, 13)) for node in of.nodes})
         conditions = [(place, names) for place, (_, names) in enumerate(others(of))]
         ordering = Ordering([n.name for n in of.nodes], list(of.expands), conditions, frozenset(), Estimates(known))
         worse = max(worse, ordering.best(1.0).cost / min(way.cost for way in ordering.every(1.0)))
-    assert worse < 20
+    assert worse < 2
 
 
 def test_every_part_is_there_however_many_there_are() -> None:

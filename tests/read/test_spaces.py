@@ -391,6 +391,15 @@ def test_doing_without_never_costs_more_than_having() -> None:
     assert not cache.rents("b", 101, 100)
 
 
+def test_what_doing_without_has_cost_is_remembered() -> None:
+    cache = ColumnCache()
+    assert [cache.would_rent("a", 60, 100) for _ in range(3)] == [True, True, True], "asking costs nothing"
+    assert cache.rents("a", 60, 100)
+    assert not cache.would_rent("a", 60, 100)
+    cache.pay("b", 10**9)
+    assert not cache.rents("b", 1, 100)
+
+
 def test_many_threads_make_a_thing_once() -> None:
     cache, made = ColumnCache(), []
 

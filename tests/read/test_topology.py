@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,8 +24,10 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph import Graph
 from omnigraph.read import derived
 from omnigraph.read.derived import DerivedFiles, Stored, cache_directory
+from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.space import Spaces
 from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.views import Views
 
 SCHEMA = """
 node Person { name: String @key age: I64? }
@@ -289,6 +293,22 @@ def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
         assert end_scans(calls) == []
         assert_right(next_)
         view = next_
+
+
+def test_only_the_view_that_is_read_holds_a_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle remembers many snapshots. It would be much to hold the edges of each in memory."""
+    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
+    views = Views(ColumnCache(0))
+    snapshots, held = [], []
+    for _ in range(4):
+        snapshots.append(graph.snapshot())
+        held.append(weakref.ref(views.of(snapshots[-1], graph.accepted_schema).topologies.of("Follows")))
+        _new_edges(graph)
+    gc.collect()
+    assert [topology() is not None for topology in held] == [False, False, False, True]
+    for snapshot in snapshots:
+        found = views.of(snapshot, graph.accepted_schema).topologies.of("Follows")
+        assert found.out.size == snapshot.pin("edge:Follows").row_count
 
 
 def test_a_branch_shares_what_it_has_not_written(graph: Graph, files: Path) -> None:

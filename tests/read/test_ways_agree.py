@@ -30,7 +30,7 @@ from omnigraph.read.topology import looked_up, topology
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.read.views import Views
 
-PAIRS = int(os.environ.get("OMNIGRAPH_WAY_PAIRS") or (300 if os.environ.get("CI") else 60))
+PAIRS = int(os.environ.get("OMNIGRAPH_WAY_PAIRS") or (200 if os.environ.get("CI") else 60))
 QUERIES = 30
 
 Pair = tuple[int, Query, Reader]

@@ -32,7 +32,7 @@ class BudgetExceededError(InputError):
     """A query took more than it may, or would have. Nothing is returned.
 
     Attributes:
-        resource: what there was too much of: `seconds`, `bytes`, `rows` or `rows of result`.
+        resource: what there was too much of: `seconds`, `bytes`, `bytes on disk`, `rows` or `rows of result`.
         limit: how much it may take.
         actual: how much it had taken when it was stopped, or was about to take.
     """
@@ -50,8 +50,8 @@ class BudgetExceededError(InputError):
 
 
 def _much(amount: float, resource: str) -> str:
-    if resource == "bytes":
-        return f"{amount / (1 << 20):,.1f} MiB of memory"
+    if resource.startswith("bytes"):
+        return f"{amount / (1 << 20):,.1f} MiB {'of memory' if resource == 'bytes' else 'on disk'}"
     return f"{amount:,.3f} seconds" if resource == "seconds" else f"{amount:,.0f} {resource}"
 
 

@@ -17,6 +17,7 @@ MEMORY_VARIABLE = "OMNIGRAPH_QUERY_MEMORY"
 """How much memory one read may take: bytes, or a number with KiB, MiB or GiB."""
 
 DEFAULT_MEMORY = 4 << 30
+DEFAULT_DISK = 16 << 30
 _CELL = 8
 """Bytes of a number."""
 
@@ -44,12 +45,14 @@ class Budget:
         rows: rows that are looked at: those of tables whose values decide, those of edges that are walked, and those
             that a match passes through.
         returned: rows of the result.
+        disk: bytes of rows that wait in temporary files where memory does not suffice.
     """
 
     seconds: float | None = 60.0
     memory: int | None = field(default_factory=query_memory)
     rows: int | None = 200_000_000
     returned: int | None = 10_000_000
+    disk: int | None = DEFAULT_DISK
 
 
 class Cancellation:
@@ -85,6 +88,7 @@ class Spending:
         peak: the most bytes that there were at a time.
         read: bytes that were read from tables.
         requests: how often tables were asked for something.
+        aside: bytes that were written to temporary files.
         most: how many bytes there may be now.
     """
 
@@ -97,6 +101,7 @@ class Spending:
     peak: int = 0
     read: int = 0
     requests: int = 0
+    aside: int = 0
     most: int | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +179,17 @@ class Spending:
         finally:
             self.most = before
 
+    def put_aside(self, size: int) -> None:
+        """Note bytes that are about to be written to a temporary file.
+
+        Raises:
+            BudgetExceededError: that is more than the read may take.
+        """
+        self.check()
+        self.aside += size
+        if self.budget.disk is not None and self.aside > self.budget.disk:
+            raise BudgetExceededError("bytes on disk", self.budget.disk, self.aside)
+
     def give(self, rows: int) -> None:
         """Note rows of the result.
 
@@ -241,3 +257,14 @@ def read_so_far() -> tuple[int, int]:
     """How many bytes the read that runs in this thread has read from tables, and how often it has asked them."""
     spending = _current.get()
     return (0, 0) if spending is None else (spending.read, spending.requests)
+
+
+def put_aside(size: int) -> None:
+    """Note bytes that are about to be written to a temporary file, for the read that runs in this thread.
+
+    Raises:
+        BudgetExceededError: that is more than the read may take.
+    """
+    spending = _current.get()
+    if spending is not None:
+        spending.put_aside(size)

@@ -20,7 +20,7 @@ from omnigraph.read.plan.plan import Operator
 from omnigraph.read.plan.trace import Entry, Trace
 from omnigraph.read.planning import expect, plan
 from omnigraph.read.shape.shape import shape, wanted
-from omnigraph.read.shape.spilled import can_be_spilled, shape_blocks
+from omnigraph.read.shape.spilled import can_be_spilled, lists_too_much, shape_blocks
 from omnigraph.read.space.space import Numbers
 
 __all__ = ["plan", "run"]
@@ -55,7 +55,7 @@ def run(read: ir.Read, context: Context) -> pa.Table:
             with context.budget.at_most(most // _AT_ONCE):
                 return _at_once(read, context)
         except BudgetExceededError as error:
-            if not is_short_of_memory(error):
+            if not is_short_of_memory(error) or lists_too_much(read, error.actual, context):
                 raise
         return _in_blocks(read, context)
 

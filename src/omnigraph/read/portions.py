@@ -45,7 +45,10 @@ def values_of(expr: ir.Expr, rows: Divisible, request: Request) -> pa.Array:
     if rows.count < 2 * PORTION or _searches(expr):
         return evaluate(expr, rows, request)
     parts = [evaluate(expr, rows.part(first, last), request) for first, last in portions(rows.count)]
-    return pa.concat_arrays(parts)
+    checkpoint()
+    found = pa.concat_arrays(parts)
+    checkpoint()
+    return found
 
 
 def true_of(expr: ir.Expr, rows: Divisible, request: Request) -> pa.Array:

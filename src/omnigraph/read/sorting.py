@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.portions import portions
 from omnigraph.read.space.numbers import Numbers
 
@@ -50,8 +51,10 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
     order: Numbers | None = None
     # As many of the last keys at a time as fit a word beside the place of a row.
     while parts:
+        checkpoint()
         words, bits = parts.pop()
         while parts and bits + parts[-1][1] + _bits(count) <= _WORD:
+            checkpoint()
             more, size = parts.pop()
             words = words | (more << np.uint64(bits))
             bits += size
@@ -59,6 +62,7 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
             parts += [(words >> _HALF, bits - 32), (words & np.uint64(2**32 - 1), 32)]
             continue
         found = _places(words if order is None else words.take(order), _bits(count))
+        checkpoint()
         order = found if order is None else order.take(found)
     assert order is not None
     return order
@@ -68,6 +72,7 @@ def _from_zero(key: npt.NDArray[np.integer]) -> tuple[Words, int]:
     """Numbers from zero on that sort like these, and how many bits they have."""
     low = key.min()
     words = key.astype(np.uint64) - np.uint64(int(low) % 2**_WORD)
+    checkpoint()
     return words, int(words.max()).bit_length()
 
 
@@ -79,6 +84,7 @@ def _places(words: Words, bits: int) -> Numbers:
     """The places of numbers in their order; places have so many bits. Each number is sorted with its place."""
     keys = words << np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
+    checkpoint()
     keys = _sorted(keys)
     keys &= np.uint64((1 << bits) - 1)
     return keys.view(np.int64)
@@ -113,9 +119,11 @@ def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
         _, first, group = np.unique(keys, return_index=True, return_inverse=True)
         return first, group
     order = order_of(keys)
+    checkpoint()
     ordered = keys.take(order)
     begins = np.ones(len(order), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    checkpoint()
     group = np.empty(len(order), np.int64)
     group[order] = np.cumsum(begins) - 1
     return order[begins], group
@@ -179,7 +187,10 @@ def _ranks_of_all(distinct: list[pa.Array]) -> list[Numbers]:
         cuts.append([*pairwise([0, *inner.tolist(), len(values)])])
     before = 0
     for number, _ in portions(len(bounds) + 1, 1):
-        pieces = [values.slice(cut[number][0], cut[number][1] - cut[number][0]) for values, cut in zip(distinct, cuts)]
+        pieces = [
+            values.slice(cut[number][0], cut[number][1] - cut[number][0])
+            for values, cut in zip(distinct, cuts, strict=True)
+        ]
         ranks = _ranked(pa.concat_arrays(pieces)) + before
         before = int(ranks.max(initial=before))
         end = 0

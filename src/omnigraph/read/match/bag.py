@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.read.budget import checkpoint
+from omnigraph.read.budget import checkpoint, put_aside
 from omnigraph.read.match.frame import Binding, Frame, Path, joined_frames
 from omnigraph.read.space.space import Numbers
 from omnigraph.storage.scratch import Scratch
@@ -104,6 +104,7 @@ class Bag:
             batch = _batch(frame, weights)
             if self._scratch is None:
                 self._scratch = Scratch(batch.schema, hint=_ADVICE)
+            put_aside(batch.nbytes)
             self._scratch.write(batch)
         self._parts, self._held = [], 0
 
@@ -150,7 +151,7 @@ def _rows(batch: pa.RecordBatch, like: Frame) -> Weighted:
 
     def first(name: str) -> Numbers:
         found: Numbers = batch.column(name).offsets.to_numpy()
-        return np.subtract(found, found[0])
+        return found if found[0] == 0 else found - int(found[0])
 
     bindings = {name: binding(of, name, batch.column) for name, of in like.bindings.items()}
     paths = {

@@ -75,8 +75,7 @@ class Explanation:
 def _lines(steps: Sequence[Entry], level: int) -> Iterator[tuple[str, Entry]]:
     for step in steps:
         ways = f", by {' and '.join(step.ways)}" if step.ways else ""
-        reason = f" ({step.reason})" if step.reason else ""
-        yield f"{'  ' * level}{step.action} {step.text}".rstrip() + ways + reason, step
+        yield f"{'  ' * level}{step.action} {step.text}".rstrip() + ways, step
         yield from _lines(step.steps, level + 1)
 
 

@@ -3,7 +3,7 @@
 About how many rows there are once some variables are bound and some edges walked does not depend on how one got
 there: nodes that variables may hold, times the shares of pairs that edges join, times the shares that conditions keep.
 So the cheapest way to a state is the cheapest way to one before it, and a step. Of up to eight variables, every way is
-looked at; of more, the step that leads to the fewest rows is taken each time.
+looked at; of more, those that look best after each step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _FAR = 8
 """Beyond so many hops, walking on is taken to find nothing new."""
 
 _ALL_WAYS = 8
-"""Up to so many variables, every order is looked at."""
+_KEPT = 24
+"""Up to so many variables, every order is looked at. With more, so many are followed."""
 
 _STEP = 50.0
 """What a step costs by itself, in rows."""
@@ -213,8 +214,6 @@ class Ordering:
     def best(self, rows: float) -> Way:
         """The cheapest way; of several, the one that comes first."""
         start = self._settled(_State(self._before, frozenset()), Way((), rows, 0.0))
-        if len(self._names) > _ALL_WAYS:
-            return self._greedy(*start)
         layer, ended = {start[0]: start[1]}, []
         while layer:
             following: dict[_State, Way] = {}
@@ -228,12 +227,9 @@ class Ordering:
                 if ends:
                     ended.append(way)
             layer = following
+            if len(self._names) > _ALL_WAYS and len(layer) > _KEPT:
+                layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:_KEPT])
         return min(ended, key=_cost)
-
-    def _greedy(self, state: _State, way: Way) -> Way:
-        while following := list(self._onward(state, way)):
-            state, way = min(following, key=lambda found: (found[1].rows, found[1].cost))
-        return way
 
     def every(self, rows: float) -> Iterator[Way]:
         """Every way there is: for comparison."""

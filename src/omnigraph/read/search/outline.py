@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.search.scores import Scores
+from omnigraph.read.search.shared import shared
 from omnigraph.read.space.space import Numbers
 
 Vector = npt.NDArray[np.float32]
@@ -89,18 +90,25 @@ class Outline:
 
 
 def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector:
-    """The products of rows with a query."""
-    # Row by row: as quick as a product with the whole matrix, which waits for other threads on a busy machine.
-    found = np.empty(len(matrix if chosen is None else chosen), np.float32)
-    if chosen is None:
-        np.vecdot(matrix, query, out=found)
-        return found
-    step = max(_BLOCK // matrix.shape[1], 1)
-    room = np.empty((min(step, len(chosen)), matrix.shape[1]), np.float32)
-    for start in range(0, len(chosen), step):
-        some = chosen[start : start + step]
-        rows = np.take(matrix, some, axis=0, out=room[: len(some)], mode="clip")
-        np.vecdot(rows, query, out=found[start : start + step])
+    """The products of rows with a query, or of some rows.
+
+    Each row for itself: that is as quick as a product with the whole matrix, and gives the same whoever computes it.
+    """
+    count, step = len(matrix if chosen is None else chosen), max(_BLOCK // matrix.shape[1], 1)
+    found = np.empty(count, np.float32)
+    starts = iter(range(0, count, step))
+
+    def work() -> None:
+        room = None if chosen is None else np.empty((min(step, count), matrix.shape[1]), np.float32)
+        for start in starts:
+            part = slice(start, start + step)
+            if chosen is None or room is None:
+                np.vecdot(matrix[part], query, out=found[part])
+            else:
+                rows = np.take(matrix, chosen[part], axis=0, out=room[: len(chosen[part])], mode="clip")
+                np.vecdot(rows, query, out=found[part])
+
+    shared(work, count * matrix.shape[1])
     return found
 
 

@@ -53,6 +53,8 @@ class Search:
         self._matches: dict[tuple[ir.TextMatch, tuple[str, ...]], list[Mask]] = {}
         self._relevances: dict[tuple[ir.Bm25, tuple[str, ...]], list[Scores]] = {}
         self._queries: dict[ir.Nearest, Vector | None] = {}
+        self._measured: dict[tuple[ir.Nearest, str], tuple[Numbers, Scores]] = {}
+        """Distances that were computed last: entities, ascending, and the distance of each."""
 
     # For each row
 
@@ -71,9 +73,21 @@ class Search:
         found = np.full(len(entities.binding.numbers), np.nan)
         for space, rows in parts(entities.binding):
             if query is not None and len(rows):
-                vectors, numbers = self._vectors(space, expr.field.name, entities.binding.numbers[rows])
-                found[rows] = vectors.distances(query, expr.metric, numbers)
+                found[rows] = self._distances(expr, query, space, entities.binding.numbers[rows])
         return entities.spread(found)
+
+    def _distances(self, expr: ir.Nearest, query: Vector, space: Space, numbers: Numbers) -> Scores:
+        """The distances of some entities, ascending by number: of the first of an order they are asked repeatedly."""
+        key = (expr, space.key)
+        if key in self._measured:
+            known, far = self._measured[key]
+            at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+            if np.array_equal(known[at], numbers):
+                return far[at]
+        vectors, places = self._vectors(space, expr.field.name, numbers)
+        found = vectors.distances(query, expr.metric, places)
+        self._measured[key] = (numbers, found)
+        return found
 
     def _nearly(self, expr: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None = None) -> Nearly:
         """About in which order entities stand by a rank; when a number is given, of who may be among the first."""

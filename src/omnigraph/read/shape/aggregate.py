@@ -13,6 +13,7 @@ from omnigraph.errors import ExecutionError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.shape.codes import Codes, renumbered, together, value_codes
 from omnigraph.read.shape.order import ranks
 from omnigraph.read.sorting import float_keys, order_of
@@ -49,6 +50,7 @@ class Groups:
         if codes.apart:
             return cls(codes.size, codes.of_row, codes.of_row)
         of_row, count = renumbered(codes)
+        checkpoint()
         first = np.empty(count, np.int64)
         first[of_row[::-1]] = np.arange(len(of_row))[::-1]
         return cls(count, of_row, first)
@@ -98,12 +100,16 @@ def aggregated(
         return pa.array(np.bincount(groups.of_row, minlength=groups.count).astype(np.int64))
     there = values.is_valid().to_numpy(zero_copy_only=False)
     group, present = groups.of_row[there], values.drop_null()
+    checkpoint()
     if aggregate.distinct:
         told_apart = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
         codes = [Codes(group, groups.count), *map(value_codes, told_apart)]
+        checkpoint()
         keep = np.sort(Groups.of(together(codes, len(group))).first)
         group, present = group[keep], present.take(pa.array(keep))
+    checkpoint()
     counts = np.bincount(group, minlength=groups.count).astype(np.int64)
+    checkpoint()
     kind = arrow_type(aggregate.type)
     match aggregate.function:
         case AggregateFunction.COUNT:
@@ -187,6 +193,7 @@ def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArr
     """Sums, each divided by a number. They do not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     order = order_of(group, float_keys(numbers))
+    checkpoint()
     found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
     for place in np.flatnonzero(~np.isfinite(found)):
         # Too large on the way, which does not mean that the result is.

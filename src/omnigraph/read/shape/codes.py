@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.match.frame import Binding, Frame
 from omnigraph.read.shape.order import list_codes
 from omnigraph.read.sorting import dense_ranks, groups_of
@@ -82,6 +83,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
                 parts.append(_looked_up(space_codes(space, expr.name), binding.numbers))
                 continue
         parts.append(value_codes(values(name)))
+        checkpoint()
     return together(parts, frame.count)
 
 
@@ -149,6 +151,7 @@ def together(parts: Sequence[Codes], rows: int) -> Codes:
     first, *others = parts
     codes, size = first.of_row, first.size
     for part in others:
+        checkpoint()
         if size >= 2**62 // part.size:
             codes, size = renumbered(Codes(codes, size))
         codes, size = codes * part.size + part.of_row, size * part.size
@@ -160,6 +163,7 @@ def renumbered(codes: Codes) -> tuple[Numbers, int]:
     if codes.size > max(_ROOM * len(codes.of_row), _LEAST):
         first, found = groups_of(codes.of_row)
         return found, len(first)
+    checkpoint()
     there = np.zeros(codes.size, bool)
     there[codes.of_row] = True
     places = np.cumsum(there)

@@ -62,9 +62,13 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         assert asked is not None
         assert tied is not None
         codes = _codes(values, key)
+        checkpoint()
         group = np.cumsum(begins)[tied]
+        checkpoint()
         order = order_of(group, codes)
+        checkpoint()
         rows[tied] = asked[order]
+        checkpoint()
         codes, group = codes[order], group[order]
         begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
         behind = np.flatnonzero(begins[end:])

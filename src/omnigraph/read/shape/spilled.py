@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
+from omnigraph.read.budget import put_aside
 from omnigraph.read.context import Context
 from omnigraph.read.match.bag import Bag, Weighted
 from omnigraph.read.match.blocks import Rows
 from omnigraph.read.match.count import is_indifferent, looked_at
 from omnigraph.read.match.frame import Frame, joined_frames, variables
 from omnigraph.read.plan.remembered import remembered
-from omnigraph.read.portions import portions
+from omnigraph.read.portions import PORTION, portions
 from omnigraph.read.shape import shape as shaping
 from omnigraph.read.shape.order import Key, in_order
 from omnigraph.read.space.space import Numbers
@@ -47,6 +48,12 @@ _ADVICE = "make room there, name another directory in TMPDIR, or add a limit"
 Keys = Callable[[Frame], Sequence[Key]]
 
 
+def lists_too_much(read: ir.Read, size: float, context: Context) -> bool:
+    """Whether a read lists all of its rows, which take so many bytes, and those are more than may be put aside."""
+    disk = context.budget.budget.disk
+    return not (read.grouped or read.distinct or read.limit) and disk is not None and size > disk
+
+
 @remembered
 def can_be_spilled(read: ir.Read) -> bool:
     """Whether a read can be answered in parts: what a fusion says depends on all rows."""
@@ -71,7 +78,7 @@ def shape_blocks(read: ir.Read, blocks: Iterable[Rows], context: Context) -> pa.
 
 def _room(context: Context) -> int:
     most = context.budget.most
-    return 1 << 62 if most is None else max(most // _WAITING, min(_LEAST, most // 2))
+    return 1 << 62 if most is None else max(most // _WAITING, min(_LEAST, most // 4))
 
 
 def _first(read: ir.Read, blocks: Iterable[Rows], context: Context, end: int) -> pa.Table:
@@ -109,7 +116,7 @@ def _listed(read: ir.Read, blocks: Iterable[Rows], context: Context, room: int) 
                 continue
             chosen = shaping.listed_order(read, frame, context, first, last - first)
             for begin, stop in portions(len(chosen)):
-                scratch.write(shaping.listed_table(read, frame.take(chosen[begin:stop]), context))
+                _write(scratch, shaping.listed_table(read, frame.take(chosen[begin:stop]), context))
         return scratch.table()
 
 
@@ -156,7 +163,7 @@ def _in_turn(read: ir.Read, parts: Iterable[pa.Table], context: Context) -> pa.T
         for groups in parts:
             left = None if limit is None else limit - given
             kept = shaping.foremost(read, groups, context, max(offset - place, 0), left)
-            scratch.write(shaping.finished_table(read, kept))
+            _write(scratch, shaping.finished_table(read, kept))
             place += groups.num_rows
             given += kept.num_rows
             context.budget.give(given)
@@ -177,6 +184,11 @@ def _gathered(read: ir.Read, parts: Iterable[pa.Table], context: Context) -> pa.
     assert found is not None, "there is always one part"
     budget.hold(0)
     return shaping.finished(read, found, context)
+
+
+def _write(scratch: Scratch, rows: pa.Table) -> None:
+    put_aside(rows.nbytes)
+    scratch.write(rows)
 
 
 def _only(frame: Frame, names: set[str]) -> Frame:
@@ -220,7 +232,7 @@ def _divided(bag: Bag, keys: Keys, room: int, context: Context) -> Iterator[Weig
     with ExitStack() as open_:
         portions_ = [open_.enter_context(Bag(room // parts)) for _ in range(bounds.count + 1)]
         for frame, weights in bag.parts():
-            for first, last in portions(frame.count):
+            for first, last in portions(frame.count, min(PORTION, each)):
                 for number, rows in _sorted_out(frame.part(first, last), bounds, keys):
                     portions_[number].add((frame.take(rows + first), weights[rows + first]))
         for part in portions_:

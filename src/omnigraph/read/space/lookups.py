@@ -107,9 +107,7 @@ def _identifies(expr: ir.Expr, space: Space, context: Context) -> Scalar | None:
     return None
 
 
-def _fitting(
-    scalar: Scalar, values: tuple[ir.ConstValue, ...]
-) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
+def _fitting(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
     """Values of a key; None when some are of another type, and may be equal all the same."""
     wanted = str if scalar is Scalar.STRING else bool if scalar is Scalar.BOOL else int
     if scalar.is_float or not all(value is None or type(value) is wanted for value in values):

@@ -19,7 +19,7 @@ _NARROW = 2**31
 
 
 _SPREAD = 64
-"""While there is no more than one of so many numbers, they are sorted; else all numbers that there could be are marked."""
+"""While there is less than one of so many numbers, they are sorted; else all that there could be are marked."""
 
 
 def different(numbers: Numbers, size: int) -> Numbers:
