@@ -4,7 +4,8 @@ lancedb has its best indexes: once IVF_PQ, whose first finds are compared again 
 IVF_HNSW_SQ; full text without positions, and B-trees on everything that is filtered by. It has no joins, so a search
 within a graph is a search and a lookup there, joined by the caller. Ours finds the exact nearest, and needs no index.
 
-Every sample asks all questions once. What is found is compared with what is exact: the share of the true ten nearest
+Every sample asks all questions once. Beside the time that passes, the time that processors spent is printed: on a busy
+machine that tells more. What is found is compared with what is exact: the share of the true ten nearest
 that is found is the recall. A wrong answer of ours stops the benchmark.
 
 Flags: `--documents N`, `--only TEXT` for the cases whose names have a text, and `--place DIR` to keep documents, graph
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -32,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import omnigraph
-from harness import QUICK_ROUNDS, Benchmark, Comparison, Timing
+from harness import QUICK_ROUNDS, Benchmark, Comparison, Timing, duration
 from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
 from searching.cases import LIMIT, Case, cases
@@ -50,6 +52,18 @@ RECALL = 0.99
 Values = npt.NDArray[np.float64]
 Found = list[list[str]]
 """What each question finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What all questions found, the seconds that passed, and those that processors spent."""
+
+    found: Found
+    seconds: float
+    used: float
+
+
+Ask = Callable[[], Answers]
 
 
 def flags(parser: argparse.ArgumentParser) -> None:
@@ -82,12 +96,13 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def compare(bench: Benchmark, case: Case, ours: Ours, peer: Peer | None, *, full: bool) -> None:
-    contenders: dict[str, Callable[[], tuple[float, Found]]] = {"ours": lambda: ours.answer(case)}
+    contenders: dict[str, Ask] = {"ours": lambda: ours.answer(case)}
     if peer is not None:
         methods = METHODS if case.kind != "words" else METHODS[:1]
         contenders |= {_name(method, case): _asks(peer, case, method) for method in methods}
-    timings, found = race(contenders, rounds=QUICK_ROUNDS if bench.quick else ROUNDS)
+    timings, used, found = race(contenders, rounds=QUICK_ROUNDS if bench.quick else ROUNDS)
     result = bench.add(Comparison(case.name, timings.pop("ours"), timings))
+    print("  processors: " + ", ".join(f"{name} {duration(seconds)}" for name, seconds in used.items()))
     exact = ours.exact(case)
     recalls = {name: recall(answer, exact) for name, answer in found.items()}
     print("  " + ", ".join(f"{name} finds {share:.1%}" for name, share in recalls.items()))
@@ -104,23 +119,29 @@ def _name(method: str, case: Case) -> str:
     return "lancedb" if case.kind == "words" else f"lancedb {method.upper()}"
 
 
-def _asks(peer: Peer, case: Case, method: str) -> Callable[[], tuple[float, Found]]:
+def _asks(peer: Peer, case: Case, method: str) -> Ask:
     return lambda: peer.answer(case, method)
 
 
-def race(
-    contenders: Mapping[str, Callable[[], tuple[float, Found]]], rounds: int
-) -> tuple[dict[str, Timing], dict[str, Found]]:
-    """Each contender once a round, in turns, after a round that does not count. Seconds are those of one question."""
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
-    found: dict[str, Found] = {name: ask()[1] for name, ask in contenders.items()}
+def race(contenders: Mapping[str, Ask], rounds: int) -> tuple[dict[str, Timing], dict[str, float], dict[str, Found]]:
+    """Each contender once a round, in turns, after a round that does not count.
+
+    Returns:
+        The timings of one question; the median of what processors spent on it; and what was found.
+    """
+    taken: dict[str, list[Answers]] = {name: [] for name in contenders}
+    found: dict[str, Found] = {name: ask().found for name, ask in contenders.items()}
     names = list(contenders)
     for round_ in range(rounds):
         first = round_ % len(names)
         for name in names[first:] + names[:first]:
-            seconds, answers = contenders[name]()
-            samples[name].append(seconds / len(answers))
-    return {name: Timing(name, tuple(taken)) for name, taken in samples.items()}, found
+            taken[name].append(contenders[name]())
+    timings, used = {}, {}
+    for name, answers in taken.items():
+        count = len(found[name])
+        timings[name] = Timing(name, tuple(answer.seconds / count for answer in answers))
+        used[name] = statistics.median(answer.used / count for answer in answers)
+    return timings, used, found
 
 
 def recall(found: Found, exact: Found) -> float:
@@ -194,12 +215,12 @@ class Ours:
     def __exit__(self, *_: object) -> None:
         self.graph.close()
 
-    def answer(self, case: Case) -> tuple[float, Found]:
+    def answer(self, case: Case) -> Answers:
         query = asked(case)
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         tables = [self._ask(query, question) for question in self._questions]
-        seconds = time.perf_counter() - start
-        return seconds, [table["slug"].to_pylist() for table in tables]
+        seconds, used = time.perf_counter() - start, time.process_time() - used
+        return Answers([table["slug"].to_pylist() for table in tables], seconds, used)
 
     def _ask(self, query: Asked, question: Mapping[str, Any]) -> pa.Table:
         given = {name: question[column] for name, column in query.parameters.items()}
@@ -305,12 +326,11 @@ class Peer:
         self._process.stdin.close()
         self._process.wait()
 
-    def answer(self, case: Case, method: str) -> tuple[float, Found]:
+    def answer(self, case: Case, method: str) -> Answers:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps({"case": asdict(case), "method": method}), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
-        return answer["seconds"], answer["found"]
+        return Answers(**json.loads(self._process.stdout.readline()))
 
 
 if __name__ == "__main__":

@@ -120,13 +120,18 @@ def written(value: Any, kind: ValueType) -> Any:
 # Schemas
 
 
-def some_schema(rng: Random) -> str:
-    """The text of a schema: some node types and interfaces, and edges between and within the types."""
+def some_schema(rng: Random, *, indexed: bool = False) -> str:
+    """The text of a schema: some node types and interfaces, and edges between and within the types.
+
+    Args:
+        rng: decides everything about it.
+        indexed: whether everything has an index that can have one.
+    """
     fixed = {name: kind + "?" * (rng.random() < 0.6) for name, kind in TYPES.items()}
     names = [name for name in TYPES if name != "vec"]
     interfaces = {name: rng.sample(names, rng.randint(1, 3)) for name in ("Named", "Dated")[: rng.choice((0, 1, 2, 2))]}
     lines = [f"interface {name} {{ {_declared(props, fixed)} }}" for name, props in interfaces.items()]
-    indexed = rng.choice((0.0, 0.3, 1.0))
+    share = max(rng.choice((0.0, 0.3, 1.0)), float(indexed))
     nodes = ["A", "B", "C"][: rng.choice((1, 2, 2, 3, 3))]
     for name in nodes:
         mine = [i for i in interfaces if rng.random() < 0.6]
@@ -140,7 +145,7 @@ def some_schema(rng: Random) -> str:
         if "text" in own and kinds["text"].startswith("String") and rng.random() < 0.4:
             more += f' @index(text, kind="fts"{rng.choice(("", ", stem=false", ", stop_words=false"))})'
         for prop in own:
-            if rng.random() < indexed and prop not in ("vec", "text") and not kinds[prop].startswith("["):
+            if rng.random() < share and prop not in ("vec", "text") and not kinds[prop].startswith("["):
                 more += f" @index({prop})"
         lines.append(f"node {name}{implements} {{ {_declared(own, kinds)} {more} }}")
     names = list(EDGE_NAMES[: rng.randint(1, 4)])
@@ -316,7 +321,7 @@ class World:
         self.rng = Random(seed)
         self.place = place
         self.indexes = indexes
-        self.schema = some_schema(self.rng)
+        self.schema = some_schema(self.rng, indexed=indexes is not Indexes.ANY)
         self.catalog = compile_schema(self.schema)
         self.graph: Graph = omnigraph.init(place, self.schema)
         self.states = list(self._states())

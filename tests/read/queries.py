@@ -587,6 +587,8 @@ class Maker:
             if len(self.scope.nodes) > 4 and what in ("step", "pattern"):
                 what = "filter"
             self.add(loose if what == "filter" else clauses, 1, what)
+        if self.chance(15):
+            loose.append(self.about(self.rng.choice(list(self.scope.nodes))))
         for condition in loose:
             clauses.insert(self.rng.randint(0, len(clauses)), condition)
         return [clause for clause in clauses if clause]

@@ -199,7 +199,7 @@ def _shown(rows: Any) -> str:
 def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query, Reader]]:
     states = readers(world)
     for number in queries:
-        if number % 10 == 9:
+        if number % 15 == 14:
             states = readers(world)  # as another process would begin
         query = some_query(Random(f"{seed}/{number}"), world.catalog)
         for reader in states:
@@ -242,7 +242,7 @@ def agreed(seed: int, queries: range, most: int) -> Counter[str]:
     with turned(Random(f"turned {seed}")) as numbers, a_world(seed) as world:
         for number, query, reader in islice(pairs(world, seed, queries), most):
             try:
-                said = outcome(query, reader, traced=number % 4 == 3)
+                said = outcome(query, reader, traced=number % 8 == 7)
                 done[compare(query, reader.state, said)] += 1
             except Exception as error:
                 pytest.fail(f"{explained(error, seed, number, query, reader)}\n{numbers}", pytrace=False)

@@ -22,7 +22,7 @@ from omnigraph.errors import BudgetExceededError, CancelledError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read.match import bag
-from omnigraph.storage import scratch as scratch_module
+from omnigraph.read.match.frame import Frame
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64  city: String? }
@@ -119,9 +119,14 @@ def test_a_result_that_does_not_fit_lies_in_a_file(graph: Graph, scratch: Path) 
 
 
 def test_what_waits_is_read_once_more_as_it_was(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_back = []
+    read_back: list[int] = []
     rows = bag._rows
-    monkeypatch.setattr(bag, "_rows", lambda *args: read_back.append(args[0].num_rows) or rows(*args))
+
+    def counted(batch: pa.RecordBatch, like: Frame) -> bag.Weighted:
+        read_back.append(batch.num_rows)
+        return rows(batch, like)
+
+    monkeypatch.setattr(bag, "_rows", counted)
     ask(graph, "sort", SMALL)
     assert len(read_back) > 3
 
@@ -141,7 +146,7 @@ def test_a_full_disk_is_told(graph: Graph, scratch: Path, monkeypatch: pytest.Mo
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(scratch_module.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(StorageError, match="No space left") as caught:
         ask(graph, "list", SMALL)
     assert "TMPDIR" in str(caught.value.hint)

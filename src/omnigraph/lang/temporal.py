@@ -21,7 +21,6 @@ LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
 """The years 1 to 9999: what has a text."""
 
 
-
 def parse_datetime(text: str) -> int:
     """Milliseconds of a timestamp. Without an offset it is UTC; a bare date is its midnight.
 

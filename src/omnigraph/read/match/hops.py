@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from threading import local
 
 import numpy as np
 
@@ -23,6 +25,9 @@ _SPARSE = 32
 _FAR = 6
 _MUCH = 500.0
 """Starts from which more edges than this are expected to be walked, within so many hops, are walked one by one."""
+
+_KEPT_MARKS = 1 << 26
+"""Arrays for more nodes than this are made for each walk."""
 
 _NOBODY: Numbers = np.array([], np.int64)
 
@@ -165,29 +170,28 @@ class Walk:
 
     def _one_by_one(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
         """What can be reached from each start: distinct nodes, those of one distance after those of another."""
-        size = self.world.size
-        seen, marked = np.zeros(size, bool), np.zeros(size, bool)
-        for start in starts.tolist():
-            found: list[Numbers] = []
-            frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
-            touched: list[Numbers] = []
-            distance = 0
-            while len(frontier):
-                seen[frontier] = True
-                touched.append(frontier)
-                if distance and distance >= hops.min:
-                    found.append(frontier)
-                if distance == hops.max:
-                    break
-                if distance == hops.min - 1:
-                    # A loop is walked in this hop, and gives its node once more.
-                    found.append(frontier[self.looping(frontier)])
-                nodes = self._next(frontier)
-                frontier = _distinct(nodes[~seen.take(nodes)], marked)
-                distance += 1
-            for nodes in touched:
-                seen[nodes] = False
-            yield found
+        with _marks(self.world.size) as (seen, marked):
+            for start in starts.tolist():
+                found: list[Numbers] = []
+                frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
+                touched: list[Numbers] = []
+                distance = 0
+                while len(frontier):
+                    seen[frontier] = True
+                    touched.append(frontier)
+                    if distance and distance >= hops.min:
+                        found.append(frontier)
+                    if distance == hops.max:
+                        break
+                    if distance == hops.min - 1:
+                        # A loop is walked in this hop, and gives its node once more.
+                        found.append(frontier[self.looping(frontier)])
+                    nodes = self._next(frontier)
+                    frontier = _distinct(nodes[~seen.take(nodes)], marked)
+                    distance += 1
+                for nodes in touched:
+                    seen[nodes] = False
+                yield found
 
     def _next(self, nodes: Numbers) -> Numbers:
         """All neighbours of some nodes."""
@@ -225,6 +229,31 @@ class Walk:
         keys = np.concatenate([np.array([], np.int64), *found])
         keys.sort()
         return keys
+
+
+class _Idle(local):
+    """Marks that no walk of this thread uses."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[Mask, Mask]] = []
+
+
+_idle = _Idle()
+
+
+@contextmanager
+def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
+    """Two arrays to mark so many nodes in, all False, and left so.
+
+    Those of the last walk are taken again: for a small answer in a large graph, new ones cost more than the walk.
+    """
+    marks = _idle.marks.pop() if _idle.marks else None
+    if marks is None or len(marks[0]) < size:
+        marks = np.zeros(size, bool), np.zeros(size, bool)
+    # A walk that is stopped on the way leaves marks behind, and they are given up.
+    yield marks[0][:size], marks[1][:size]
+    if not _idle.marks and size <= _KEPT_MARKS:
+        _idle.marks.append(marks)
 
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:
