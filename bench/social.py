@@ -11,7 +11,6 @@ Flags: `--persons N` for another size, `--rounds N`, `--only q1,hop2`, and `--sk
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import tempfile
@@ -23,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness import Benchmark, Comparison, Timing
-from omnigraph.read.derived import DIRECTORY_VARIABLE
 from study.contender import FLOOR, OURS, RIVALS, Contender, Running
 from study.data import PERSONS, write_files
 from study.questions import LONG_WALKS, QUESTIONS, WALKS
@@ -47,7 +45,6 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
     bench = Benchmark("social", argv, flags)
     persons = bench.options.persons or (2_000 if bench.quick else PERSONS)
     root = Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
-    os.environ[DIRECTORY_VARIABLE] = str(root / "cache")
     try:
         write_files(root / "files", persons)
         present = [rival for rival in rivals if _there(rival)]

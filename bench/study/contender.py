@@ -14,6 +14,8 @@ from typing import Self
 
 import pyarrow as pa
 
+from omnigraph.read.derived import DIRECTORY_VARIABLE
+
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent.parent / ".venv-bench" / "bin" / "python"
 
@@ -39,7 +41,7 @@ class Contender:
         return [str(self.python), str(HERE / self.script), *map(str, words)]
 
     def store(self, files: Path, place: Path) -> None:
-        subprocess.run(self.command("store", files, place), check=True)
+        subprocess.run(self.command("store", files, place), check=True, env=_environment(place))
 
     def cold(self, place: Path, persons: int, question: str, answer: Path) -> float:
         """Seconds from nothing to an answer, in a new process."""
@@ -60,9 +62,10 @@ RIVALS = (
 
 
 def _environment(place: Path) -> dict[str, str]:
-    """Every contender finds its modules compiled, however it was installed."""
+    """Every contender finds its modules compiled, however it was installed, and leaves nothing elsewhere."""
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(place.parent / "compiled")}
-    return {**os.environ, **compiled, "PYTHONWARNINGS": "ignore"}
+    derived = {DIRECTORY_VARIABLE: str(place.parent / "cache")}
+    return {**os.environ, **compiled, **derived, "PYTHONWARNINGS": "ignore"}
 
 
 class Running:

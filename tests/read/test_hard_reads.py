@@ -163,6 +163,22 @@ def test_a_block_may_look_at_more_variables_than_fit_one_number(tmp_path: Path) 
         assert rows(graph, optional) == [["a", None], ["b", None], ["c", None]]
 
 
+def test_nodes_that_went_from_the_end_are_counted_by_nobody(tmp_path: Path) -> None:
+    """One topology is from before they went, the other from after."""
+    schema = "node P { } edge Knows: P -> P edge Likes: P -> P"
+    lines = [
+        *(node("P", name) for name in "abcde"),
+        *(edge("Knows", f"k{b}", "a", b) for b in "bc"),
+        *(edge("Likes", f"l{b}", "a", b) for b in "bc"),
+    ]
+    with loaded(tmp_path, schema, *lines) as graph:
+        assert rows(graph, "match { $a: P  $a $e:knows $b } return { $a.id, count(*) as n }") == [["a", 2]]
+        graph.mutate('query q() { delete node P where id in ["d", "e"] }')
+        both = "match { $a: P  $a $e:knows $b  $a $f:likes $c } return { $a.id, count(*) as n }"
+        assert rows(graph, both) == [["a", 4]]
+        assert rows(graph, "match { $a: P  $b $e:knows $a } return { $a.id, count(*) as n }") == [["b", 1], ["c", 1]]
+
+
 # Nothing at all
 
 NOBODY = "interface Rare { n: I64?  name: String } node P { n: I64? } edge Knows: P -> P"

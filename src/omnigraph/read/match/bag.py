@@ -134,7 +134,8 @@ def _batch(frame: Frame, weights: Numbers) -> pa.RecordBatch:
             for part, values in _arrays(of).items():
                 lists = pa.LargeListArray.from_arrays(pa.array(first, pa.int64()), pa.array(values))
                 columns[f"{name} {side} {part}"] = lists
-    return pa.RecordBatch.from_pydict(columns)
+    # By name: another part may have been matched in another order.
+    return pa.RecordBatch.from_pydict(dict(sorted(columns.items())))
 
 
 def _arrays(binding: Binding) -> dict[str, Numbers]:

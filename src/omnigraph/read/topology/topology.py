@@ -94,6 +94,8 @@ class Topology:
         if len(first) <= nodes:
             # Nodes that came later have no edges.
             first = np.concatenate([first, np.full(nodes + 1 - len(first), first[-1])])
+        # And those that went from the end had none.
+        first = first[: nodes + 1]
         return Adjacency(first.astype(np.int64, copy=False), neighbour, lambda: self._array(f"{side}.edge"), others)
 
     def _array(self, name: str) -> Integers:
