@@ -49,6 +49,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "_SCANNING": (-(10**6), 20_000),
         "_FEW": (0, 16),
         "_INDEXING": (0, 50, 10**6),
+        "_PREPARING": (1, 25, 10**6),
         "_SPARSE": (1, 2, 4),
     },
     "topology.topology": {
