@@ -23,6 +23,7 @@ from tests.read.test_oracle_agrees import NOW, Reader, a_world, explained, plain
 
 from omnigraph.errors import ExecutionError
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import Scalar, ValueType
 
 PAIRS = int(os.environ.get("OMNIGRAPH_SQL_PAIRS") or (1_200 if os.environ.get("CI") else 120))
@@ -159,9 +160,9 @@ def compare(query: Query, reader: Reader, database: duckdb.DuckDBPyConnection) -
     try:
         table = reader.table(query)
     except ExecutionError:
-        # A sum that an I64 does not hold: theirs is wider.
-        wide = any(isinstance(value, int) and not -(2**63) <= value < 2**63 for row in expected for value in row)
-        assert wide or any(isinstance(part, ir.Aggregate) for part in query.read.having), statement.text
+        # A sum that an I64 does not hold, maybe of a group that is cut off: theirs are wider.
+        sums = [p for p in walk(query.read) if isinstance(p, ir.Aggregate) and p.function is ir.AggregateFunction.SUM]
+        assert sums, statement.text
         return "too large"
     found = list(zip(*(plain(column) for column in table.columns), strict=True))
     averages = [any(isinstance(e, float) for e in column) for column in zip(*expected, strict=True)]
@@ -203,4 +204,4 @@ def test_duckdb_gives_the_same_rows_in_the_same_order(monkeypatch: pytest.Monkey
             break
     # Most of them must say something.
     assert done["rows"] > PAIRS / 3, done
-    assert done["ours alone"] < done.total() / 2, done
+    assert done["ours alone"] + done["too large"] < done.total() / 4, done

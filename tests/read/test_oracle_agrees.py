@@ -34,7 +34,7 @@ from omnigraph.errors import ExecutionError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
-from omnigraph.read.budget import Spending
+from omnigraph.read.budget import Budget, Spending
 from omnigraph.read.context import Context
 from omnigraph.read.derived import DerivedFiles
 from omnigraph.read.engine import run
@@ -75,7 +75,8 @@ class Reader:
         accepted, snapshot = self.world.graph.accepted_schema, self.state.snapshot
         view = self.views.of(snapshot, accepted)
         trace = Trace() if traced else None
-        context = Context(snapshot, accepted, request, view.spaces, view.topologies, Spending(), trace=trace)
+        spending = Spending(Budget(seconds=None))  # the machine may be busy
+        context = Context(snapshot, accepted, request, view.spaces, view.topologies, spending, trace=trace)
         if traced:
             plan(query.read, replace(context, trace=Trace()))
         return run(query.read, context)

@@ -138,6 +138,15 @@ def test_hops_are_walked_from_the_left_and_reach_what_edges_arrive_at() -> None:
     assert narrow < whole
 
 
+def test_shares_that_differ_little_make_the_same_plan() -> None:
+    of = block("$a: P  $b: P  $a.age = $b.age")
+    little, more, less = (statistics(of, {"a": 8.0, "b": 8.0}, share) for share in (0.3, 0.41, 0.2))
+    assert little.key() == more.key() != less.key()
+    assert little.rounded() == more.rounded() != less.rounded()
+    assert statistics(of, {"a": 8.0, "b": 8.0}, 0.0).rounded().shares == (0.0,)
+    assert less.rounded().shares == (0.25,)
+
+
 # ---- how good they are
 
 
@@ -163,7 +172,7 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     known = statistics(of, {node.name: float(2 ** rng.randint(0, 13)) for node in of.nodes}, rng.choice([0.01, 0.5]))
     names, expands = [node.name for node in of.nodes], list(of.expands)
     conditions = [(place, names_) for place, (_, names_) in enumerate(others(of))]
-    ordering = Ordering(names, expands, conditions, frozenset(), Estimates(known))
+    ordering = Ordering(names, expands, conditions, frozenset(), Estimates(known.rounded()))
     every = list(ordering.every(1.0))
     best = ordering.best(1.0)
     assert best.cost == pytest.approx(min(way.cost for way in every))

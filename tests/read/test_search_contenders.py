@@ -13,8 +13,9 @@ from omnigraph.lang.query import ir
 from omnigraph.read.search import outline, shared, vectors
 from omnigraph.read.search.fusion import ArmValues, fused
 from omnigraph.read.search.outline import Outline, products_of
-from omnigraph.read.search.scores import Nearly, above, below, nth_least
+from omnigraph.read.search.scores import Nearly, above, below
 from omnigraph.read.search.vectors import Vectors
+from omnigraph.read.sorting import nth_least
 from omnigraph.read.space.space import Numbers
 
 METRICS = list(ir.Metric)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,13 +12,17 @@ import pyarrow as pa
 import pytest
 from tests.read.searching import document_columns, library
 
+from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
-from omnigraph.read.derived import DerivedFiles
+from omnigraph.read import derived, versions
+from omnigraph.read.budget import Cancellation, Spending
+from omnigraph.read.derived import DerivedFiles, Origin
 from omnigraph.read.search import kept, update
 from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.words import Words
 from omnigraph.read.space.space import ColumnCache, Space
+from omnigraph.read.versions import origin_of
 
 
 @pytest.fixture
@@ -51,6 +56,14 @@ def same(left: Words, right: Words) -> bool:
         for name in ("first", "entity", "begin", "place", "length", "told")
     )
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
+
+
+def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
+    space = docs(graph)
+    words_of_column(space, "text", ir.Analyzer())
+    table = kept._made(space, "text", ir.Analyzer()).table
+    assert derived.process_files().find(table, space.fingerprint) is not None
 
 
 def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +128,37 @@ def test_words_go_on_from_those_of_an_earlier_version(
             held.append(words_of_column(space, "text", analyzer, files if known == "disk" else DerivedFiles(None)))
             assert same(held[-1], expected)
             assert held[-1].texts == expected.texts
+
+
+@pytest.mark.parametrize("change", ["came", "written", "nothing"])
+def test_words_do_not_go_on_where_texts_do_not_add_up(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    before = docs(graph)
+    words, origin = Words.of(before.column("text"), ir.Analyzer()), origin_of(before)
+    CHANGES[change](graph)
+
+    def updated(origin: Origin) -> update.Update | None:
+        return update.brought_up_to_date(words, origin, docs(graph), "text", ir.Analyzer())
+
+    assert updated(origin) is not None
+    if change == "came":
+        assert updated(replace(origin, count=origin.count - 1)) is None
+        assert updated(replace(origin, count=origin.count + 1)) is None
+    if change == "written":
+        assert updated(replace(origin, count=origin.count - 2)) is None
+
+
+@pytest.mark.parametrize("change", ["came", "written"])
+def test_finding_out_what_happened_can_be_stopped(graph: Graph, change: str) -> None:
+    origin = origin_of(docs(graph))
+    CHANGES[change](graph)
+    space, cancel = docs(graph), Cancellation()
+    assert versions.change(origin, space, ["text"], 1) is not None
+    cancel.cancel()
+    with Spending(cancel=cancel).running(), pytest.raises(CancelledError):
+        versions.change(origin, space, ["text"], 1)
 
 
 def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None:

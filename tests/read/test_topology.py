@@ -7,22 +7,27 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import lance
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE, until
 from tests.read.watched import View, asked, follows, stored_edges, topology_edges
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.read import derived
+from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.derived import DerivedFiles, Stored, cache_directory
 from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.space import Spaces
@@ -644,6 +649,53 @@ def test_eight_threads_read_one_topology(graph: Graph, files: Path) -> None:
     with ThreadPoolExecutor(8) as threads, asked() as calls:
         assert all(threads.map(read, range(32)))
     assert len(end_scans(calls)) == 1, "one of them makes it, and the others wait"
+
+
+class _Stopped(Cancellation):
+    """Stops a read while it sorts edges, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sorting, self.stop = Event(), Event()
+
+    @property
+    def cancelled(self) -> bool:
+        if not any(frame.name == "in_order" for frame in traceback.extract_stack()):
+            return False
+        self.sorting.set()
+        return self.stop.wait(PATIENCE)
+
+
+class _Asked(Cancellation):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Event()
+
+    @property
+    def cancelled(self) -> bool:
+        self.asked.set()
+        return False
+
+
+def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.read.sorting._PIECE", 16)
+    view, first, second = View(graph, None), _Stopped(), _Asked()
+
+    def reads(cancel: Cancellation) -> object:
+        with Spending(Budget(seconds=None), cancel).running():
+            return view.topology("Follows")
+
+    with ThreadPoolExecutor(2) as pool:
+        stopped = pool.submit(reads, first)
+        until(lambda: first.sorting.is_set() or stopped.done())
+        assert first.sorting.is_set()
+        waits = pool.submit(reads, second)
+        assert second.asked.wait(PATIENCE)
+        first.stop.set()
+        with pytest.raises(CancelledError):
+            stopped.result(PATIENCE)
+        waits.result(PATIENCE)
+    assert_right(view)
 
 
 def test_eight_threads_write_at_once(graph: Graph, files: Path) -> None:

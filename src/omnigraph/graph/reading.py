@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.errors import InputError, OmnigraphError, shown
 from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
@@ -38,6 +39,18 @@ class ReadRequest:
     name: str | None
     budget: Budget = field(default_factory=Budget)
     cancel: Cancellation = field(default_factory=Cancellation)
+
+    def __post_init__(self) -> None:
+        expected: tuple[tuple[str, object, type | tuple[type, ...], str], ...] = (
+            ("the query", self.text, str, "give its text"),
+            ("params", self.params, Mapping, "give a mapping from names to values"),
+            ("name", self.name, (str, NoneType), "give the name of a query in the text"),
+            ("budget", self.budget, Budget, "give an omnigraph.Budget"),
+            ("cancel", self.cancel, Cancellation, "give an omnigraph.Cancellation"),
+        )
+        for what, value, kind, hint in expected:
+            if not isinstance(value, kind):
+                raise InputError(f"{what} is {shown(value)}, of type {type(value).__name__}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from threading import Event
 
-from omnigraph.errors import BudgetExceededError, CancelledError
+from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
 from omnigraph.read.amounts import amount
 
 MEMORY_VARIABLE = "OMNIGRAPH_QUERY_MEMORY"
@@ -46,6 +46,9 @@ class Budget:
             that a match passes through.
         returned: rows of the result.
         disk: bytes of rows that wait in temporary files where memory does not suffice.
+
+    Raises:
+        InputError: a limit is no number, or below zero.
     """
 
     seconds: float | None = 60.0
@@ -53,6 +56,14 @@ class Budget:
     rows: int | None = 200_000_000
     returned: int | None = 10_000_000
     disk: int | None = DEFAULT_DISK
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value: object = getattr(self, limit.name)
+            if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+                continue
+            hint = "give a number that is not negative, or None for no limit"
+            raise InputError(f"'{limit.name}' of a budget is {shown(value)}", hint=hint)
 
 
 class Cancellation:
@@ -166,6 +177,24 @@ class Spending:
         self.held = size
         self.need(0)
 
+    def keep(self, size: int) -> None:
+        """Note more bytes that wait beside the match.
+
+        Raises:
+            BudgetExceededError: that is more than the read may take.
+        """
+        self.kept += size
+        self.need(0)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Forget at the end of a block what was kept in it."""
+        before = self.kept
+        try:
+            yield
+        finally:
+            self.kept = before
+
     def start_again(self) -> None:
         """Forget what was noted: it is done in another way. The time goes on."""
         self.rows = self.held = self.kept = self.peak = 0
@@ -257,6 +286,12 @@ def read_so_far() -> tuple[int, int]:
     """How many bytes the read that runs in this thread has read from tables, and how often it has asked them."""
     spending = _current.get()
     return (0, 0) if spending is None else (spending.read, spending.requests)
+
+
+def memory_of_read() -> int | None:
+    """How much memory the read may take that runs in this thread; None when there is no limit."""
+    spending = _current.get()
+    return None if spending is None else spending.budget.memory
 
 
 def put_aside(size: int) -> None:

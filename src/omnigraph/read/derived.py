@@ -37,14 +37,14 @@ DISK_VARIABLE = "OMNIGRAPH_CACHE_DISK"
 
 DEFAULT_DISK = 8 << 30
 
-_FORMAT = 2
+_FORMAT = 3
 _HEADER, _ARRAYS, _UNFINISHED = ".json", ".arrays", ".part"
 _ALIGNED = 64
 _BLOCK = 4096
 """A file takes at least so many bytes of disk."""
 
 _MOST = 2_000
-"""How many topologies are kept at most, however small."""
+"""How many things are kept at most, however small."""
 
 _ABANDONED_SECONDS = 3600.0
 """Arrays without a header, and files under another name, belong to a writer for so long. Then it is dead."""
@@ -62,6 +62,7 @@ class Origin:
         base: the row id of the number 0; None when holes are left out.
         slots: how many numbers there are.
         parts: the parts of the version, one by one.
+        count: how many entities it has.
     """
 
     fingerprint: str
@@ -69,6 +70,7 @@ class Origin:
     base: int | None
     slots: int
     parts: tuple[str, ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Stored:
 
 
 class DerivedFiles:
-    """The topologies in one directory.
+    """Topologies, and what else is derived, in one directory.
 
     Args:
         directory: where; None keeps nothing.
@@ -332,10 +334,10 @@ def _short(text: str) -> str:
 
 @cache
 def process_files() -> DerivedFiles:
-    """The files that this process uses."""
+    """The files that this process uses, of every kind: one limit is for all of them together."""
     directory = cache_directory(os.environ)
     limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
-    return DerivedFiles(None if directory is None else directory / "topology", limit)
+    return DerivedFiles(None if directory is None else directory / "derived", limit)
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:

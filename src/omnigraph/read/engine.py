@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -30,6 +32,12 @@ _LOG = logging.getLogger("omnigraph.read.plan")
 
 _BLOCKS = "blocks"
 
+_LARGEST = 2**31 - 1
+"""How many bytes of text a column of a result holds at most."""
+
+_OVERFLOWS = ("overflowed binary array capacity", "offset overflow")
+"""What an array says that would have to hold more."""
+
 _AT_ONCE = 1
 """All rows of a match may take one of so many parts of the memory. Beyond it, they come in blocks."""
 
@@ -50,14 +58,42 @@ def run(read: ir.Read, context: Context) -> pa.Table:
         context.search.prepare(read)
         most = context.budget.most
         if most is None or not can_be_spilled(read):
-            return _at_once(read, context)
+            with _told_apart(context):
+                return _at_once(read, context)
         try:
-            with context.budget.at_most(most // _AT_ONCE):
+            with context.budget.at_most(most // _AT_ONCE), _told_apart(context):
                 return _at_once(read, context)
         except BudgetExceededError as error:
             if not is_short_of_memory(error) or lists_too_much(read, error.actual, context):
                 raise
-        return _in_blocks(read, context)
+        with _told_apart(context):
+            return _in_blocks(read, context)
+
+
+@contextmanager
+def _told_apart(context: Context) -> Iterator[None]:
+    """What there is no memory for is told as what exceeds a budget. Other errors are what they are.
+
+    Raises:
+        BudgetExceededError: there is no more memory, or an array cannot be as large as it would have to.
+    """
+    try:
+        yield
+    except pa.ArrowCapacityError as error:
+        raise _too_long() from error
+    except pa.ArrowInvalid as error:
+        if not any(said in str(error) for said in _OVERFLOWS):
+            raise
+        raise _too_long() from error
+    except MemoryError as error:  # pa.ArrowMemoryError is one, too
+        taken = context.budget.peak
+        hint = "the process got no more memory: make the query more selective, or give it a smaller budget"
+        raise BudgetExceededError("bytes", taken, taken, hint=hint) from error
+
+
+def _too_long() -> BudgetExceededError:
+    hint = "a column holds 2 GiB of text at most: return fewer rows, or shorter texts"
+    return BudgetExceededError("bytes", _LARGEST, _LARGEST + 1, hint=hint)
 
 
 def _at_once(read: ir.Read, context: Context) -> pa.Table:
@@ -81,7 +117,7 @@ def _in_blocks(read: ir.Read, context: Context) -> pa.Table:
     quiet = replace(context, trace=None)
     context.trace.steps.clear()
     with context.trace.step(_BLOCKS, f"block by block, {_shape_text(read)}") as entry:
-        quiet.search.prepare(read)
+        quiet.search.go_on_from(context.search)
         table = shape_blocks(read, blocks(read, quiet), quiet)
     entry.rows, entry.size = table.num_rows, table.nbytes
     return table

@@ -7,6 +7,7 @@ from where they lie in each, and sorted by themselves. Bounds are so close that 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ _TEXTS = 1 << 15
 
 _SAMPLES = 8
 """How many values of each piece there are for a bound."""
+
+_FEW_DESCENTS = 64
+"""Where no more than one of so many numbers is less than the one before, they are nearly in order."""
 
 _WORD = 64
 _HALF = np.uint64(32)
@@ -85,19 +89,19 @@ def _places(words: Words, bits: int) -> Numbers:
     keys = words << np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
     checkpoint()
-    keys = _sorted(keys)
+    keys = in_order(keys)
     keys &= np.uint64((1 << bits) - 1)
     return keys.view(np.int64)
 
 
-def _sorted(keys: Words) -> Words:
+def in_order(keys: Words) -> Words:
     """Numbers in order. The array that is given is used up."""
     if len(keys) <= _PIECE:
-        keys.sort()
+        _sort(keys)
         return keys
     pieces = [keys[first:last] for first, last in portions(len(keys), _PIECE)]
     for piece, _ in zip(pieces, portions(len(pieces), 1), strict=True):
-        piece.sort()
+        _sort(piece)
     step = max(_PIECE // (_SAMPLES * len(pieces)), 1)
     samples = np.sort(np.concatenate([piece[::step] for piece in pieces]))
     bounds = samples[:: _SAMPLES * len(pieces)][1:]
@@ -111,6 +115,12 @@ def _sorted(keys: Words) -> Words:
         found[end : end + len(together)] = together
         end += len(together)
     return found
+
+
+def _sort(piece: Words) -> None:
+    # What is nearly in order, as after a small change, is sorted in one pass.
+    descents = np.count_nonzero(piece[1:] < piece[:-1])
+    piece.sort(kind="stable" if descents * _FEW_DESCENTS < len(piece) else "quicksort")
 
 
 def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
@@ -133,6 +143,30 @@ def float_keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Whole numbers that sort as floats do, from the least to infinity. A zero comes before its negative, or after."""
     bits = numbers.view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+
+
+_STRETCH = 64
+"""Of so many numbers, the least alone may tell that none of them is among the first."""
+
+_MANY = 4
+"""Where no more than one of so many stretches can matter, the others are sorted out first."""
+
+N = TypeVar("N", np.integer, np.floating)
+
+
+def nth_least(values: npt.NDArray[N], count: int, *, largest: bool = False) -> N:
+    """The n-th least of at least so many numbers; NaN comes last. Or the n-th largest, of numbers without NaN."""
+    width = len(values) // _STRETCH
+    if width > _MANY * count:
+        better = np.fmax if largest else np.fmin
+        ends = better.reduce(values[: width * _STRETCH].reshape(_STRETCH, width), axis=0)
+        # There are at least n numbers as good as this, unless it is NaN.
+        bound = nth_least(ends, count, largest=largest)
+        if not np.isnan(bound):
+            values = values[values >= bound] if largest else values[values <= bound]
+    place = len(values) - count if largest else count - 1
+    found: N = np.partition(values, place)[place]
+    return found
 
 
 # Other values

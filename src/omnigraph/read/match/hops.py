@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from threading import local
+from threading import Lock
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from omnigraph.read.space.space import NOTHING, Mask, Numbers
 _BITS = 1 << 26
 """Up to so many pairs of a start and a node, those that were seen are marked in an array; starts beyond wait."""
 
+_MARKING = 8
+"""Marks are for no more pairs than one for so many bytes of the memory, unless a single start has more."""
+
+_COPIES = 3
+"""How often what was reached is in memory while it is put together."""
+
 _SPARSE = 32
 """With fewer keys than one of so many that there could be, they are sorted instead of marked."""
 
@@ -26,8 +32,8 @@ _FAR = 6
 _MUCH = 500.0
 """Starts from which more edges than this are expected to be walked, within so many hops, are walked one by one."""
 
-_KEPT_MARKS = 1 << 26
-"""Arrays for more nodes than this are made for each walk."""
+_KEPT_MARKS = 1 << 27
+"""How many bytes of arrays wait for the next walk, at most."""
 
 _NOBODY: Numbers = np.array([], np.int64)
 
@@ -129,18 +135,22 @@ class Walk:
         Returns:
             Pairs: the place of a start in `starts`, and a node; ordered by both.
         """
-        size = max(self.world.size, 1)
-        if self._goes_far(hops):
-            found = [_in_order(nodes) for nodes in self._one_by_one(starts, hops)]
-            lengths = [len(nodes) for nodes in found]
-            return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
-        together = max(1, _BITS // size)
-        pairs = [
-            self._reach(starts[first : first + together], hops) + first * size
-            for first in range(0, len(starts), together)
-        ]
-        keys = np.concatenate([_NOBODY, *pairs])
-        return keys // size, keys % size
+        size, budget = max(self.world.size, 1), self._context.budget
+        found: list[Numbers] = []
+        with budget.keeping():
+            if self._goes_far(hops):
+                for parts in self._one_by_one(starts, hops):
+                    found.append(_in_order(parts))
+                    budget.keep(_COPIES * found[-1].nbytes)
+                lengths = [len(nodes) for nodes in found]
+                return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
+            bits = _BITS if budget.most is None else min(_BITS, budget.most // _MARKING)
+            together = max(1, bits // size)
+            for first in range(0, len(starts), together):
+                found.append(self._reach(starts[first : first + together], hops) + first * size)
+                budget.keep(_COPIES * found[-1].nbytes)
+            keys = np.concatenate([_NOBODY, *found])
+            return keys // size, keys % size
 
     def totals(self, starts: Numbers, hops: ir.HopRange, values: Numbers | Mask | None) -> Numbers:
         """The sum over what can be reached from each start.
@@ -175,10 +185,12 @@ class Walk:
                 found: list[Numbers] = []
                 frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
                 touched: list[Numbers] = []
-                distance = 0
+                distance = held = 0
                 while len(frontier):
                     seen[frontier] = True
                     touched.append(frontier)
+                    held += frontier.nbytes
+                    self._context.budget.need(_COPIES * held)
                     if distance and distance >= hops.min:
                         found.append(frontier)
                     if distance == hops.max:
@@ -207,13 +219,14 @@ class Walk:
         return found[0] if len(found) == 1 else np.concatenate([_NOBODY, *found])
 
     def _reach(self, starts: Numbers, hops: ir.HopRange) -> Numbers:
-        size = max(self.world.size, 1)
+        size, budget = max(self.world.size, 1), self._context.budget
+        budget.need(2 * len(starts) * size)
         known = starts != NOTHING
         frontier = (np.flatnonzero(known) * size + starts[known]).astype(np.int64)
         seen, marked = np.zeros(len(starts) * size, bool), np.zeros(len(starts) * size, bool)
         seen[frontier] = True
         found: list[Numbers] = []
-        distance = 0
+        distance = held = 0
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
                 # A loop is walked in this hop, and gives its node once more.
@@ -224,6 +237,8 @@ class Walk:
             keys = keys[~seen[keys]]
             seen[keys] = True
             frontier = _distinct(keys, marked)
+            held += frontier.nbytes
+            budget.need(2 * len(starts) * size + _COPIES * held)
             if distance >= hops.min:
                 found.append(frontier)
         keys = np.concatenate([np.array([], np.int64), *found])
@@ -231,11 +246,31 @@ class Walk:
         return keys
 
 
-class _Idle(local):
-    """Marks that no walk of this thread uses."""
+class _Idle:
+    """Marks that no walk uses: of all threads together, up to a number of bytes."""
 
     def __init__(self) -> None:
-        self.marks: list[tuple[Mask, Mask]] = []
+        self._marks: list[tuple[Mask, Mask]] = []
+        self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(seen.nbytes + marked.nbytes for seen, marked in self._marks)
+
+    def take(self, size: int) -> tuple[Mask, Mask] | None:
+        """Marks for so many nodes, the smallest that there are."""
+        with self._lock:
+            enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
+            return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None
+
+    def give(self, marks: tuple[Mask, Mask]) -> None:
+        """Marks for later walks. Those that were given first make room for them."""
+        if marks[0].nbytes + marks[1].nbytes > _KEPT_MARKS:
+            return
+        with self._lock:
+            self._marks.append(marks)
+            while self.nbytes > _KEPT_MARKS:
+                self._marks.pop(0)
 
 
 _idle = _Idle()
@@ -245,15 +280,12 @@ _idle = _Idle()
 def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
     """Two arrays to mark so many nodes in, all False, and left so.
 
-    Those of the last walk are taken again: for a small answer in a large graph, new ones cost more than the walk.
+    Those of an earlier walk are taken again: for a small answer in a large graph, new ones cost more than the walk.
     """
-    marks = _idle.marks.pop() if _idle.marks else None
-    if marks is None or len(marks[0]) < size:
-        marks = np.zeros(size, bool), np.zeros(size, bool)
+    marks = _idle.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
     # A walk that is stopped on the way leaves marks behind, and they are given up.
     yield marks[0][:size], marks[1][:size]
-    if not _idle.marks and size <= _KEPT_MARKS:
-        _idle.marks.append(marks)
+    _idle.give(marks)
 
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:

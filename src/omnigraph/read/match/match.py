@@ -16,9 +16,17 @@ from omnigraph.read.match.frame import Binding, Frame, joined_frames, true_rows
 from omnigraph.read.match.gathered import gathered
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.shortest import Search
+from omnigraph.read.match.widths import made_at_once
 from omnigraph.read.plan.plan import Operator, Step, planned
 from omnigraph.read.portions import true_of
+from omnigraph.read.sorting import order_of
 from omnigraph.read.space.space import NOTHING, Mask, Numbers
+
+_PATH = 6
+"""How many times the bytes of nodes and edges along paths there are while these are put in order."""
+
+_PATH_NUMBERS = 24
+"""Bytes of a node or an edge along a path: its number, its type, and its place."""
 
 _TOGETHER = 1 << 19
 """How many rows of a product are made at a time: between portions, a read can be stopped."""
@@ -78,7 +86,12 @@ class _Solver:
                 join = _left_join if step.operator is Operator.LEFT else _without
                 self.frame = join(step.part, self.frame, self.context)
             case condition:
-                self.frame = self.frame.filter(true_rows(true_of(condition, self.frame, self.context.request)))
+                self._require(condition)
+
+    def _require(self, condition: ir.Expr) -> None:
+        """Keep the rows for which a condition is true."""
+        self.context.budget.need(made_at_once(condition, self.frame))
+        self.frame = self.frame.filter(true_rows(true_of(condition, self.frame, self.context.request)))
 
     def _product(self, name: str) -> None:
         """Every row with every node that a variable may hold."""
@@ -123,7 +136,7 @@ class _Solver:
         if late:
             assert far is not None
             for condition in self.candidates.own(far):
-                self.frame = self.frame.filter(true_rows(true_of(condition, self.frame, self.context.request)))
+                self._require(condition)
 
     def _allowed(self, name: str, *, late: bool) -> list[Mask | None]:
         """The nodes that a variable may be bound to, for each of its types; None for all."""
@@ -141,7 +154,8 @@ class _Solver:
             places, nodes = walk.reach(distinct, expand.hops)
         else:
             found = search.run(distinct)
-            order = np.lexsort((found.node, found.start))
+            self.context.budget.need(_PATH * (found.nodes.nbytes + found.edges.nbytes))
+            order = order_of(found.start, found.node)
             places, nodes, paths = found.start[order], found.node[order], search.path(found).take(order)
         # Rows that start at the same node reach the same nodes.
         first = np.searchsorted(places, np.arange(len(distinct) + 1))
@@ -157,7 +171,10 @@ class _Solver:
             kept = self._land(expand.right, walk, rows, reached, self._allowed(expand.right, late=late))
         if paths is not None:
             assert expand.path_var is not None
-            self.frame = self.frame.bind_path(expand.path_var, paths.take(at[kept]))
+            chosen = at[kept]
+            length = int(np.diff(paths.node_first)[chosen].sum())
+            self.context.budget.need(paths.nbytes + 2 * length * _PATH_NUMBERS)
+            self.frame = self.frame.bind_path(expand.path_var, paths.take(chosen))
 
     def _land(self, name: str, walk: Walk, rows: Numbers, reached: Numbers, masks: Sequence[Mask | None]) -> Mask:
         """Bind a variable to what was reached, where it may hold that. Returns which those are."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import frexp, ldexp
 from typing import Any
 
 
@@ -95,12 +96,15 @@ class Statistics:
     def rounded(self) -> Statistics:
         """The same, with sizes that are rounded: what a plan is made for."""
         variables = {name: held.rounded() for name, held in self.variables.items()}
-        return Statistics(variables, self.nodes, self.edges, self.shares)
+        return Statistics(variables, self.nodes, self.edges, self._rounded_shares())
 
     def key(self) -> tuple[object, ...]:
         """What is equal for statistics that are, once they are rounded."""
         sizes = [(_rounded(held.size), held.there, held.counted) for held in self.variables.values()]
-        return (*sizes, *self.nodes.items(), *self.edges.items(), self.shares)
+        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares())
+
+    def _rounded_shares(self) -> tuple[float, ...]:
+        return tuple(map(_rounded_share, self.shares))
 
     def to_json(self) -> dict[str, Any]:
         """As a mapping; what is not known is left out."""
@@ -126,6 +130,16 @@ def _known(degrees: Degrees) -> dict[str, int]:
 def rounded_rows(rows: float) -> float:
     """A number of rows as a plan sees it."""
     return _rounded(rows)
+
+
+def _rounded_share(share: float) -> float:
+    """The power of two that is not less; 0 stays 0.
+
+    >>> _rounded_share(0.3), _rounded_share(0.25), _rounded_share(1.0), _rounded_share(0.0)
+    (0.5, 0.25, 1.0, 0.0)
+    """
+    part, power = frexp(share)
+    return ldexp(0.5 if part else 0.0, power if part == 0.5 else power + 1)
 
 
 def _rounded(size: float) -> float:

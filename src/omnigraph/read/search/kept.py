@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from typing import Any
 from weakref import ReferenceType, ref
@@ -14,20 +12,11 @@ import pyarrow as pa
 
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.query import ir
-from omnigraph.read.amounts import amount
-from omnigraph.read.derived import (
-    DEFAULT_DISK,
-    DISK_VARIABLE,
-    DamagedError,
-    DerivedFiles,
-    Made,
-    Origin,
-    Stored,
-    cache_directory,
-)
+from omnigraph.read.derived import DamagedError, DerivedFiles, Made, Origin, Stored, process_files
 from omnigraph.read.search.update import brought_up_to_date
 from omnigraph.read.search.words import Words
 from omnigraph.read.space.space import Space
+from omnigraph.read.versions import origin_of
 
 _WORTH_KEEPING = 1_000_000
 """With fewer words than this, texts are taken apart about as fast as files are found and checked."""
@@ -115,9 +104,7 @@ def _updated(
 def _made(space: Space, name: str, analyzer: ir.Analyzer) -> Made:
     """What the words are made from. A property is known by its number: another may get its name."""
     number = space.schema.field(name).metadata[PROPERTY_ID.encode()].decode()
-    known = space.numbering
-    base = None if known.row_ids is not None else known.base
-    origin = Origin(space.fingerprint, space.ref.version, base, space.slots, space.parts)
+    origin = origin_of(space)
     return Made(f"{space.place} words of property {number} by {analyzer}", origin, origin, origin)
 
 
@@ -148,11 +135,3 @@ def _loaded(stored: Stored) -> Words | None:
         return Words(vocabulary, first, entity, begin, place, length, told.view(np.bool_))
     except (DamagedError, KeyError):
         return None
-
-
-@cache
-def process_files() -> DerivedFiles:
-    """The files that this process uses."""
-    directory = cache_directory(os.environ)
-    limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
-    return DerivedFiles(None if directory is None else directory / "words", limit)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.read.sorting import nth_least
 from omnigraph.read.space.space import Mask
 
 Scores = npt.NDArray[np.float64]
@@ -14,30 +15,12 @@ Scores = npt.NDArray[np.float64]
 
 Floats = npt.NDArray[np.floating]
 
-_STRETCH = 64
-"""Of so many numbers, the least alone may tell that none of them is among the first."""
-
-_MANY = 4
-"""Where no more than one of so many stretches can matter, the others are sorted out first."""
-
 
 def rounded(values: Scores) -> Scores:
     """Scores in single precision, where that can hold them: what differs by how a machine adds up becomes equal."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32).astype(np.float64)
     return np.where(np.isinf(narrow), values, narrow)
-
-
-def nth_least(values: Floats, count: int) -> float:
-    """The n-th least of at least so many numbers; NaN comes last."""
-    width = len(values) // _STRETCH
-    if width > _MANY * count:
-        least = np.fmin.reduce(values[: width * _STRETCH].reshape(_STRETCH, width), axis=0)
-        # There are at least n numbers as small as this, unless it is NaN.
-        bound = nth_least(least, count)
-        if not np.isnan(bound):
-            values = values[values <= values.dtype.type(bound)]
-    return float(np.partition(values, count - 1)[count - 1])
 
 
 def above(values: Floats, bound: float) -> np.floating:
@@ -71,7 +54,7 @@ class Nearly:
         """Everybody with a larger number, or with none, comes after so many; infinity if there are not so many."""
         if count >= len(self.values):
             return np.inf
-        last = nth_least(self.values, count) if count else -np.inf
+        last = float(nth_least(self.values, count)) if count else -np.inf
         return np.inf if np.isnan(last) else last + 2 * self.doubt
 
     def contenders(self, count: int) -> Mask:

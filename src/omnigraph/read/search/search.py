@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.embed import embed_query
+from omnigraph.embed import Sought, embed_queries
 from omnigraph.errors import ParameterError
 from omnigraph.evaluate import Request
 from omnigraph.lang.query import ir
@@ -23,9 +23,10 @@ from omnigraph.read.search.indexed import named_by_index
 from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.outline import Vector
 from omnigraph.read.search.scores import Nearly, Scores
-from omnigraph.read.search.vectors import Vectors
+from omnigraph.read.search.vectors import Vectors, streamed_distances
 from omnigraph.read.search.words import Words, relevance
 from omnigraph.read.space.space import NOTHING, Mask, Numbers, Space
+from omnigraph.read.waiting import waited_for
 from omnigraph.storage.analysis import words_of
 from omnigraph.storage.indexes import text_index
 
@@ -84,8 +85,11 @@ class Search:
             at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
             if np.array_equal(known[at], numbers):
                 return far[at]
-        vectors, places = self._vectors(space, expr.field.name, numbers)
-        found = vectors.distances(query, expr.metric, places)
+        if self._is_streamed(space, expr.field.name, len(numbers)):
+            found = streamed_distances(space, expr.field.name, query, expr.metric, numbers)
+        else:
+            vectors, places = self._vectors(space, expr.field.name, numbers)
+            found = vectors.distances(query, expr.metric, places)
         self._measured[key] = (numbers, found)
         return found
 
@@ -98,6 +102,9 @@ class Search:
         found: list[tuple[Numbers, Nearly]] = []
         for space, rows in parts(binding):
             if query is not None and len(rows):
+                if self._is_streamed(space, expr.field.name, len(rows)):
+                    found.append((rows, Nearly(self._distances(expr, query, space, binding.numbers[rows]), 0.0)))
+                    continue
                 vectors, numbers = self._vectors(space, expr.field.name, binding.numbers[rows])
                 nearly = vectors.nearly if count is None else partial(vectors.foremost, count=count)
                 found.append((rows, nearly(query, expr.metric, numbers)))
@@ -193,38 +200,50 @@ class Search:
         """Whether to read some vectors alone, once more. Who asks often enough gets all into memory, if they fit."""
         if count * _MANY > space.count:
             return False
-        width = space.schema.field(name).type.list_size
-        if not space.fits(4 * space.count * width):
+        if not _all_fit(space, name):
             return True
         return space.rents(f"vectors of {name}", _MANY * count + space.count // _OFTEN)
+
+    def _is_streamed(self, space: Space, name: str, count: int) -> bool:
+        """Whether distances are computed while vectors are read: there are many, and memory has no room for all."""
+        return not _all_fit(space, name) and not space.are_few(count)
 
     def _query(self, expr: ir.Nearest, binding: Binding) -> Vector | None:
         """The vector that is looked for; None when it is null."""
         if expr not in self._queries:
-            self._queries[expr] = self._query_vector(expr, [space.type_name for space in binding.spaces])
+            self._embed({expr: [space.type_name for space in binding.spaces]})
         return self._queries[expr]
 
-    def _query_vector(self, expr: ir.Nearest, types: Sequence[str]) -> Vector | None:
-        given = _given(expr.query, self._context.request)
-        if given is None:
-            return None
-        if not isinstance(given, str):
-            return np.array(given, np.float32)
-        if not types:
-            return None
-        target = self._context.accepted.catalog.nodes[types[0]].properties[expr.field.name]
-        assert self._context.embedder is not None, "this read was given nothing to embed texts with"
-        vector: Vector = embed_query(self._context.embedder(), given, target, types[0])[0]
-        return vector
+    def _embed(self, wanted: Mapping[ir.Nearest, Sequence[str]]) -> None:
+        """Find the vectors that are looked for in properties of some types; all texts are embedded together."""
+        sought: dict[ir.Nearest, Sought] = {}
+        for expr, types in wanted.items():
+            given = _given(expr.query, self._context.request)
+            if isinstance(given, str) and types:
+                target = self._context.accepted.catalog.nodes[types[0]].properties[expr.field.name]
+                sought[expr] = Sought(given, target, types[0])
+            else:
+                known = given is not None and not isinstance(given, str)
+                self._queries[expr] = np.array(given, np.float32) if known else None
+        if sought:
+            embedder = self._context.embedder
+            assert embedder is not None, "this read was given nothing to embed texts with"
+            texts = list(sought.values())
+            vectors = waited_for(lambda: embed_queries(embedder(), texts))
+            self._queries |= zip(sought, vectors, strict=True)
 
     # The order of a read
 
     def prepare(self, read: ir.Read) -> None:
         """Embed the texts of a read, before anything else is done."""
-        for part in _ranks(read):
-            if isinstance(part, ir.Nearest) and part not in self._queries:
-                types = {node.name: node.types for node in _nodes(read.match)}
-                self._queries[part] = self._query_vector(part, types[part.field.var])
+        wanted = [part for part in _ranks(read) if isinstance(part, ir.Nearest) and part not in self._queries]
+        if wanted:
+            types = {node.name: node.types for node in _nodes(read.match)}
+            self._embed({part: types[part.field.var] for part in wanted})
+
+    def go_on_from(self, other: Search) -> None:
+        """Take over what another has prepared for the same read."""
+        self._queries |= other._queries
 
     def fuse(self, read: ir.Read, frame: Frame, first: ir.Rank | None = None, count: int | None = None) -> Frame:
         """The rows of a whole match, with what fusions say about them: that depends on which entities are left.
@@ -301,6 +320,11 @@ def _given(expr: ir.Expr, request: Request) -> ir.ConstValue:
         return expr.value
     assert isinstance(expr, ir.Param), "a query is a literal or a parameter"
     return request.params[expr.name]
+
+
+def _all_fit(space: Space, name: str) -> bool:
+    """Whether all vectors of a property can stay in memory."""
+    return space.fits(4 * space.count * int(space.schema.field(name).type.list_size))
 
 
 def _words_label(name: str, analyzer: ir.Analyzer) -> str:

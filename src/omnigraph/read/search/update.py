@@ -1,7 +1,6 @@
 """Bringing the words of a text property up to date: only texts that came, went or were written are taken apart.
 
-That is possible when the version that they were made from lies on the way to the one that is read, which is found out
-as for topologies.
+That is possible when the version that they were made from lies on the way to the one that is read.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import pyarrow.compute as pc
 from omnigraph.lang.query import ir
 from omnigraph.read.derived import Origin
 from omnigraph.read.search.words import Words
+from omnigraph.read.sorting import order_of
 from omnigraph.read.space.space import Integers, Mask, Numbers, Space, one_piece
-
-_ROW_ID = "_rowid"
-_WRITTEN = "_row_last_updated_at_version"
+from omnigraph.read.versions import change
 
 _SMALL_CHANGE = 10
 """With more than one of so many texts written since, all are taken apart anew."""
@@ -36,21 +34,6 @@ class Update:
     changed: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What happened to the entities of a table.
-
-    Attributes:
-        numbers: the entities that came or were written, ascending.
-        texts: their texts.
-        stays: which of the earlier numbers are entities that were not touched.
-    """
-
-    numbers: Numbers
-    texts: pa.Array
-    stays: Mask
-
-
 def brought_up_to_date(words: Words, origin: Origin, space: Space, name: str, analyzer: ir.Analyzer) -> Update | None:
     """The words of another version, brought up to date; None when they cannot be, or when much has changed.
 
@@ -65,52 +48,28 @@ def brought_up_to_date(words: Words, origin: Origin, space: Space, name: str, an
         return None
     if space.numbering.row_ids is not None:
         return None
-    change = _change(origin, space, name)
-    if change is None:
+    what = change(origin, space, [name], _SMALL_CHANGE)
+    stays = None if what is None else _stays(what.untouched, origin.base, origin.slots)
+    if what is None or stays is None:
         return None
-    order = np.argsort(change.numbers)
-    added = Words.of(change.texts.take(pa.array(order)), analyzer)
-    merged = _merged(words, change.stays, origin.base - space.numbering.base, added, change.numbers[order], space.slots)
-    gone = int(np.count_nonzero(words.told & ~change.stays))
+    base = space.numbering.base
+    order = order_of(what.row_ids)
+    added = Words.of(one_piece(what.values[name]).take(pa.array(order)), analyzer)
+    merged = _merged(words, stays, origin.base - base, added, what.row_ids[order] - base, space.slots)
+    gone = int(np.count_nonzero(words.told & ~stays))
     return Update(merged, len(order) + gone)
 
 
-# What happened
-
-
-def _change(origin: Origin, space: Space, name: str) -> _Change | None:
-    base = space.numbering.base
-    if origin.parts and space.parts[: len(origin.parts)] == origin.parts:
-        if _is_much(space.slots - origin.slots, space):
-            return None
-        rows = space.batches([name, _ROW_ID], after=len(origin.parts)).read_all()
-        return _Change(_row_ids(rows) - base, one_piece(rows[name]), np.ones(origin.slots, bool))
-    if origin.fingerprint != space.earlier_fingerprint(origin.version):
+def _stays(untouched: Numbers | None, base: int, slots: int) -> Mask | None:
+    """Which of the earlier numbers are entities that were not touched; None where those were not all numbered."""
+    if untouched is None:
+        return np.ones(slots, bool)
+    numbers = untouched - base
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= slots):
         return None
-    known = space.batches([_ROW_ID, _WRITTEN]).read_all()
-    row_ids = _row_ids(known)
-    written: Mask = known[_WRITTEN].to_numpy() > origin.version
-    assert origin.base is not None
-    untouched, chosen = row_ids[~written] - origin.base, row_ids[written]
-    if _is_much(len(chosen), space) or not _are_within(untouched, origin.slots):
-        return None
-    stays = np.zeros(origin.slots, bool)
-    stays[untouched] = True
-    texts = one_piece(space.rows(chosen, [name])[name]) if len(chosen) else pa.array([], pa.utf8())
-    return _Change(chosen - base, texts, stays)
-
-
-def _is_much(count: int, space: Space) -> bool:
-    return count * _SMALL_CHANGE > space.count
-
-
-def _row_ids(rows: pa.Table) -> Numbers:
-    found: Numbers = rows[_ROW_ID].to_numpy().view(np.int64)
+    found = np.zeros(slots, bool)
+    found[numbers] = True
     return found
-
-
-def _are_within(numbers: Numbers, size: int) -> bool:
-    return len(numbers) == 0 or bool(numbers.min() >= 0 and numbers.max() < size)
 
 
 # Putting words together

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.read.budget import checkpoint
+from omnigraph.read.budget import checkpoint, note_read
 from omnigraph.read.search.outline import Matrix, Outline, Vector, products_of, width_of
-from omnigraph.read.search.scores import Nearly, Scores, below, nth_least, rounded
-from omnigraph.read.space.space import Numbers
+from omnigraph.read.search.scores import Nearly, Scores, below, rounded
+from omnigraph.read.sorting import nth_least
+from omnigraph.read.space.space import Numbers, Space
 
+_ROW_ID = "_rowid"
 _AT_ONCE = 1 << 20
 """About how many numbers are held in double precision at a time."""
 
@@ -126,7 +128,7 @@ class Vectors:
         some = self.nearly(query, metric, numbers[likely])
         if int(np.count_nonzero(~np.isnan(some.values))) < count:
             return self.nearly(query, metric, numbers)
-        last = nth_least(some.values, count)
+        last = float(nth_least(some.values, count))
         near = np.flatnonzero(least <= below(least, last + 4 * some.doubt))
         if len(near) * _LIKELY > len(numbers):
             return self.nearly(query, metric, numbers)
@@ -169,6 +171,18 @@ class Vectors:
             # In one go over all of them is quicker than picking out many.
             return products_of(self.matrix, query, None)[chosen]
         return products_of(self.matrix, query, chosen)
+
+
+def streamed_distances(space: Space, name: str, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
+    """The distance of each of some entities, of which no more vectors are in memory than are read at a time."""
+    checkpoint(space.slots, 1)
+    found = np.full(space.slots, np.nan)
+    for batch in space.batches([name, _ROW_ID]):
+        checkpoint()
+        note_read(batch.nbytes)
+        at = space.numbers(batch.column(_ROW_ID).to_numpy().astype(np.int64))
+        found[at] = Vectors.of(batch.column(name)).distances(query, metric, np.arange(len(at)))
+    return found[numbers]
 
 
 class Outlines:

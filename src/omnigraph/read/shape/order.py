@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.portions import portions
-from omnigraph.read.sorting import dense_ranks, groups_of, order_of
+from omnigraph.read.sorting import dense_ranks, groups_of, nth_least, order_of
 from omnigraph.read.space.space import Mask, Numbers
 
 _SORTED = 6
@@ -113,7 +113,7 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
         numbers = values.to_numpy(zero_copy_only=False)
         if numbers.dtype.kind == "f" and np.isnan(numbers).any():
             return None
-        last = _nth(numbers, count, largest=key.descending)
+        last = nth_least(numbers, count, largest=key.descending)
         found: Mask = numbers >= last if key.descending else numbers <= last
         return found
     direction = "descending" if key.descending else "ascending"
@@ -126,23 +126,6 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
     within = pc.greater_equal if key.descending else pc.less_equal
     kept: Mask = np.concatenate([within(part, bound).to_numpy(zero_copy_only=False) for part in parts])
     return kept
-
-
-_STRETCH = 64
-"""Of so many numbers in a row, the least alone may tell that none of them is among the first."""
-
-
-def _nth(numbers: npt.NDArray[Any], count: int, *, largest: bool) -> Any:
-    """The n-th least or largest of some numbers."""
-    whole = len(numbers) // _STRETCH
-    if whole > _MANY * count:
-        ends = numbers[: whole * _STRETCH].reshape(whole, _STRETCH)
-        ends = ends.max(axis=1) if largest else ends.min(axis=1)
-        # There are at least n numbers as good as this.
-        bound = _nth(ends, count, largest=largest)
-        numbers = numbers[numbers >= bound] if largest else numbers[numbers <= bound]
-    place = len(numbers) - count if largest else count - 1
-    return np.partition(numbers, place)[place]
 
 
 def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:

@@ -13,20 +13,27 @@ import pyarrow as pa
 from omnigraph.errors import InputError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.ir import AggregateFunction
 from omnigraph.lang.query.walk import walk
+from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.context import Context
 from omnigraph.read.match.frame import Frame, true_rows
+from omnigraph.read.match.widths import size_of
 from omnigraph.read.plan.plan import Operator
 from omnigraph.read.plan.remembered import remembered
 from omnigraph.read.portions import Divisible, portions, true_of, values_of
 from omnigraph.read.shape.aggregate import Groups, aggregated, is_count
 from omnigraph.read.shape.codes import key_codes
 from omnigraph.read.shape.order import Key, in_order
+from omnigraph.read.shape.ranked import Ranked, plain, ranked
 from omnigraph.read.sorting import groups_of
 from omnigraph.read.space.space import Numbers, one_piece
 
 _LATE = ir.Prop | ir.Ident | ir.Entity | ir.TypeOf
 """Columns that are just looked up: nothing can go wrong, so they are looked up for what is kept only."""
+
+_COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX})
+"""Aggregates that only compare their arguments."""
 
 
 class _Columns:
@@ -63,16 +70,28 @@ class _Columns:
 
     def __getitem__(self, name: str) -> pa.Array:
         if name not in self._made:
+            self._context.budget.need(self._size + size_of(self._late[name], self._rows))
             self._made[name] = values_of(self._late[name], self._rows, self._context.request)
         return self._made[name]
+
+    def numbers(self, name: str) -> pa.Array | None:
+        """Numbers that sort as a column does that is not made yet; None where there are none."""
+        looked_up = None if name in self._made else plain(self._late[name], self._rows)
+        found = None if looked_up is None else ranked(*looked_up, self._context.budget)
+        return None if found is None else found.of_row
+
+    @property
+    def _size(self) -> int:
+        return sum(made.nbytes for made in self._made.values())
 
     def add(self, name: str, values: pa.Array) -> None:
         self._made[name] = values
         self._context.budget.check()
-        self._context.budget.need(sum(made.nbytes for made in self._made.values()))
+        self._context.budget.need(self._size)
 
     def take(self, rows: Numbers) -> _Columns:
-        """The same for other rows, made of these."""
+        """The same for some of these rows."""
+        self._context.budget.need(self._size + self._size * len(rows) // max(self.count, 1))
         places = pa.array(rows)
         made = {name: values.take(places) for name, values in self._made.items()}
         first = self._first[rows] if self._late else self._first
@@ -170,11 +189,12 @@ def _name(expr: ir.Expr) -> str:
     return expr.name
 
 
-def _columns(columns: Sequence[ir.OutColumn], rows: Divisible, context: Context) -> dict[str, pa.Array]:
+def _columns(columns: Sequence[ir.OutColumn], rows: Frame, context: Context) -> dict[str, pa.Array]:
     """Columns one after another; a later one may name an earlier."""
     made: dict[str, pa.Array] = {}
     size = 0
     for column in columns:
+        context.budget.need(size + size_of(column.expr, rows))
         made[column.name] = values_of(column.expr, _Results(rows, made), context.request)
         size += made[column.name].nbytes
         context.budget.check()
@@ -199,10 +219,11 @@ def _sorting(limit: int | None) -> Operator:
 def _fetched(read: ir.Read, frame: Frame, chosen: Numbers, context: Context) -> pa.Table:
     """The result for some rows of a match, a portion at a time."""
     parts = []
-    for first, last in portions(len(chosen)):
-        alone = frame.count == 1 and len(chosen) == 1
-        parts.append(listed_table(read, frame if alone else frame.take(chosen[first:last]), context))
-        context.budget.need(sum(part.nbytes for part in parts))
+    with context.budget.keeping():
+        for first, last in portions(len(chosen)):
+            alone = frame.count == 1 and len(chosen) == 1
+            parts.append(listed_table(read, frame if alone else frame.take(chosen[first:last]), context))
+            context.budget.keep(parts[-1].nbytes)
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
@@ -222,15 +243,28 @@ def _by_name(read: ir.Read) -> dict[str, ir.OutColumn]:
 
 def listed_keys(read: ir.Read, frame: Frame, context: Context) -> list[Key]:
     """What the rows of a match are ordered by."""
-    needed = _named([key.expr for key in read.order], _by_name(read))
+    order = _order(read)
+    needed = _named([key.expr for key in order], _by_name(read))
     early = _columns([c for c in read.columns if c.name in needed], frame, context)
-    keys = [_frame_key(key, frame, early, context) for key in read.order]
+    keys = [_frame_key(key, frame, early, context) for key in order]
     if isinstance(read.ranked, ir.Fusion):
         places = frame.fused[read.ranked].place
         keys = [Key(lambda rows: pa.array(places if rows is None else places[rows]))]
     if frame.count > 1:
         keys += [_frame_key(ir.SortKey(tie), frame, early, context) for tie in read.ties if not _is_one(tie, frame)]
     return keys
+
+
+@remembered
+def _order(read: ir.Read) -> tuple[ir.SortKey, ...]:
+    """What rows are ordered by. A column that is just looked up is what it looks up."""
+    columns, found = _by_name(read), []
+    for key in read.order:
+        expr = key.expr
+        while isinstance(expr, ir.Column):
+            expr = columns[expr.name].expr
+        found.append(replace(key, expr=expr) if isinstance(expr, ir.Prop | ir.Ident) else key)
+    return tuple(found)
 
 
 def _is_one(tie: ir.Expr, frame: Frame) -> bool:
@@ -243,11 +277,12 @@ def _is_one(tie: ir.Expr, frame: Frame) -> bool:
 
 def column_keys(columns: Sequence[ir.OutColumn], frame: Frame, context: Context) -> list[Key]:
     """Columns of the rows of a match, to order them by."""
-
-    def key(values: pa.Array) -> Key:
-        return Key(lambda rows: values if rows is None else values.take(pa.array(rows)))
-
-    return [key(values) for values in _columns(columns, frame, context).values()]
+    named = _named([column.expr for column in columns], {column.name: column for column in columns})
+    early = _columns(
+        [c for c in columns if c.name in named or not isinstance(c.expr, ir.Prop | ir.Ident)], frame, context
+    )
+    exprs = [ir.Column(c.name, c.expr.type) if c.name in early else c.expr for c in columns]
+    return [_frame_key(ir.SortKey(expr), frame, early, context) for expr in exprs]
 
 
 def best(read: ir.Read, frame: Frame, context: Context) -> Frame:
@@ -277,20 +312,25 @@ def _first_rank(read: ir.Read, columns: Mapping[str, ir.OutColumn]) -> ir.Rank |
 
 
 def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:
-    binding = None
-    if isinstance(key.expr, ir.Ident) and key.expr.role is ir.Role.ID:
-        binding = frame.bindings.get(key.expr.var)
+    looked_up = plain(key.expr, frame)
 
     def values(rows: Numbers | None) -> pa.Array:
-        if binding is not None:
+        if looked_up is not None:
+            binding, name = looked_up
             of = binding if rows is None else binding.take(rows)
-            places = of.places_by_id()
+            places = of.places_by_id() if name == "id" else None
             if places is not None:
                 return places
+            found = ranked(of, name, context.budget)
+            if found is not None:
+                return found.of_row
+        few = frame if rows is None else frame.take(rows)
+        made = sum(values.nbytes for values in columns.values()) * few.count // max(frame.count, 1)
+        context.budget.need(made + size_of(key.expr, few))
         if rows is None:
             return values_of(key.expr, _Results(frame, columns), context.request)
-        few = {name: values.take(pa.array(rows)) for name, values in columns.items()}
-        return values_of(key.expr, _Results(frame.take(rows), few), context.request)
+        some = {name: values.take(pa.array(rows)) for name, values in columns.items()}
+        return values_of(key.expr, _Results(few, some), context.request)
 
     return Key(values, key.descending, key.nulls_first)
 
@@ -298,6 +338,9 @@ def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], c
 def _column_key(key: ir.SortKey, columns: _Columns, context: Context) -> Key:
     def values(rows: Numbers | None) -> pa.Array:
         of = columns if rows is None else columns.take(rows)
+        numbers = of.numbers(key.expr.name) if isinstance(key.expr, ir.Column) else None
+        if numbers is not None:
+            return numbers
         return values_of(key.expr, _Results(_Nothing(of.count), of), context.request)
 
     return Key(values, key.descending, key.nulls_first)
@@ -362,6 +405,7 @@ def _together(keys: Sequence[ir.OutColumn], frame: Frame, context: Context) -> t
     columns = _Columns(frame.count, {}, late, frame, np.arange(frame.count), context)
     for column in keys:
         if column.name not in late:
+            context.budget.need(size_of(column.expr, frame))
             columns.add(column.name, values_of(column.expr, _Results(frame, columns), context.request))
     if not keys:
         return columns, Groups.everything(frame.count)
@@ -384,7 +428,7 @@ def _grouped(read: ir.Read, frame: Frame, context: Context, weights: Numbers | N
         known = len(aggregates)
         rewritten: ir.Expr = _named_aggregates(expr, aggregates)
         for aggregate, name in list(aggregates.items())[known:]:
-            result.add(name, _aggregate(aggregate, within, groups, weights, context))
+            result.add(name, _aggregate(aggregate, frame, within, groups, weights, context))
         return rewritten
 
     rows = _Results(_Nothing(groups.count), result)
@@ -418,17 +462,44 @@ def _named_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
 
 
 def _aggregate(
-    aggregate: ir.Aggregate, rows: Divisible, groups: Groups, weights: Numbers | None, context: Context
+    aggregate: ir.Aggregate,
+    frame: Frame,
+    rows: Divisible,
+    groups: Groups,
+    weights: Numbers | None,
+    context: Context,
 ) -> pa.Array:
-    if weights is not None and is_count(aggregate):
-        if aggregate.arg is None or not aggregate.arg.type.nullable:
-            return groups.total(weights)
-        there = values_of(aggregate.arg, rows, context.request).is_valid().to_numpy(zero_copy_only=False)
-        return groups.total(np.where(there, weights, 0))
+    if weights is not None and is_count(aggregate) and (aggregate.arg is None or not aggregate.arg.type.nullable):
+        return groups.total(weights)
     if aggregate.arg is None:
         return aggregated(aggregate, None, groups)
+    numbers = _as_numbers(aggregate, frame, context)
+    if numbers is None:
+        context.budget.need(_ARGUMENTS[aggregate.function] * size_of(aggregate.arg, frame))
+    if weights is not None and is_count(aggregate):
+        values = values_of(aggregate.arg, rows, context.request) if numbers is None else numbers.of_row
+        return groups.total(np.where(values.is_valid().to_numpy(zero_copy_only=False), weights, 0))
+    if numbers is not None:
+        if aggregate.function is AggregateFunction.COUNT:
+            return aggregated(aggregate, numbers.of_row, groups)
+        whole = replace(aggregate, type=_NUMBER)
+        return _typed(numbers.values(aggregated(whole, numbers.of_row, groups)), arrow_type(aggregate.type))
     kinds = rows.type_of(aggregate.arg.var) if isinstance(aggregate.arg, ir.Entity) else None
     return aggregated(aggregate, values_of(aggregate.arg, rows, context.request), groups, kinds)
+
+
+_NUMBER = ValueType(Scalar.I64, nullable=True)
+
+_ARGUMENTS = dict.fromkeys(AggregateFunction, 2) | {AggregateFunction.COLLECT: 3}
+"""How often arguments are in memory: as they come, without nulls, and listed."""
+
+
+def _as_numbers(aggregate: ir.Aggregate, frame: Frame, context: Context) -> Ranked | None:
+    """Numbers in the place of texts or lists, where these are only compared."""
+    if aggregate.arg is None or aggregate.function not in _COMPARING:
+        return None
+    looked_up = plain(aggregate.arg, frame)
+    return None if looked_up is None else ranked(*looked_up, context.budget)
 
 
 def _finished_keys(read: ir.Read, columns: _Columns, context: Context) -> list[Key]:

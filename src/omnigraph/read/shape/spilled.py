@@ -20,6 +20,7 @@ from omnigraph.read.match.bag import Bag, Weighted
 from omnigraph.read.match.blocks import Rows
 from omnigraph.read.match.count import is_indifferent, looked_at
 from omnigraph.read.match.frame import Frame, joined_frames, variables
+from omnigraph.read.match.widths import size_of
 from omnigraph.read.plan.remembered import remembered
 from omnigraph.read.portions import PORTION, portions
 from omnigraph.read.shape import shape as shaping
@@ -105,9 +106,9 @@ def _listed(read: ir.Read, blocks: Iterable[Rows], context: Context, room: int) 
             budget.kept = bag.held
         end = bag.count if limit is None else min(offset + limit, bag.count)
         budget.give(max(end - offset, 0))
-        if not bag.spilled:
+        if not bag.spilled and _can_be_listed(read, frame := bag.whole()[0], context):
             budget.kept = 0
-            return shaping.shape(read, bag.whole()[0], context)
+            return shaping.shape(read, frame, context)
         scratch, place = open_.enter_context(Scratch(shaping.schema(read), hint=_ADVICE)), 0
         for frame, _ in _divided(bag, lambda rows: shaping.listed_keys(read, rows, context), room, context):
             first, last = max(offset - place, 0), min(end - place, frame.count)
@@ -115,9 +116,16 @@ def _listed(read: ir.Read, blocks: Iterable[Rows], context: Context, room: int) 
             if first >= last:
                 continue
             chosen = shaping.listed_order(read, frame, context, first, last - first)
-            for begin, stop in portions(len(chosen)):
+            each = size_of(read.columns, frame) // frame.count
+            for begin, stop in portions(len(chosen), max(min(PORTION, room // max(each, 1)), 1)):
                 _write(scratch, shaping.listed_table(read, frame.take(chosen[begin:stop]), context))
         return scratch.table()
+
+
+def _can_be_listed(read: ir.Read, frame: Frame, context: Context) -> bool:
+    """Whether the texts of a result fit memory beside the rows that they are made for."""
+    most = context.budget.most
+    return most is None or size_of(read.columns, frame) <= most // 2
 
 
 def _grouped(read: ir.Read, blocks: Iterable[Rows], context: Context, room: int) -> pa.Table:

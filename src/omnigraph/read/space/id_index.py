@@ -165,6 +165,8 @@ class NumberIndex:
         # The same number may be written in another way, which is another id.
         written = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
         found[self._lengths.take(found, mode="wrap") != written] = NOTHING
+        # As long may be what begins with a zero: Arrow reads 0xFF as a number.
+        found[pc.starts_with(wanted, "0").to_numpy(zero_copy_only=False) & (written > 1)] = NOTHING
         return found
 
     def finding(self, column: str) -> pc.Expression:
@@ -175,7 +177,9 @@ class NumberIndex:
 
     def _find_one(self, id_: str | None) -> int:
         # No number is as long as an id may be.
-        if id_ is None or len(id_) > _LONGEST or not id_.lstrip("-").isdecimal() or str(number := int(id_)) != id_:
+        if id_ is None or len(id_) > _LONGEST or not id_.removeprefix("-").isdecimal():
+            return NOTHING
+        if str(number := int(id_)) != id_:
             return NOTHING
         if not self._low <= number <= self._high:
             return NOTHING

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.read.budget import checkpoint, note_read
+from omnigraph.errors import BudgetExceededError
+from omnigraph.read.budget import checkpoint, memory_of_read, note_read
 from omnigraph.read.space.cache import ColumnCache, Sized
 from omnigraph.read.space.id_index import IdIndex, find_all, id_index
 from omnigraph.read.space.numbers import NOTHING, Integers, Mask, Numbers
@@ -59,6 +60,18 @@ _PREPARING = 25
 
 _INDEXING = 50
 """Making an index of all ids costs as much as looking through all of them so often."""
+
+_MOST_IN_ONE = 2**31 - 1
+"""How many bytes of texts, or values of lists, one array has room for."""
+
+_ROOM_FOR_COLUMNS = (
+    "the values of a whole property are needed: make the query more selective, give it a larger budget of memory, "
+    "or raise OMNIGRAPH_CACHE_MEMORY"
+)
+_ROOM_IN_ONE = (
+    "the values of one property are looked at together, up to 2 GiB: make the query more selective by key, id or an "
+    "indexed property"
+)
 
 _ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
 
@@ -183,7 +196,7 @@ class Space:
             self.__dict__.pop(name, None)
 
     def _read_row_ids(self) -> Numbers:
-        found: Numbers = _all_of(self.batches([_ROW_ID]))[_ROW_ID].to_numpy().view(np.int64)
+        found: Numbers = self.read([_ROW_ID])[_ROW_ID].to_numpy().view(np.int64)
         return found
 
     @property
@@ -230,6 +243,10 @@ class Space:
         """
         return self._snapshot.batches(self.key, columns=columns, after=after)
 
+    def read(self, columns: Sequence[str], *, after: int = 0) -> pa.Table:
+        """The same as a table; the read that waits for it can be stopped meanwhile."""
+        return _all_of(self.batches(columns, after=after))
+
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
         """Columns of entities that are there, by row id."""
         return _noted(self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns))
@@ -260,11 +277,43 @@ class Space:
         return self._cache.get(self._name(name), lambda: self._read(name))
 
     def _read(self, name: str) -> pa.Array:
-        values = one_piece(_all_of(self.batches([name]))[name])
+        self._expect(name, max(self._least_size(name), self._cache.outsized(self._name(name))))
+        values = self._read_all(name)
         positions = self.numbering.positions
         if positions is None:
             return values
         return one_piece(values.take(pa.array(positions, mask=positions == NOTHING)))
+
+    def _read_all(self, name: str) -> pa.Array:
+        """A column as it lies in the table."""
+        batches = self.batches([name])
+        found, size = [], 0
+        for batch in batches:
+            checkpoint()
+            found.append(batch.column(0))
+            size += batch.nbytes
+            self._expect(name, size)
+        values = _noted(pa.chunked_array(found, batches.schema.field(0).type))
+        try:
+            return one_piece(values)
+        except BudgetExceededError:
+            self._cache.note_outsized(self._name(name), size)
+            raise
+
+    def _expect(self, name: str, size: int) -> None:
+        """Look ahead: whether a column of so many bytes may be read whole, be it for the cache or for one read alone.
+
+        Raises:
+            BudgetExceededError: it has room in neither.
+        """
+        most = memory_of_read()
+        if most is not None and size > most and not self.fits(size):
+            self._cache.note_outsized(self._name(name), size)
+            raise BudgetExceededError("bytes", max(most, self._cache.limit), size, hint=_ROOM_FOR_COLUMNS)
+
+    def _least_size(self, name: str) -> int:
+        """How many bytes a column has at least: what its type says."""
+        return self.count * _least_width(self.schema.field(name).type)
 
     def whole(self, name: str) -> pa.Array:
         """A column by number, for once: it need not stay in memory."""
@@ -341,7 +390,12 @@ class Space:
         """
         if self._asks(name, len(numbers)):
             return self._ask(name, numbers)
-        column = self.column(name)
+        try:
+            column = self.column(name)
+        except BudgetExceededError:
+            if not self._asks(name, len(numbers)):  # now it is known to be too large
+                raise
+            return self._ask(name, numbers)
         everything = self.__dict__.get("_everything")
         if everything is None or len(numbers) == 0:
             return column.take(places(numbers))
@@ -355,7 +409,11 @@ class Space:
         """Whether to ask the table for some values."""
         if self.count <= _SMALL or self.has(name) or not self.holds_plain(name):
             return False
-        return self._cache.rents(self._name(name), _ASKING + _TAKING * count, self.count)
+        return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
+
+    def are_few(self, count: int) -> bool:
+        """Whether to ask for so many values costs less than to read all."""
+        return _price(count) <= self.count
 
     def _ask(self, name: str, numbers: Numbers) -> pa.Array:
         there = numbers != NOTHING
@@ -385,6 +443,14 @@ class Space:
             return np.full(len(ids), NOTHING, np.int64)
         if self._looks_up(len(ids)):
             return self._look_up(ids)
+        try:
+            return self._find_in_memory(ids)
+        except BudgetExceededError:
+            if not self._looks_up(len(ids)):  # now ids are known to be too many
+                raise
+            return self._look_up(ids)
+
+    def _find_in_memory(self, ids: pa.Array) -> Numbers:
         index = self._id_index(len(ids))
         if index is not None:
             return index.find(ids)
@@ -491,9 +557,35 @@ def _noted(found: Found) -> Found:
 
 
 def one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Values as one array.
+
+    Raises:
+        BudgetExceededError: they are texts, bytes or lists with more in them than one array has room for.
+    """
     if not isinstance(values, pa.ChunkedArray):
         return values
-    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    try:
+        return values.combine_chunks()
+    except pa.ArrowInvalid as error:
+        if values.nbytes <= _MOST_IN_ONE:
+            raise
+        raise BudgetExceededError("bytes", _MOST_IN_ONE, values.nbytes, hint=_ROOM_IN_ONE) from error
+
+
+def _price(count: int) -> int:
+    return _ASKING + _TAKING * count
+
+
+def _least_width(kind: pa.DataType) -> int:
+    """How many bytes a value of a type has at least."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _least_width(kind.value_type)
+    try:
+        return int(kind.bit_width) // 8
+    except ValueError:
+        return 0  # as many as it needs
 
 
 def _is_plain(kind: pa.DataType) -> bool:

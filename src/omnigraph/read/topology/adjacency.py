@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.read.budget import checkpoint
+from omnigraph.read.sorting import in_order, order_of
 from omnigraph.read.space.numbers import Integers, Mask, Numbers
 
 _WALKED = 5
@@ -210,7 +211,7 @@ def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
         return _in_order(_joined(near, far, b), c)
     # First in portions by the highest digits of the near end, then each portion by itself.
     portions = (near >> max(a - _PORTION_BITS, 0)).astype(np.uint16)
-    order: Numbers = np.argsort(portions, kind="stable").astype(np.int64)
+    order = order_of(portions)
     ends = np.cumsum(np.bincount(portions))
     for first, last in pairwise([0, *ends.tolist()]):
         checkpoint()
@@ -228,7 +229,7 @@ def by_one(numbers: Integers, size: int) -> Numbers:
     """The order of numbers below a size; equal ones stay in their order."""
     c = _bits(len(numbers))
     if _bits(size) + c > _WORD:
-        return np.argsort(numbers, kind="stable").astype(np.int64)
+        return order_of(numbers)
     return _in_order(numbers.astype(np.uint64), c)
 
 
@@ -253,10 +254,11 @@ def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
 
     Each is sorted together with its place, which is quicker than sorting places. The keys are used up.
     """
+    checkpoint()
     keys <<= np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
-    # What is nearly in order, as after a small change, is sorted in one pass.
-    descents = np.count_nonzero(keys[1:] < keys[:-1])
-    keys.sort(kind="stable" if descents * 64 < len(keys) else "quicksort")
+    checkpoint()
+    keys = in_order(keys)
+    checkpoint()
     keys &= np.uint64((1 << bits) - 1)
     return keys.view(np.int64)

@@ -335,13 +335,20 @@ def _counted(batches: pa.RecordBatchReader, read: list[int]) -> Iterator[pa.Reco
 def _arrays(source: Integers, target: Integers, edge: Integers, tables: Tables) -> dict[str, Integers]:
     sources, targets = tables.sources.slots, tables.targets.slots
     order = by_both(source, target, sources, targets)
-    source, target = narrow(source.take(order), sources), narrow(target.take(order), targets)
-    edge = narrow(edge.take(order), tables.edges.slots)
+    source = _taken(source, order, sources)
+    target = _taken(target, order, targets)
+    edge = _taken(edge, order, tables.edges.slots)
     out = {"out.first": firsts(source, sources), "out.neighbour": target, "out.edge": edge}
     order = by_one(target, targets)
     return {
         **out,
         "into.first": firsts(target, targets),
-        "into.neighbour": source.take(order),
-        "into.edge": edge.take(order),
+        "into.neighbour": _taken(source, order, sources),
+        "into.edge": _taken(edge, order, tables.edges.slots),
     }
+
+
+def _taken(numbers: Integers, order: Numbers, size: int) -> Integers:
+    """Numbers below a size in another order."""
+    checkpoint()
+    return narrow(numbers.take(order), size)
