@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from tests.read import oracle
 from tests.read.graphs import State, World
-from tests.read.queries import Query, some_query
+from tests.read.queries import Maker, Query, some_query
 from tests.read.test_oracle_agrees import Reader, compare, explained, outcome, readers, too_large
 from tests.read.turned import turned
 
@@ -179,10 +179,30 @@ class Library(World):
         return rng.choice(BETWEEN).join(rng.choices(WORDS, k=rng.randrange(7)))
 
 
+class Ranking(Maker):
+    """Makes reads that walk edges from what they rank, and want few rows: nodes can be ranked first."""
+
+    def query(self) -> str:
+        clauses = self.chain()
+        if self.chance(40):
+            self.add(clauses, 1, "block")
+        columns, aliases = self.columns(2)
+        rank = self.rank()
+        if rank is None:
+            return super().query()
+        order = rank
+        if self.chance(50):
+            columns.append(f"{rank} as rank")
+            if self.chance(50):
+                order = f"rank {'asc' if rank.startswith('nearest') else 'desc'} nulls last, {self.rng.choice(aliases)}"
+        body = f"return {{ {'  '.join(columns)} }} order {{ {order} }} limit {self.count()}{self.skip()}"
+        return self.written([clause for clause in clauses if clause], body)
+
+
 def searches(rng: Random, catalog: Catalog) -> Iterator[Query]:
     """Random reads that search."""
     while True:
-        query = some_query(rng, catalog)
+        query = some_query(rng, catalog, Ranking if rng.random() < 0.2 else None)
         if any(isinstance(part, ir.TextMatch | ir.Bm25 | ir.Nearest | ir.Fusion) for part in walk(query.read)):
             yield query
 

@@ -39,6 +39,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "space.id_index": {"_ROOM": (0, 4), "_SINGLE": (0, 64)},
     "space.numbers": {"_SPREAD": (0, 64, 10**6)},
     "space.lookups": {"_LARGE": (0, 50_000)},
+    "match.ranked": {"_CHEAP": (-1.0, -1.0, 20_000.0), "_GAIN": (0.0, 1.5)},
     "match.match": {"_TOGETHER": (1, 5, 1 << 19)},
     "plan.order": {"_ALL_WAYS": (0, 8), "_KEPT": (1, 24), "_LATE": (0.0, 4.0), "_STEP": (0.0, 50.0)},
     "shape.ranked": {"_FEW": (0, 512), "_WORTHWHILE": (0, 4, 10**6)},

@@ -14,10 +14,11 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
 from omnigraph.read.match.blocks import blocks, is_short_of_memory
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.count import can_be_counted, counted
+from omnigraph.read.match.count import Counting, can_be_counted, counted
 from omnigraph.read.match.first import first_rows, in_portions
 from omnigraph.read.match.frame import Frame
 from omnigraph.read.match.match import solutions
+from omnigraph.read.match.ranked import Ranked, best_nodes, ranked_first, rows_of
 from omnigraph.read.plan.plan import Operator
 from omnigraph.read.plan.trace import Entry, Trace
 from omnigraph.read.planning import expect, plan
@@ -128,18 +129,25 @@ def _rows(read: ir.Read, context: Context) -> tuple[Frame, Numbers | None]:
     countable = can_be_counted(read, context)
     if countable is None:
         return _listed(read, context), None
-    if context.trace is None:
-        return counted(countable, context)
-    with context.trace.step(Operator.COUNT, countable.text) as entry:
-        found = counted(countable, context)
+    return _counted(countable, context)
+
+
+def _counted(counting: Counting, context: Context, most: int | None = None) -> tuple[Frame, Numbers]:
+    if context.trace is None or not counting.leaves:
+        return counted(counting, context, most)
+    with context.trace.step(Operator.COUNT, counting.text) as entry:
+        found = counted(counting, context, most)
     entry.rows, entry.size = found[0].count, found[0].nbytes + found[1].nbytes
     return found
 
 
 def _listed(read: ir.Read, context: Context) -> Frame:
     """The rows of the match, or those among which the result is."""
-    candidates = Candidates.of_block(read.match, context)
-    portions = in_portions(read, wanted(read, context), candidates, context)
+    candidates, most = Candidates.of_block(read.match, context), wanted(read, context)
+    ranked = ranked_first(read, most, candidates, context)
+    if ranked is not None:
+        return rows_of(read, ranked, _best_nodes(read, ranked, context), context)
+    portions = in_portions(read, most, candidates, context)
     if portions is None:
         return solutions(read.match, context, candidates)
     if context.trace is None:
@@ -149,6 +157,16 @@ def _listed(read: ir.Read, context: Context) -> Frame:
         frame = first_rows(read, portions, context)
     entry.rows, entry.size = frame.count, frame.nbytes
     return frame
+
+
+def _best_nodes(read: ir.Read, ranked: Ranked, context: Context) -> Frame:
+    if context.trace is None:
+        return best_nodes(read, ranked, counted(ranked.counting, context, ranked.wanted), context)
+    entry = Entry(Operator.RANK, ranked.text, ranked.nodes, reason=ranked.reason)
+    with context.trace.taking(entry):
+        nodes = best_nodes(read, ranked, _counted(ranked.counting, context, ranked.wanted), context)
+    entry.rows, entry.size = nodes.count, nodes.nbytes
+    return nodes
 
 
 def _shape_text(read: ir.Read) -> str:

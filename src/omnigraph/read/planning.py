@@ -9,6 +9,7 @@ from omnigraph.read.match.count import can_be_counted
 from omnigraph.read.match.described import entry_of
 from omnigraph.read.match.first import in_portions
 from omnigraph.read.match.gathered import gathered
+from omnigraph.read.match.ranked import Ranked, ranked_first
 from omnigraph.read.match.values import values_of
 from omnigraph.read.plan.plan import Operator, Step, binds, planned
 from omnigraph.read.plan.shaping import shaping
@@ -51,8 +52,11 @@ def expect(read: ir.Read, rows: float, context: Context, trace: Trace) -> None:
 
 
 def _plan_listed(read: ir.Read, context: Context, trace: Trace) -> float:
-    candidates = Candidates.of_block(read.match, context)
-    portions = in_portions(read, wanted(read, context), candidates, context)
+    candidates, most = Candidates.of_block(read.match, context), wanted(read, context)
+    ranked = ranked_first(read, most, candidates, context)
+    if ranked is not None:
+        return _plan_ranked(read, ranked, context, trace)
+    portions = in_portions(read, most, candidates, context)
     if portions is None:
         return _plan_block(read.match, frozenset(), 1, context, trace, candidates)
     with trace.taking(Entry(Operator.PORTIONS, portions.text, portions.wanted, reason=portions.reason)) as entry:
@@ -60,6 +64,16 @@ def _plan_listed(read: ir.Read, context: Context, trace: Trace) -> float:
         _plan_block(read.match, bound, portions.first, context, trace, portions.candidates)
     entry.seconds, entry.calls = None, 0
     return float(portions.wanted)
+
+
+def _plan_ranked(read: ir.Read, ranked: Ranked, context: Context, trace: Trace) -> float:
+    counting = ranked.counting
+    with trace.taking(Entry(Operator.RANK, ranked.text, ranked.nodes, reason=ranked.reason)) as entry:
+        if counting.leaves:
+            trace.note(Entry(Operator.COUNT, counting.text, reason="what is only counted is not listed"))
+        _plan_block(counting.block, frozenset(), 1, context, trace, counting.candidates)
+    entry.seconds, entry.calls = None, 0
+    return _plan_block(read.match, frozenset({ranked.var}), ranked.nodes, context, trace, counting.candidates)
 
 
 def _plan_block(

@@ -161,8 +161,9 @@ class Candidates:
     def narrow(self, name: str, allowed: Mask) -> None:
         """Leave out nodes of a variable that has one type."""
         (numbers,) = self.of(name)
-        self._chosen[name] = (numbers[allowed.take(numbers)],)
-        self._own.setdefault(name, [])
+        kept = allowed.take(numbers)
+        if not kept.all():
+            self.choose(name, numbers[kept])
 
     def choose(self, name: str, numbers: Numbers) -> None:
         """Leave out all but some of the nodes that a variable of one type may hold."""

@@ -21,6 +21,7 @@ from omnigraph.read.match.expand import adjacencies, reversed_steps
 from omnigraph.read.match.frame import Frame, variables
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.match import solve
+from omnigraph.read.plan.plan import introduced
 from omnigraph.read.plan.remembered import remembered
 from omnigraph.read.space.numbers import different
 from omnigraph.read.space.space import Mask, Numbers
@@ -87,13 +88,18 @@ def can_be_counted(read: ir.Read, context: Context) -> Counting | None:
 @remembered
 def _needed(read: ir.Read) -> frozenset[str] | None:
     """The variables that have to be listed; None when all have to."""
-    block = read.match
-    if not read.grouped or block.outer:
+    if not read.grouped or read.match.outer:
         return None
     parts = (read.columns, read.having, read.order)
     if not all(is_indifferent(part) for part in walk(parts) if isinstance(part, ir.Aggregate)):
         return None
-    needed = {*looked_at(parts)}
+    return _related(read.match) | {*looked_at(parts)}
+
+
+@remembered
+def _related(block: ir.Block) -> frozenset[str]:
+    """The variables that conditions and blocks look at together with others."""
+    needed: set[str] = set()
     own = {node.name for node in block.nodes}
     for expr in conjuncts(block.filters):
         names = variables(expr)
@@ -102,6 +108,31 @@ def _needed(read: ir.Read) -> frozenset[str] | None:
     for inner in (*block.optionals, *block.negations):
         needed |= {*inner.outer}
     return frozenset(needed)
+
+
+def counting_for(name: str, block: ir.Block, candidates: Candidates, context: Context) -> Counting | None:
+    """How to count, for each node of a variable, the rows that hold it; None when all rows have to be listed.
+
+    An optional block that nothing else looks at is left out: each row stands for one at least, whatever is found there.
+
+    Args:
+        name: the variable.
+        block: the match.
+        candidates: what its variables may hold.
+        context: the read.
+    """
+    bare = _bare(block)
+    leaves = tuple(_leaves(bare, _related(bare) | {name}, candidates, context))
+    return Counting(leaves, _rest(bare, leaves), candidates) if leaves or bare is not block else None
+
+
+@remembered
+def _bare(block: ir.Block) -> ir.Block:
+    """A block without its optional ones, where nothing looks at what these bind."""
+    inside = {name for optional in block.optionals for name in introduced(optional)}
+    seen = {name for inner in block.negations for name in inner.outer} | variables(block.filters)
+    seen |= {name for expand in block.expands for name in (expand.left, expand.right)}
+    return replace(block, optionals=()) if inside and not inside & seen else block
 
 
 _rests: dict[tuple[int, tuple[str, ...]], tuple[ir.Block, ir.Block]] = {}
@@ -127,9 +158,15 @@ def _rest(block: ir.Block, leaves: Sequence[Leaf]) -> ir.Block:
     return rest
 
 
-def counted(counting: Counting, context: Context) -> tuple[Frame, Numbers]:
-    """Rows that stand for several, and for how many each stands."""
-    weights = _Weights(counting.candidates, context)
+def counted(counting: Counting, context: Context, most: int | None = None) -> tuple[Frame, Numbers]:
+    """Rows that stand for several, and for how many each stands.
+
+    Args:
+        counting: what is counted.
+        context: the read.
+        most: up to how many it is counted: what stands for more is given as that.
+    """
+    weights = _Weights(counting.candidates, context, most)
     _narrow(counting, context)
     for leaf in counting.leaves:
         weights.take_away(leaf)
@@ -138,6 +175,7 @@ def counted(counting: Counting, context: Context) -> tuple[Frame, Numbers]:
     total = np.full(frame.count, weights.factor, np.int64)
     for name in weights.of:
         total = _times(total, weights.at(name, frame.bindings[name].numbers))
+        total = total if most is None else np.minimum(total, most)
     there = total > 0
     return frame.filter(there), total[there]
 
@@ -283,9 +321,10 @@ class _Weights:
         factor: how many rows there are of what stood alone.
     """
 
-    def __init__(self, candidates: Candidates, context: Context) -> None:
+    def __init__(self, candidates: Candidates, context: Context, most: int | None = None) -> None:
         self._candidates = candidates
         self._context = context
+        self._most = most
         self.of: dict[str, Numbers] = {}
         self.factor = 1
         self._few: dict[str, Numbers | None] = {}
@@ -315,6 +354,8 @@ class _Weights:
     def take_away(self, leaf: Leaf) -> None:
         if leaf.onto is None:
             self.factor *= self._total(leaf.name)
+            if self._most is not None:
+                self.factor = min(self.factor, self._most)
             if self.factor > _LARGEST:
                 raise _too_large()
             return
@@ -336,7 +377,9 @@ class _Weights:
             else:
                 arriving = self._sums(adjacency, values, leaf.onto, distinct=distinct)
         before = self.of.get(leaf.onto)
-        self.of[leaf.onto] = arriving if before is None else _times(before, arriving)
+        together = arriving if before is None else _times(before, arriving)
+        # Sums and products of what is cut off reach the same bound.
+        self.of[leaf.onto] = together if self._most is None else np.minimum(together, self._most)
 
     def _total(self, name: str) -> int:
         """How many rows a variable that stands alone has."""

@@ -51,6 +51,8 @@ class Operator(StrEnum):
     """Keep rows for which a block has no solution."""
     COUNT = "count"
     """Count by degree what need not be listed."""
+    RANK = "rank"
+    """Find the best nodes of a variable before their rows are listed."""
     PORTIONS = "portions"
     """Match a portion at a time, in the order of the result, until there are enough rows."""
     AGGREGATE = "aggregate"
@@ -179,7 +181,7 @@ class _Planner:
             yield from self._bind([name for name in optional.outer if name in self._nodes])
             self._cost += self._estimates.block(optional, self._rows)
             yield Step(Operator.LEFT, optional)
-            self._bound |= _introduced(optional)
+            self._bound |= introduced(optional)
         yield from self._bind(list(self._nodes))
         for negation in self._block.negations:
             self._cost += self._estimates.block(negation, self._rows)
@@ -245,15 +247,15 @@ def binds(step: Step) -> frozenset[str]:
         case ir.Expand() as expand:
             return frozenset({expand.left, expand.right, *held(expand)})
         case ir.Block() as block if step.operator is Operator.LEFT:
-            return frozenset(_introduced(block))
+            return frozenset(introduced(block))
     return frozenset()
 
 
-def _introduced(block: ir.Block) -> set[str]:
+def introduced(block: ir.Block) -> set[str]:
     """The variables that an optional block brings in."""
     found = {node.name for node in block.nodes}
     for expand in block.expands:
         found |= {*held(expand)}
     for inner in block.optionals:
-        found |= _introduced(inner)
+        found |= introduced(inner)
     return found

@@ -236,7 +236,7 @@ class Search:
 
     def prepare(self, read: ir.Read) -> None:
         """Embed the texts of a read, before anything else is done."""
-        wanted = [part for part in _ranks(read) if isinstance(part, ir.Nearest) and part not in self._queries]
+        wanted = [part for part in ranks(read) if isinstance(part, ir.Nearest) and part not in self._queries]
         if wanted:
             types = {node.name: node.types for node in _nodes(read.match)}
             self._embed({part: types[part.field.var] for part in wanted})
@@ -255,7 +255,9 @@ class Search:
                 best `count` are left out.
             count: how many rows are wanted.
         """
-        fusions = {part for part in _ranks(read) if isinstance(part, ir.Fusion)}
+        if frame.fused:
+            return frame  # These are not all rows; what is known of them comes from all.
+        fusions = {part for part in ranks(read) if isinstance(part, ir.Fusion)}
         found = {fusion: self._fused(fusion, frame, count if fusion == first else None) for fusion in fusions}
         if isinstance(first, ir.Fusion) and count is not None:
             fused, back = found[first]
@@ -308,10 +310,24 @@ class Search:
 
 
 @remembered
-def _ranks(read: ir.Read) -> tuple[ir.Rank, ...]:
+def ranks(read: ir.Read) -> tuple[ir.Rank, ...]:
     """What a read ranks by, as columns and orders."""
     parts = walk((read.columns, read.order))
     return tuple(part for part in parts if isinstance(part, ir.Nearest | ir.Bm25 | ir.Fusion))
+
+
+@remembered
+def first_rank(read: ir.Read) -> ir.Rank | None:
+    """The rank by which rows are ordered first, the best before others and those without one last."""
+    if not read.order:
+        return None
+    key, columns = read.order[0], {column.name: column.expr for column in read.columns}
+    expr = key.expr
+    while isinstance(expr, ir.Column):
+        expr = columns[expr.name]
+    if not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Fusion) or key.nulls_first:
+        return None
+    return expr if key.descending is not isinstance(expr, ir.Nearest) else None
 
 
 def _given(expr: ir.Expr, request: Request) -> ir.ConstValue:

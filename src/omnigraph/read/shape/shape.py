@@ -22,6 +22,7 @@ from omnigraph.read.match.widths import size_of
 from omnigraph.read.plan.plan import Operator
 from omnigraph.read.plan.remembered import remembered
 from omnigraph.read.portions import Divisible, portions, true_of, values_of
+from omnigraph.read.search.search import first_rank
 from omnigraph.read.shape.aggregate import Groups, aggregated, is_count
 from omnigraph.read.shape.codes import key_codes
 from omnigraph.read.shape.order import Key, in_order
@@ -289,26 +290,13 @@ def best(read: ir.Read, frame: Frame, context: Context) -> Frame:
     """Where a rank comes first in the order, the rows that can be in the result. All that ranks say is known then."""
     offset, limit = window(read, context)
     end = None if limit is None else offset + limit
-    rank = _first_rank(read, _by_name(read))
+    rank = first_rank(read)
     frame = context.search.fuse(read, frame, rank, end)
     if rank is None or (end is None and read.ranked is None):
         return frame
     best = context.search.best(rank, frame, end)
     # By an alias, rows without a rank come last, when there are too few with one.
     return best if read.ranked is not None or (end is not None and best.count >= end) else frame
-
-
-def _first_rank(read: ir.Read, columns: Mapping[str, ir.OutColumn]) -> ir.Rank | None:
-    """The rank by which rows are ordered first, the best before others and those without one last."""
-    if not read.order:
-        return None
-    key = read.order[0]
-    expr = key.expr
-    while isinstance(expr, ir.Column):
-        expr = columns[expr.name].expr
-    if not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Fusion) or key.nulls_first:
-        return None
-    return expr if key.descending is not isinstance(expr, ir.Nearest) else None
 
 
 def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:
