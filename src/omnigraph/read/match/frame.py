@@ -82,6 +82,11 @@ class Binding:
         found = space.id_order().take(self.numbers, mode="wrap") if space.slots else self.numbers
         return pa.array(found, mask=missing) if missing.any() else pa.array(found)
 
+    @property
+    def knows_places(self) -> bool:
+        """Whether places in the order of ids are at hand."""
+        return len(self.spaces) == 1 and self.spaces[0].knows_id_order
+
     def type_names(self) -> pa.Array:
         names = pa.array([space.type_name for space in self.spaces], pa.utf8())
         which = np.zeros(len(self.numbers), np.int64) if self.which is None else self.which

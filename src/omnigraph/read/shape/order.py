@@ -25,11 +25,16 @@ _MANY = 4
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A sort key. Its values are computed where earlier keys do not decide: for all rows (None), or for some."""
+    """A sort key. Its values are computed where earlier keys do not decide: for all rows (None), or for some.
+
+    Attributes:
+        at_hand: whether values are whole numbers that cost next to nothing.
+    """
 
     values: Callable[[Numbers | None], pa.Array]
     descending: bool = False
     nulls_first: bool = True
+    at_hand: bool = False
 
 
 def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
@@ -44,12 +49,14 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
     rows: Numbers | None = None
     begins = np.zeros(count, bool)
     """Which rows are greater than the one before, as far as is known."""
-    for key in keys:
+    for number, key in enumerate(keys):
         checkpoint(len(begins), _SORTED)
         tied = None if rows is None else _tied(begins)
         if tied is not None and len(tied) == 0:
             break
         asked = rows if rows is None or tied is None else rows[tied]
+        if all(other.at_hand for other in keys[number:]) and (rows is not None or end * _MANY > count):
+            return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
         if rows is None:
             # Rows that are equal to the last that is kept may still come before it.
@@ -75,6 +82,17 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         if len(behind):
             rows, begins = rows[: end + int(behind[0])], begins[: end + int(behind[0])]
     return (np.arange(count) if rows is None else rows)[offset:end]
+
+
+def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | None, begins: Mask) -> Numbers:
+    """All rows in order, by all keys that are left at once."""
+    checkpoint(len(begins), _SORTED + len(keys))
+    if rows is None or tied is None:
+        return order_of(*(_codes(key.values(None), key) for key in keys))
+    asked = rows[tied]
+    order = order_of(np.cumsum(begins)[tied], *(_codes(key.values(asked), key) for key in keys))
+    rows[tied] = asked[order]
+    return rows
 
 
 def _tied(begins: Mask) -> Numbers:

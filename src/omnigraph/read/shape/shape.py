@@ -320,7 +320,8 @@ def _frame_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], c
         some = {name: values.take(pa.array(rows)) for name, values in columns.items()}
         return values_of(key.expr, _Results(few, some), context.request)
 
-    return Key(values, key.descending, key.nulls_first)
+    at_hand = looked_up is not None and looked_up[1] == "id" and looked_up[0].knows_places
+    return Key(values, key.descending, key.nulls_first, at_hand)
 
 
 def _column_key(key: ir.SortKey, columns: _Columns, context: Context) -> Key:
