@@ -227,3 +227,9 @@ def test_an_empty_file(shell: Shell, graph: str, tmp_path: Path) -> None:
         result.stdout == f"loaded {graph} on branch main with append: 0 entities across 0 node types and 0 edge types\n"
     )
     assert shell.json("load", graph, "--data", empty, "--mode", "append", "--quiet")["commit"] is None
+
+
+def test_an_id_beside_the_data_is_sent_inside(shell: Shell, graph: str) -> None:
+    data = shell.write("people.ndjson", '{"type": "Person", "id": "ann", "data": {"name": "ann"}}\n')
+    message = shell.fails("load", graph, "--data", data, "--mode", "append", "--quiet")
+    assert "unknown member 'id' of the envelope; put it inside 'data'" in message

@@ -274,6 +274,22 @@ def test_many_threads_get_the_same_answers(graph: Graph) -> None:
             assert friends == ["bob", "cid"]
 
 
+def test_a_file_of_queries_is_given_as_a_path(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "people.gq"
+    path.write_text(PEOPLE)
+    assert graph.query(path).to_pylist() == graph.query(PEOPLE).to_pylist()
+    assert str(graph.explain(path)) == str(graph.explain(PEOPLE))
+    path.write_text(ADD)
+    assert graph.mutate(path, {"name": "dan"}).affected_nodes == 1
+    with pytest.raises(InputError, match="looks like the name of a file"):
+        graph.query(str(path))
+    with pytest.raises(InputError, match=r"cannot read .*nowhere\.gq: No such file"):
+        graph.query(tmp_path / "nowhere.gq")
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="not UTF-8"):
+        graph.query(path)
+
+
 # ---- what stops it
 
 
@@ -287,6 +303,23 @@ def test_rows_that_are_looked_at_are_counted(graph: Graph) -> None:
     assert len(graph.query(EVERYTHING, budget=Budget(rows=39))) == 27
     with pytest.raises(BudgetExceededError, match="the query takes 39 rows, and may take 38"):
         graph.query(EVERYTHING, budget=Budget(rows=38))
+
+
+def test_what_takes_too_much_may_not_be_meant(graph: Graph) -> None:
+    with pytest.raises(BudgetExceededError) as caught:
+        graph.query(EVERYTHING, budget=Budget(rows=38))
+    said = "nothing connects {$a} and {$b} and {$c}, so every combination is a row"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(said)
+    assert caught.value.__notes__ == [f"help: {caught.value.hint}"]
+    assert (caught.value.resource, caught.value.limit, caught.value.actual) == ("rows", 38, 39)
+    with pytest.raises(BudgetExceededError, match="nothing connects"):
+        graph.explain(EVERYTHING, budget=Budget(rows=38), analyze=True)
+
+
+def test_small_amounts_of_memory_are_told_in_bytes(graph: Graph) -> None:
+    with pytest.raises(BudgetExceededError, match=r"takes [\d,]+ bytes of memory, and may take 1 byte of memory"):
+        graph.query(PEOPLE, budget=Budget(memory=1))
 
 
 def test_rows_that_are_returned_are_counted(graph: Graph) -> None:

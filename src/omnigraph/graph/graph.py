@@ -33,7 +33,7 @@ from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
 from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.mutating import mutate
-from omnigraph.graph.reading import ReadRequest, aside, explain, query
+from omnigraph.graph.reading import QueryText, ReadRequest, aside, explain, query, query_text
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.read.blobs import Blob, find_blob
 from omnigraph.read.budget import Budget, Cancellation
@@ -390,7 +390,7 @@ class Graph:
 
     def query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -402,7 +402,7 @@ class Graph:
         """Run a query that reads. All of it sees one snapshot.
 
         Args:
-            text: a query, or several of which `name` says one.
+            text: a query, or several of which `name` says one; or the path of a `.gq` file.
             params: its parameters by name, without `$`.
             name: the query.
             branch: the newest state of a branch; by default the handle's.
@@ -427,12 +427,12 @@ class Graph:
             BudgetExceededError: it would take more than it may.
             CancelledError: it was stopped.
         """
-        request = ReadRequest(text, params or {}, name, budget or Budget(), cancel or Cancellation())
+        request = ReadRequest(query_text(text), params or {}, name, budget or Budget(), cancel or Cancellation())
         return query(self, request, self._view(branch, at), named=at is not None)
 
     async def async_query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -448,7 +448,7 @@ class Graph:
 
     def explain(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -484,7 +484,7 @@ class Graph:
             InputError: it writes.
             ParameterError: a parameter is missing or does not fit.
         """
-        request = ReadRequest(text, params or {}, name, budget or Budget(), cancel or Cancellation())
+        request = ReadRequest(query_text(text), params or {}, name, budget or Budget(), cancel or Cancellation())
         return explain(self, request, self._view(branch, at), named=at is not None, analyze=analyze)
 
     def _view(self, branch: str | None, at: At | None) -> Snapshot:
@@ -607,7 +607,7 @@ class Graph:
 
     def mutate(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -619,7 +619,7 @@ class Graph:
         """Run a query that writes, as one commit.
 
         Args:
-            text: a query, or several of which `name` says one.
+            text: a query, or several of which `name` says one; or the path of a `.gq` file.
             params: its parameters by name.
             name: the query.
             branch: where to; by default the handle's branch.
@@ -653,7 +653,7 @@ class Graph:
             expect_head=expect_head,
             idempotency_key=idempotency_key,
         )
-        return mutate(self, text, {} if params is None else params, name, request)
+        return mutate(self, query_text(text), {} if params is None else params, name, request)
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check every constraint of the schema on everything that is stored.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.errors import InputError, OmnigraphError, shown
+from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError, cut, shown
 from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
@@ -29,6 +31,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+QueryText = str | os.PathLike[str]
+"""Queries, or the path of a `.gq` file."""
+
+
+def query_text(given: object) -> str:
+    """The queries of a text or of a file.
+
+    Raises:
+        InputError: the file cannot be read, or the text is the name of one.
+    """
+    if isinstance(given, str):
+        if given.endswith(".gq") and len(given.split()) == 1:
+            hint = "this looks like the name of a file: give a pathlib.Path, or the text of the file"
+            raise InputError(f"'{cut(given)}' is not a query", hint=hint)
+        return given
+    if not isinstance(given, os.PathLike):
+        hint = "give its text, or the path of a file"
+        raise InputError(f"the query is {shown(given)}, of type {type(given).__name__}", hint=hint)
+    path = Path(given)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8") from error
+
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
@@ -42,7 +70,6 @@ class ReadRequest:
 
     def __post_init__(self) -> None:
         expected: tuple[tuple[str, object, type | tuple[type, ...], str], ...] = (
-            ("the query", self.text, str, "give its text"),
             ("params", self.params, Mapping, "give a mapping from names to values"),
             ("name", self.name, (str, NoneType), "give the name of a query in the text"),
             ("budget", self.budget, Budget, "give an omnigraph.Budget"),
@@ -72,7 +99,8 @@ def query(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool) ->
         named: whether the caller named this state, and not just the branch.
     """
     prepared = _prepared(graph, request, view)
-    table = run(prepared.read, prepared.context)
+    with _telling(prepared):
+        table = run(prepared.read, prepared.context)
     branch, snapshot = _target(view, named)
     return Result(
         query_name=prepared.query.name,
@@ -103,7 +131,8 @@ def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, 
         return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
     spent = prepared.context.budget
     started = time.perf_counter()
-    table = run(prepared.read, prepared.context)
+    with _telling(prepared):
+        table = run(prepared.read, prepared.context)
     seconds = time.perf_counter() - started
     return Explanation(
         prepared.query,
@@ -149,6 +178,19 @@ def _prepared(graph: Graph, request: ReadRequest, view: Snapshot, trace: Trace |
     shared = graph._views.of(view, accepted)
     context = Context(view, accepted, bound, shared.spaces, shared.topologies, spending, lambda: graph.embedder, trace)
     return _Prepared(query, query.body, compiled.warnings, accepted, context)
+
+
+@contextmanager
+def _telling(prepared: _Prepared) -> Iterator[None]:
+    """What may not be as it was meant is the likely reason when a query takes too much: say it then, too."""
+    try:
+        yield
+    except BudgetExceededError as error:
+        if not prepared.warnings:
+            raise
+        hint = "; ".join([*prepared.warnings, *([error.hint] if error.hint else [])])
+        told = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
+        raise told.with_traceback(error.__traceback__) from None
 
 
 def _warnings(prepared: _Prepared, request: ReadRequest) -> Iterator[str]:
