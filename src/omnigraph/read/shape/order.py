@@ -90,7 +90,7 @@ def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | 
     if rows is None or tied is None:
         return order_of(*(_codes(key.values(None), key) for key in keys))
     asked = rows[tied]
-    order = order_of(np.cumsum(begins)[tied], *(_codes(key.values(asked), key) for key in keys))
+    order = order_of(np.cumsum(begins, dtype=np.int64)[tied], *(_codes(key.values(asked), key) for key in keys))
     rows[tied] = asked[order]
     return rows
 
