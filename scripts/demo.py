@@ -40,6 +40,7 @@ class Program:
     text: str
 
 
+READS = f"--uri {GRAPH} --query {EXAMPLE}/queries.gq"
 WRITES = f"--uri {GRAPH} --branch review --query {EXAMPLE}/mutations.gq"
 
 TRANSACTION = f"""\
@@ -75,15 +76,28 @@ TOUR: tuple[Step | Program, ...] = (
     ),
     Step(
         "Make some data: a small research library.",
-        f"python {EXAMPLE}/generate.py --papers 300 --seed 7 --out data",
+        f"python {EXAMPLE}/generate.py --papers 300 --seed 7 --no-vectors --out data",
     ),
     Step(
         "Create a graph from the schema: a directory of Lance tables.",
         f"omnigraph init {GRAPH} --schema {EXAMPLE}/schema.pg",
     ),
     Step(
-        "Load the data as one commit. Every value, key, edge and cardinality is checked first.",
+        "Load it as one commit. Every value, key, edge and cardinality is checked, and abstracts become vectors.",
         f"omnigraph load {GRAPH} --data data/papers.ndjson --mode append",
+    ),
+    Step(
+        "Ask: words, meaning and structure in one query. What should this author read that is new to them?",
+        f"omnigraph query recommend {READS} --params "
+        + shlex.quote('{"text": "how quantum computers correct errors", "orcid": "0000-0271-8281-8284", "n": 5}'),
+    ),
+    Step(
+        "Who knows about a subject? Found by words, grouped by author.",
+        f"omnigraph query experts {READS} --params " + shlex.quote('{"text": "graph", "n": 2}') + " --format kv",
+    ),
+    Step(
+        "In which steps is that answered, and what did each of them do?",
+        f"omnigraph explain experts --analyze {READS} --params " + shlex.quote('{"text": "graph", "n": 2}'),
     ),
     Step("Name this state, so that it stays readable.", f"omnigraph tag create v1 --uri {GRAPH}"),
     Step("Branch the whole graph. Nothing is copied.", f"omnigraph branch create review --uri {GRAPH}"),
@@ -136,7 +150,7 @@ def main() -> int:
             if not show(stop, folder):
                 return 1
     print(f"\n{len(TOUR)} stops, {time.monotonic() - began:.0f} seconds.", end=" ")
-    print("A library was checked, loaded, branched, changed, written out, and loaded again as it was.")
+    print("A library was checked, loaded, asked, branched, changed, written out, and loaded again as it was.")
     print(f"The files are in {EXAMPLE}/; the graphs are gone again. 'Two minutes' in README.md is about your own.")
     return 0
 

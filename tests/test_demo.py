@@ -20,6 +20,8 @@ def test_tour_runs(capfd: pytest.CaptureFixture[str]) -> None:
             assert f"$ {stop.command}\n" in printed
     assert "dst 'nowhere' not found in Institution" in errors
     assert "The file of a paper." in printed
+    assert "Surface code" in printed, "what an author should read"
+    assert "papers: 23" in printed, "what an expert has written"
     (main, review) = re.findall(r"^(?:main|review) +(\d+) nodes +(\d+) edges +(\d+) commits$", printed, re.MULTILINE)
     assert [int(after) - int(before) for before, after in zip(main, review, strict=True)] == [2, 4, 3]
 

@@ -153,6 +153,16 @@ def test_the_whole_picture() -> None:
     )
 
 
+def test_a_traceback_shows_the_place_once_however_late_it_is_known() -> None:
+    error = TypeCheckError("no 'bad'", span=Span(2, 5), hint="do good")
+    assert error.__notes__ == ["help: do good"]
+    for text in ("a bad word", "a bad deed"):
+        error.source = SourceText(text, "q.gq")
+    place = " --> q.gq:1:3\n  |\n1 | a bad deed\n  |   ^^^"
+    assert error.__notes__ == [place, "help: do good"]
+    assert error.render().count("^^^") == 1
+
+
 def test_a_text_without_a_name() -> None:
     assert shown("a bad word", "bad", None)[0] == " --> <text>:1:3"
 

@@ -37,19 +37,21 @@ def test_the_steps_of_a_query(shell: Shell, people: str) -> None:
         "  order $friend.name asc nulls first\n"
         "  ties $friend.id, $p.id\n"
         "\n"
-        "step                                            estimate  rows\n"
-        "where $p: Person where ($p.name = $name)                     1\n"
-        "scan $p: Person                                        1\n"
-        "expand $p to $friend by Person -Knows-> Person       0.5\n"
-        "shape return, order by $friend.name\n"
+        "step                                                         estimate  rows\n"
+        "lookup $p: Person where ($p.name = $name)                           1     1\n"
+        "scan $p: Person                                                     1\n"
+        "expand $p to $friend by Person -Knows-> Person, by topology       0.5\n"
+        "sort by $friend.name                                              0.5\n"
+        "project friend.name                                               0.5\n"
     )
 
 
 def test_what_the_steps_did(shell: Shell, people: str) -> None:
     text = shell.run("explain", "--uri", people, "--query", shell.queries, *ASKED, "--analyze").stdout
-    assert re.search(r"^step +estimate +rows +ms +bytes$", text, re.MULTILINE)
-    assert re.search(r"^expand \$p to \$friend .* 0\.5 +1 +[\d.]+ +16$", text, re.MULTILINE)
-    assert re.search(r"^1 rows in [\d.]+ ms; looked at \d+ rows, held \d+ bytes at most$", text, re.MULTILINE)
+    assert re.search(r"^step +estimate +rows +ms +bytes +read +calls$", text, re.MULTILINE)
+    assert re.search(r"^expand \$p to \$friend .* 0\.5 +1 +[\d.]+ +16 +\d+ +1$", text, re.MULTILINE)
+    end = r"^1 rows in [\d.]+ ms; looked at \d+ rows, read .+ in \d+ requests, held \d+ bytes at most$"
+    assert re.search(end, text, re.MULTILINE)
 
 
 def test_the_same_as_json(shell: Shell, people: str) -> None:
@@ -57,14 +59,16 @@ def test_the_same_as_json(shell: Shell, people: str) -> None:
     assert plan["query_name"] == "friends"
     assert plan["target"] == {"branch": "main", "snapshot": None}
     assert plan["ir"]["name"] == "friends"
-    assert [step["action"] for step in plan["steps"]] == ["where", "scan", "expand", "shape"]
+    assert [step["action"] for step in plan["steps"]] == ["lookup", "scan", "expand", "sort", "project"]
     assert plan["steps"][2]["estimated_rows"] == 0.5
     assert "rows" not in plan["steps"][2]
     assert "analyzed" not in plan
     done = shell.json("explain", "--uri", people, "--query", shell.queries, *ASKED, "--analyze")
     assert done["steps"][2]["rows"] == 1
+    assert done["steps"][2]["calls"] == 1
+    assert done["steps"][2]["edges_by"] == ["topology"]
     assert done["analyzed"]["row_count"] == 1
-    assert {"rows_looked_at", "peak_bytes", "milliseconds"} < done["analyzed"].keys()
+    assert {"rows_looked_at", "peak_bytes", "bytes_read", "requests", "milliseconds"} < done["analyzed"].keys()
 
 
 def test_parameters_are_needed(shell: Shell, people: str) -> None:

@@ -65,3 +65,13 @@ def test_what_stays_without_an_index_says_why(shell: Shell) -> None:
     assert shell.run("load", uri, "--data", rows, "--mode", "append", "--quiet").exit_code == 0
     lines = shell.run("indexes", uri, "--build", "--quiet").stdout.splitlines()
     assert "node:Doc.vec vector: 0 of 1 rows (fewer than 100000 vectors are searched exactly)" in lines
+
+
+def test_a_snapshot(shell: Shell, graph: str) -> None:
+    before = shell.add_person(graph, "Ann")
+    shell.run("indexes", graph, "--build", "--quiet")
+    line = "node:Person.id btree: 0 of 1 rows"
+    assert shell.run("indexes", graph, "--snapshot", str(before)).stdout.splitlines()[0] == line
+    assert "leave out --snapshot" in shell.fails("indexes", graph, "--snapshot", str(before), "--build", code=2)
+    assert "not both" in shell.fails("indexes", graph, "--snapshot", str(before), "--branch", "main", code=2)
+    assert "there is no commit or tag 'x'" in shell.fails("indexes", graph, "--snapshot", "x")

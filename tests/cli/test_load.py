@@ -232,6 +232,12 @@ def test_an_empty_file(shell: Shell, graph: str, tmp_path: Path) -> None:
     assert shell.json("load", graph, "--data", empty, "--mode", "append", "--quiet")["commit"] is None
 
 
+def test_an_id_beside_the_data_is_sent_inside(shell: Shell, graph: str) -> None:
+    data = shell.write("people.ndjson", '{"type": "Person", "id": "ann", "data": {"name": "ann"}}\n')
+    message = shell.fails("load", graph, "--data", data, "--mode", "append", "--quiet")
+    assert "unknown member 'id' of the envelope; put it inside 'data'" in message
+
+
 def test_a_check_writes_nothing(shell: Shell, graph: str, people: str) -> None:
     said = shell.run("load", graph, "--data", people, "--mode", "append", "--check", "--engine", "local").stdout
     assert said.startswith(f"checked {graph} on branch main with append: 3 entities")

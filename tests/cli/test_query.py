@@ -11,6 +11,7 @@ import sys
 import pyarrow as pa
 import pytest
 from tests.cli.shell import Shell
+from tests.patience import PATIENCE
 
 import omnigraph
 
@@ -56,7 +57,31 @@ def test_the_source_and_the_state_are_named_once(shell: Shell, people: str) -> N
     )
     both = ("--branch", "main", "--snapshot", "x")
     assert "not both" in shell.fails("query", "--uri", people, "-e", PEOPLE, *both, code=2)
-    assert "name a graph" in shell.fails("query", "-e", PEOPLE, code=2)
+    assert "name a graph: --uri URI, or --store URI" in shell.fails("query", "-e", PEOPLE, code=2)
+    assert "(graph.omni); give the graph with --uri" in shell.fails("query", "people", "graph.omni", code=2)
+
+
+def test_the_body_alone_is_text_enough(shell: Shell, people: str) -> None:
+    body = "// who\nmatch { $p: Person } return { count(*) as n } // all"
+    assert printed(shell, "--uri", people, "-e", body) == ["1 row from branch main via given", "n", "-", "3"]
+    assert shell.run("mutate", "--uri", people, "-e", 'insert Person { name: "dan" }').exit_code == 0
+    assert printed(shell, "--uri", people, "-e", body)[-1] == "4"
+    assert "qeury" in shell.fails("query", "--uri", people, "-e", "qeury q() { match { $p: Person } }")
+
+
+def test_a_tag_that_does_not_exist_is_told(shell: Shell, people: str) -> None:
+    assert shell.run("tag", "create", "v1", "--uri", people).exit_code == 0
+    message = shell.fails("query", "--uri", people, "-e", PEOPLE, "--snapshot", "v2")
+    assert "there is no commit or tag 'v2'" in message
+    assert "'v1'" in message or "known: v1" in message
+
+
+def test_a_query_that_is_interrupted_says_so(shell: Shell, people: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(omnigraph.graph.Graph, "query", interrupt)
+    assert shell.fails("query", "--uri", people, "-e", PEOPLE, code=130) == "stopped\n"
 
 
 def test_branches_and_snapshots_can_be_read(shell: Shell, people: str) -> None:
@@ -82,7 +107,9 @@ def test_a_query_that_writes_is_sent_elsewhere(shell: Shell, people: str) -> Non
 
 def test_budgets_are_given_on_the_line(shell: Shell, people: str) -> None:
     assert "may take 0.000 seconds" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--seconds", "0")
-    assert "MiB of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
+    assert "may take 1 byte of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
+    assert "may take 1 row\n" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--rows", "1")
+    assert "may take 2 rows of result" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--returned", "2")
     assert "--memory: 'much' is not an amount" in shell.fails(
         "query", "--uri", people, "-e", PEOPLE, "--memory", "much"
     )
@@ -93,6 +120,9 @@ def test_what_may_be_wrong_goes_to_stderr(shell: Shell, people: str) -> None:
     result = shell.run("query", "--uri", people, "-e", text, "--format", "csv")
     assert result.stdout == "n\n9\n"
     assert result.stderr == "warning: nothing connects {$a} and {$b}, so every combination is a row\n"
+    assert "help: nothing connects {$a} and {$b}" in shell.fails(
+        "query", "--uri", people, "-e", text.replace("count(*) as n", "$a.name, $b.name"), "--rows", "5"
+    )
 
 
 def test_read_is_the_former_name(shell: Shell, people: str) -> None:
@@ -187,3 +217,30 @@ def test_arrow(shell: Shell, people: str) -> None:
     table = pa.ipc.open_stream(done.stdout).read_all()
     assert table.column_names == ["name", "age"]
     assert table["age"].to_pylist() == [41, 27, None]
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "jsonl", "arrow"])
+def test_nobody_has_to_read_to_the_end(shell: Shell, people: str, format: str) -> None:
+    with omnigraph.open(people) as opened:
+        opened.load({"Person": pa.table({"name": [f"p{i:05}" for i in range(20_000)]})}, mode="append")
+    command = [sys.executable, "-m", "omnigraph.cli.main", "query", "--uri", people, "-e", PEOPLE, "--format", format]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) in (0, 1)
+
+
+def test_a_format_that_does_not_exist_is_told(shell: Shell, people: str) -> None:
+    message = shell.fails("query", "--uri", people, "-e", PEOPLE, "--format", "yaml", code=2)
+    assert "'yaml' is not one of 'table', 'kv', 'csv', 'json', 'jsonl', 'arrow'" in message
+
+
+def test_lists_dates_and_letters_of_any_width_are_aligned(shell: Shell, people: str) -> None:
+    columns = '"é 👩‍👩‍👧 漢" as a, [1, 2] as b, date("2026-01-02") as c'
+    text = f"query q() {{ match {{ $p: Person }} return {{ {columns} }} limit 1 }}"
+    _, names, rule, row = printed(shell, "--uri", people, "-e", text)
+    assert (names, rule) == ("a       | b     | c", "--------+-------+-----------")
+    assert row == "é 👩‍👩‍👧 漢 | [1,2] | 2026-01-02"

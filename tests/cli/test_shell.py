@@ -67,10 +67,19 @@ def test_parameters_are_set(shell: Shell, people: str) -> None:
     assert said(shell, people, ":set who ann", ":set n 3", ":params", friends, args=("--format", "csv")) == (
         '$who: "ann"\n$n: 3\nname\nbob\n'
     )
+    assert said(shell, people, ":params", ":set n 3", ':params {"who": "ann"}', ":params") == 'none\n$who: "ann"\n'
+    assert ":params: this is not JSON" in shell.run("shell", people, stdin=":params {who\n").stderr
 
 
 def test_what_fails_is_told_and_the_rest_is_answered(shell: Shell, people: str) -> None:
-    lines = "query q() { match { $p: Persn } return { $p.name } }", ":nope", ":format x", ":set a", ":schema X", ALL
+    lines = (
+        "query q() { match { $p: Persn } return { $p.name } }",
+        ":nope",
+        ":format x",
+        ":set a",
+        ":schema Persom",
+        ALL,
+    )
     result = shell.run("shell", people, stdin="\n".join(lines))
     assert result.exit_code == 1
     assert "2 rows from branch main via all" in result.stdout
@@ -79,7 +88,7 @@ def test_what_fails_is_told_and_the_rest_is_answered(shell: Shell, people: str) 
         "there is no command :nope",
         "'x' is not a format",
         "name a parameter and its value",
-        "there is no type X",
+        "there is no type Persom\n  help: did you mean 'Person'?",
     ):
         assert message in result.stderr
 
@@ -118,6 +127,12 @@ def test_help_and_leaving(shell: Shell, people: str) -> None:
     text = said(shell, people, ":help", ":quit", ALL)
     assert ":branch [NAME]" in text
     assert "rows" not in text.partition("Ctrl-C")[2]
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "Quit;", ":exit"])
+def test_words_that_are_no_query_mean_the_command(shell: Shell, people: str, word: str) -> None:
+    assert ":branch [NAME]" in said(shell, people, "help", word)
+    assert said(shell, people, word, ALL) == ""
 
 
 # ---- at a terminal

@@ -43,5 +43,7 @@ def test_errors(shell: Shell, graph: str) -> None:
     assert "did you mean 'v1'?" in shell.fails("tag", "delete", "v11", "--uri", graph, "--quiet")
     assert "is not a name" in shell.fails("tag", "create", "a b", "--uri", graph, "--quiet")
     assert "there is no branch 'x'" in shell.fails("tag", "create", "t", "--branch", "x", "--uri", graph, "--quiet")
-    assert "there is no commit 'x'" in shell.fails("tag", "create", "t", "--commit", "x", "--uri", graph, "--quiet")
+    assert "there is no commit or tag 'x'" in shell.fails(
+        "tag", "create", "t", "--commit", "x", "--uri", graph, "--quiet"
+    )
     assert "not both" in shell.fails("tag", "create", "t", "--commit", "x", "--branch", "y", "--uri", graph, code=2)

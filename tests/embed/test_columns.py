@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.embed import Purpose, embed_column, embed_query
+from omnigraph.embed import Purpose, Sought, embed_column, embed_queries
 from omnigraph.errors import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.schema.catalog import Embed, Property
@@ -67,17 +67,17 @@ def test_a_recorded_model_must_be_the_configured_one() -> None:
     assert str(caught.value) == "Doc.vec: the schema records the model 'acme/embed', and 'own/model' is configured"
     assert own.calls == []
     with pytest.raises(EmbeddingModelError):
-        embed_query(own, "x", recorded, "Doc")
+        embed_queries(own, [Sought("x", recorded, "Doc")])
     own.name = "acme/embed"
     assert embed_column(own, pa.array(["x"]), recorded, "Doc").null_count == 0
 
 
 def test_a_query_is_embedded_as_one() -> None:
     own = Own()
-    assert embed_query(own, "x", VECTOR, "Doc").tolist() == [[1.0, 0.0, 0.0]]
+    assert embed_queries(own, [Sought("x", VECTOR, "Doc")])[0].tolist() == [1.0, 0.0, 0.0]
     assert own.calls == [(["x"], 3, Purpose.QUERY)]
     with pytest.raises(EmbeddingError, match=r"Doc\.vec: a blank text has no vector"):
-        embed_query(own, " ", VECTOR, "Doc")
+        embed_queries(own, [Sought(" ", VECTOR, "Doc")])
 
 
 @pytest.mark.parametrize(

@@ -279,8 +279,8 @@ def added(unit: str, amount: int | None, when: int | None, kind: ValueType) -> i
     if unit not in MONTHS:
         held(amount * (SIZES[unit] // DAY if kind.scalar is Scalar.DATE else SIZES[unit]), ir.I64)
     moved = plus(unit, amount, when, kind)
-    low, high = INTEGER_RANGES[Scalar.I32 if kind.scalar is Scalar.DATE else Scalar.I64]
-    if not low <= moved <= high:
+    first, last = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
+    if not first <= (moved if kind.scalar is Scalar.DATE else moved // DAY) <= last:
         raise TooLargeError
     return moved
 

@@ -248,3 +248,10 @@ def test_any_value_is_taken_or_refused(value: object) -> None:
 def test_the_day_of_a_date_is_not_that_of_a_zone() -> None:
     assert one("Date", datetime(2026, 3, 14, 23, 30, tzinfo=timezone(timedelta(hours=-2)))) == parse_date("2026-03-15")
     assert one("Date", date(2026, 3, 14)) == parse_date("2026-03-14")
+
+
+@pytest.mark.parametrize("params", ["$age: I64", "$age: I64?"])
+def test_a_name_with_its_sign_says_so(params: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        bind(declared(params), {"$age": 3})
+    assert caught.value.hint == "give it as 'age', without $"

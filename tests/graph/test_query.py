@@ -251,9 +251,11 @@ def test_only_so_many_states_are_remembered(graph: Graph) -> None:
         add(graph, f"p{number}")
         graph.query(PEOPLE)
     assert len(graph._views._views) == KEPT
+    assert len(graph.query(PEOPLE)) == KEPT + 6
     graph.close()
     assert len(graph._views._views) == 0
-    assert len(graph.query(PEOPLE)) == KEPT + 6
+    with pytest.raises(InputError, match="closed"):
+        graph.query(PEOPLE)
 
 
 def test_many_threads_get_the_same_answers(graph: Graph) -> None:
@@ -272,6 +274,22 @@ def test_many_threads_get_the_same_answers(graph: Graph) -> None:
             assert friends == ["bob", "cid"]
 
 
+def test_a_file_of_queries_is_given_as_a_path(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "people.gq"
+    path.write_text(PEOPLE)
+    assert graph.query(path).to_pylist() == graph.query(PEOPLE).to_pylist()
+    assert str(graph.explain(path)) == str(graph.explain(PEOPLE))
+    path.write_text(ADD)
+    assert graph.mutate(path, {"name": "dan"}).affected_nodes == 1
+    with pytest.raises(InputError, match="looks like the name of a file"):
+        graph.query(str(path))
+    with pytest.raises(InputError, match=r"cannot read .*nowhere\.gq: No such file"):
+        graph.query(tmp_path / "nowhere.gq")
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="not UTF-8"):
+        graph.query(path)
+
+
 # ---- what stops it
 
 
@@ -285,6 +303,23 @@ def test_rows_that_are_looked_at_are_counted(graph: Graph) -> None:
     assert len(graph.query(EVERYTHING, budget=Budget(rows=39))) == 27
     with pytest.raises(BudgetExceededError, match="the query takes 39 rows, and may take 38"):
         graph.query(EVERYTHING, budget=Budget(rows=38))
+
+
+def test_what_takes_too_much_may_not_be_meant(graph: Graph) -> None:
+    with pytest.raises(BudgetExceededError) as caught:
+        graph.query(EVERYTHING, budget=Budget(rows=38))
+    said = "nothing connects {$a} and {$b} and {$c}, so every combination is a row"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(said)
+    assert caught.value.__notes__ == [f"help: {caught.value.hint}"]
+    assert (caught.value.resource, caught.value.limit, caught.value.actual) == ("rows", 38, 39)
+    with pytest.raises(BudgetExceededError, match="nothing connects"):
+        graph.explain(EVERYTHING, budget=Budget(rows=38), analyze=True)
+
+
+def test_small_amounts_of_memory_are_told_in_bytes(graph: Graph) -> None:
+    with pytest.raises(BudgetExceededError, match=r"takes [\d,]+ bytes of memory, and may take 1 byte of memory"):
+        graph.query(PEOPLE, budget=Budget(memory=1))
 
 
 def test_rows_that_are_returned_are_counted(graph: Graph) -> None:
@@ -379,10 +414,11 @@ def test_cancelling_the_task_stops_the_query(graph: Graph) -> None:
 def test_an_explanation_shows_the_steps_in_their_order(graph: Graph) -> None:
     found = graph.explain(FRIENDS, {"name": "ann"})
     assert [(step.action, step.rows) for step in found.steps] == [
-        ("where", 1),
+        ("lookup", 1),
         ("scan", None),
         ("expand", None),
-        ("shape", None),
+        ("sort", None),
+        ("project", None),
     ]
     assert not found.analyzed
     assert "expand $p to $f by Person -Knows-> Person" in str(found)
@@ -394,7 +430,7 @@ def test_an_analysis_has_what_came_out_beside_what_was_expected(graph: Graph) ->
     plan = graph.explain(FRIENDS, {"name": "ann"})
     assert [step.text for step in found.steps] == [step.text for step in plan.steps]
     assert [step.estimate for step in found.steps] == [step.estimate for step in plan.steps]
-    assert [step.rows for step in found.steps] == [1, 1, 2, 2]
+    assert [step.rows for step in found.steps] == [1, 1, 2, 2, 2]
     assert found.returned == 2
     assert all(step.seconds is not None for step in found.steps)
     assert "2 rows in" in str(found)
@@ -407,8 +443,8 @@ def test_what_is_inside_of_a_block_is_shown_inside_of_it(graph: Graph) -> None:
     }"""
     found = graph.explain(text, analyze=True)
     inside = {step.action: [inner.action for inner in step.steps] for step in found.steps if step.steps}
-    assert inside == {"optional": ["expand", "filter"], "not": ["where", "expand"]}
-    assert [step.rows for step in found.steps] == [3, 3, 2, 2]
+    assert inside == {"left join": ["expand", "filter"], "anti join": ["lookup", "expand"]}
+    assert [step.rows for step in found.steps] == [3, 3, 2, 2, 2]
 
 
 def test_explaining_needs_what_asking_needs(graph: Graph) -> None:

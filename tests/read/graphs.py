@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -119,12 +120,18 @@ def written(value: Any, kind: ValueType) -> Any:
 # Schemas
 
 
-def some_schema(rng: Random) -> str:
-    """The text of a schema: some node types and interfaces, and edges between and within the types."""
+def some_schema(rng: Random, *, indexed: bool = False) -> str:
+    """The text of a schema: some node types and interfaces, and edges between and within the types.
+
+    Args:
+        rng: decides everything about it.
+        indexed: whether everything has an index that can have one.
+    """
     fixed = {name: kind + "?" * (rng.random() < 0.6) for name, kind in TYPES.items()}
     names = [name for name in TYPES if name != "vec"]
     interfaces = {name: rng.sample(names, rng.randint(1, 3)) for name in ("Named", "Dated")[: rng.choice((0, 1, 2, 2))]}
     lines = [f"interface {name} {{ {_declared(props, fixed)} }}" for name, props in interfaces.items()]
+    share = max(rng.choice((0.0, 0.3, 1.0)), float(indexed))
     nodes = ["A", "B", "C"][: rng.choice((1, 2, 2, 3, 3))]
     for name in nodes:
         mine = [i for i in interfaces if rng.random() < 0.6]
@@ -138,7 +145,7 @@ def some_schema(rng: Random) -> str:
         if "text" in own and kinds["text"].startswith("String") and rng.random() < 0.4:
             more += f' @index(text, kind="fts"{rng.choice(("", ", stem=false", ", stop_words=false"))})'
         for prop in own:
-            if rng.random() < 0.2 and prop not in ("vec", "text") and not kinds[prop].startswith("["):
+            if rng.random() < share and prop not in ("vec", "text") and not kinds[prop].startswith("["):
                 more += f" @index({prop})"
         lines.append(f"node {name}{implements} {{ {_declared(own, kinds)} {more} }}")
     names = list(EDGE_NAMES[: rng.randint(1, 4)])
@@ -292,17 +299,29 @@ class State:
     graph: oracle.Graph
 
 
+class Indexes(Enum):
+    """How much of a world has indexes."""
+
+    NONE = "no indexes"
+    PARTIAL = "indexes of what was there first"
+    FULL = "indexes of everything"
+    ANY = "as it happens"
+
+
 class World:
     """One graph with its states.
 
     Args:
         seed: decides everything about it.
         place: where it is kept.
+        indexes: how much of it has indexes; the rows are the same.
     """
 
-    def __init__(self, seed: int, place: Path) -> None:
+    def __init__(self, seed: int, place: Path, indexes: Indexes = Indexes.ANY) -> None:
         self.rng = Random(seed)
-        self.schema = some_schema(self.rng)
+        self.place = place
+        self.indexes = indexes
+        self.schema = some_schema(self.rng, indexed=indexes is not Indexes.ANY)
         self.catalog = compile_schema(self.schema)
         self.graph: Graph = omnigraph.init(place, self.schema)
         self.states = list(self._states())
@@ -315,24 +334,30 @@ class World:
         many = rng.random() < 0.25
         for _ in range(rng.choice((1, 1, 2))):
             self._grow(model, "main", 24 if many else 6, 12)
-        if rng.random() < 0.3:
-            self.graph.ensure_indexes()
+        self._index("main", share=0.4, first=True)
         yield self._state("loaded", "main", model)
         self.graph.branches.create("side")
         side = deepcopy(model)
         for _ in range(rng.choice((1, 2))):
             self._shrink(model, "main", few=many)
             self._grow(model, "main", 2, 3)
+        self._index("main", share=0.2)
         yield self._state("changed", "main", model)
         self._shrink(side, "side", few=False)
         self._grow(side, "side", 3, 4)
-        if rng.random() < 0.2:
-            self.graph.ensure_indexes(branch="side")
+        self._index("side", share=0.2)
         yield self._state("branch", "side", side)
         if rng.random() < 0.1:
             for name in self.catalog.nodes:
                 self._delete_nodes(model, "main", name, list(model.nodes[name]))
             yield self._state("emptied", "main", model)
+
+    def _index(self, branch: str, *, share: float, first: bool = False) -> None:
+        """Build the indexes that the schema declares: always, never, at first, or in a share of all worlds."""
+        chosen = self.rng.random() < share
+        wanted = {Indexes.NONE: False, Indexes.PARTIAL: first, Indexes.FULL: True, Indexes.ANY: chosen}
+        if wanted[self.indexes]:
+            self.graph.ensure_indexes(branch=branch)
 
     def _state(self, name: str, branch: str, model: Model) -> State:
         return State(name, self.graph.snapshot(branch=branch), model.frozen())

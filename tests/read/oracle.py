@@ -172,6 +172,39 @@ class Line:
         return self.rows[0][0]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a block, in the order in which they bind.
+
+    Attributes:
+        expands: those between variables that no optional block binds.
+        filters: conditions on nothing that an optional block binds.
+        optionals: the optional blocks, each with the expands that can be walked after it.
+        last: all other conditions.
+    """
+
+    expands: list[ir.Expand]
+    filters: list[ir.Expr]
+    optionals: list[tuple[ir.Block, list[ir.Expand]]]
+    last: list[ir.Expr]
+
+    @classmethod
+    def of(cls, block: ir.Block) -> Parts:
+        later = {name for optional in block.optionals for name in introduced(optional)}
+        waiting = [e for e in block.expands if {e.left, e.right} & later]
+        expands = [e for e in block.expands if e not in waiting]
+        held = {name for e in waiting for name in (e.edge_var and e.edge_var.name, e.path_var) if name}
+        conditions = list(conjuncts(block.filters))
+        filters = [f for f in conditions if not mentioned(f) & (later | held)]
+        optionals = []
+        for optional in block.optionals:
+            later -= set(introduced(optional))
+            ready = [e for e in waiting if not {e.left, e.right} & later]
+            waiting = [e for e in waiting if e not in ready]
+            optionals.append((optional, ready))
+        return cls(expands, filters, optionals, [f for f in conditions if f not in filters])
+
+
 class Oracle:
     """Answers reads.
 
@@ -187,7 +220,8 @@ class Oracle:
         self.now = now
         self.may_fail = False
         self.may_differ = False
-        self._reached: dict[tuple[Any, ...], dict[Node, Path]] = {}
+        self._parts: dict[int, Parts] = {}
+        self._walked: dict[tuple[int, Node], dict[Node, list[dict[str, Edge | Path | None]]]] = {}
         self._rows: list[Row] = []
         self._types: dict[str, tuple[str, ...]] = {}
         self._fused: dict[ir.Fusion, dict[Hashable, tuple[float, int]]] = {}
@@ -226,27 +260,18 @@ class Oracle:
 
     def solutions(self, block: ir.Block, outer: Row) -> list[Row]:
         """Every assignment of the variables of a block, beside what is bound already."""
-        later = {name for optional in block.optionals for name in introduced(optional)}
-        waiting = [e for e in block.expands if {e.left, e.right} & later]
-        conditions = list(conjuncts(block.filters))
-        filters = [f for f in conditions if not mentioned(f) & self._unbound(waiting, later)]
-        rows = list(self._assigned(list(block.nodes), [e for e in block.expands if e not in waiting], outer))
-        rows = self._kept(rows, filters)
-        for optional in block.optionals:
+        if id(block) not in self._parts:
+            self._parts[id(block)] = Parts.of(block)
+        parts = self._parts[id(block)]
+        rows = self._kept(list(self._assigned(list(block.nodes), parts.expands, outer)), parts.filters)
+        for optional, expands in parts.optionals:
             rows = [wider for row in rows for wider in self._optional(optional, row)]
-            later -= set(introduced(optional))
-            for expand in [e for e in waiting if not {e.left, e.right} & later]:
-                waiting.remove(expand)
+            for expand in expands:
                 rows = [row.with_(way) for row in rows for way in self._ways(expand, row)]
-        rows = self._kept(rows, [f for f in conditions if f not in filters])
+        rows = self._kept(rows, parts.last)
         for negation in block.negations:
             rows = [left for row in rows for left in self._without(negation, row)]
         return rows
-
-    def _unbound(self, waiting: list[ir.Expand], later: set[str]) -> set[str]:
-        """What is not bound before the optional blocks: their variables, and what is walked to from those."""
-        held = {name for e in waiting for name in (e.edge_var and e.edge_var.name, e.path_var) if name}
-        return later | held
 
     def _assigned(self, nodes: list[ir.NodeVar], expands: list[ir.Expand], row: Row) -> Iterator[Row]:
         """Every assignment of some variables that the expands allow."""
@@ -265,6 +290,8 @@ class Oracle:
                 yield from self._assigned(others, expands, row.with_({first.name: node}))
 
     def _kept(self, rows: list[Row], filters: list[ir.Expr]) -> list[Row]:
+        if not filters:
+            return rows
         kept = []
         for row in rows:
             truths = [self.value(f, Line([(row, {})], {})) for f in filters]
@@ -291,15 +318,22 @@ class Oracle:
             return []
         assert isinstance(left, Node)
         assert isinstance(right, Node)
+        key = id(expand), left
+        if key not in self._walked:
+            self._walked[key] = self._ways_from(left, expand)
+        return self._walked[key].get(right, [])
+
+    def _ways_from(self, left: Node, expand: ir.Expand) -> dict[Node, list[dict[str, Edge | Path | None]]]:
+        """The same for each node that an expand leads to from a node."""
         if expand.hops is not None:
-            path = self._paths(left, expand.steps, expand.hops).get(right)
-            if path is None:
-                return []
-            return [{} if expand.path_var is None else {expand.path_var: path}]
-        edges = {edge for edge, node in self._steps(left, expand.steps) if node == right}
+            found = self._search(left, expand.steps, expand.hops)
+            return {node: [{} if expand.path_var is None else {expand.path_var: path}] for node, path in found.items()}
+        edges: dict[Node, set[Edge]] = {}
+        for edge, node in self._steps(left, expand.steps):
+            edges.setdefault(node, set()).add(edge)
         if expand.edge_var is None:
-            return [{}] if edges else []
-        return [{expand.edge_var.name: edge} for edge in edges]
+            return {node: [{}] for node in edges}
+        return {node: [{expand.edge_var.name: edge} for edge in several] for node, several in edges.items()}
 
     def _steps(self, node: Node, steps: Sequence[ir.Step]) -> Iterator[tuple[Edge, Node]]:
         """The edges from a node, and what stands at their other ends."""
@@ -311,12 +345,6 @@ class Oracle:
                     yield edge, self.graph.nodes[step.right_type][edge.target]
                 if step.direction is not ir.Direction.OUT and edge.target == node.id:
                     yield edge, self.graph.nodes[step.right_type][edge.source]
-
-    def _paths(self, start: Node, steps: tuple[ir.Step, ...], hops: ir.HopRange) -> dict[Node, Path]:
-        key = (start, steps, hops)
-        if key not in self._reached:
-            self._reached[key] = self._search(start, steps, hops)
-        return self._reached[key]
 
     def _search(self, start: Node, steps: tuple[ir.Step, ...], hops: ir.HopRange) -> dict[Node, Path]:
         """Breadth first, with the best path to each node that counts."""

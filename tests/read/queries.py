@@ -47,10 +47,10 @@ class Query:
         return self.compiled.body
 
 
-def some_query(rng: Random, catalog: Catalog) -> Query:
-    """A read that compiles."""
+def some_query(rng: Random, catalog: Catalog, kind: type[Maker] | None = None) -> Query:
+    """A read that compiles; made by a maker of some kind, by default of the whole language."""
     while True:
-        maker = Maker(rng, catalog)
+        maker = (kind or Maker)(rng, catalog)
         text = maker.query()
         try:
             compiled = compile_query(text, catalog)
@@ -344,6 +344,8 @@ class Maker:
 
     def condition(self, depth: int = 2) -> str:
         simple: tuple[tuple[int, Callable[[], str]], ...] = (
+            (4, self.against_constant),
+            (4, lambda: self.about(self.rng.choice(list(self.scope.nodes)))),
             (5, lambda: f"{self.number()} {self.pick(*ORDERS)} {self.number()}"),
             (4, lambda: f"{self.text()} {self.pick(*ORDERS, 'contains', 'starts_with', 'ends_with')} {self.text()}"),
             (1, lambda: f"{self.date()} {self.pick(*ORDERS)} {self.date()}"),
@@ -362,6 +364,46 @@ class Maker:
             joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
             return f"not ({joined})" if self.chance(30) else joined
         return self.weighted(*simple)
+
+    def against_constant(self, var: str | None = None) -> str:
+        """A property beside a constant, on either side: what a table can be asked for."""
+        own = [(place, kind) for place, kind in self.accesses() if kind.is_plain_scalar]
+        mine = [(place, kind) for place, kind in own if var is None or place.startswith(f"${var}.")]
+        place, kind = self.rng.choice(mine or own)
+        if place.endswith(".id"):
+            value = literal(self.rng.choice(IDS), TEXT)
+        elif kind.scalar in NUMBERS and self.chance(30):
+            value = self.constant(ValueType(self.pick(*NUMBERS)))
+        else:
+            value = self.constant(kind.item)
+        if kind.scalar is Scalar.STRING and self.chance(30):
+            return f"{place} {self.pick('contains', 'starts_with', 'ends_with')} {value}"
+        if kind.scalar is Scalar.STRING and self.chance(10):
+            return f'{place} matches "{self.pick(*PATTERNS)}"'
+        left, right = (place, value) if self.chance(70) else (value, place)
+        return f"{left} {self.pick(*ORDERS)} {right}"
+
+    def about(self, var: str, depth: int = 1) -> str:
+        """A condition on one variable, of the kinds that a table can be asked for."""
+        if depth and self.chance(35):
+            parts = [f"({self.about(var, depth - 1)})" for _ in range(self.pick(2, 2, 3))]
+            joined = f" {self.pick('and', 'or', 'or')} ".join(parts)
+            return f"not ({joined})" if self.chance(30) else joined
+        own = {name: kind for name, kind in self.properties(var).items() if kind.is_plain_scalar}
+        flags = [name for name, kind in own.items() if kind.scalar is Scalar.BOOL]
+        if flags and self.chance(20):
+            return f"${var}.{self.rng.choice(flags)}"
+        if own and self.chance(35):
+            name, kind = self.rng.choice(list(own.items()))
+            if self.chance(40):
+                return f"${var}.{name} {self.pick('is null', 'is not null')}"
+            if kind.scalar in NUMBERS and self.chance(50):
+                kind = ValueType(self.pick(*NUMBERS))
+            listing = ValueType(kind.scalar, list=True)
+            values = tuple(some_value(self.rng, kind.item) for _ in range(self.rng.randint(0, 3)))
+            items = self.param(listing, values) if self.chance(30) else literal(values, listing)
+            return f"${var}.{name} {self.pick('in', 'in', 'not in')} {items}"
+        return self.against_constant(var)
 
     def membership(self) -> str:
         word = self.pick("in", "in", "not in")
@@ -402,7 +444,8 @@ class Maker:
         """A pattern, for a new variable unless one is named."""
         known = var is not None
         var = var or self.fresh("n")
-        interfaces = [i for i in self.catalog.interfaces.values() if i.implementors]
+        # Now and then one that nothing implements.
+        interfaces = [i for i in self.catalog.interfaces.values() if i.implementors or self.chance(10)]
         if interfaces and not known and self.chance(25):
             interface = self.rng.choice(interfaces)
             self.scope.nodes[var] = interface.implementors
@@ -427,7 +470,7 @@ class Maker:
         return f" {{ {', '.join(parts)} }}" if parts else ""
 
     def _matched(self, var: str, name: str, kind: ValueType) -> str:
-        if kind.enum_values is not None and not kind.list and self.chance(25):
+        if kind.enum_values is not None and not kind.list and self.scope.nodes[var] and self.chance(25):
             param = self.param(kind.item)
             self.params[param[1:]].declared = f"{self.scope.nodes[var][0]}.{name}"
             return param
@@ -544,15 +587,35 @@ class Maker:
             if len(self.scope.nodes) > 4 and what in ("step", "pattern"):
                 what = "filter"
             self.add(loose if what == "filter" else clauses, 1, what)
+        if self.chance(15):
+            loose.append(self.about(self.rng.choice(list(self.scope.nodes))))
         for condition in loose:
             clauses.insert(self.rng.randint(0, len(clauses)), condition)
         return [clause for clause in clauses if clause]
 
+    def chain(self) -> list[str]:
+        """Steps one after another or from one node, and conditions on single nodes: what can be counted by degree."""
+        clauses = [self.pattern()]
+        for _ in range(self.pick(1, 2, 2, 3)):
+            self.add(clauses, 0, "step")
+        for var in list(self.scope.nodes):
+            if self.chance(35):
+                clauses.append(self.about(var))
+        return clauses
+
     # Result
 
     def query(self) -> str:
-        clauses = self.match()
-        body = self.weighted((10, self.listed), (5, self.grouped), (4, self.distinct), (3, self.counted))
+        body: Callable[[], str]
+        if self.chance(12):
+            clauses, body = self.chain(), self.counted
+        else:
+            clauses = self.match()
+            kinds = ((10, self.listed), (5, self.grouped), (4, self.distinct), (2, self.counted))
+            body = self.weighted(*((weight, lambda kind=kind: kind) for weight, kind in kinds))
+        return self.written(clauses, body())
+
+    def written(self, clauses: Sequence[str], body: str) -> str:
         declared = ", ".join(f"${name}: {_type(p)}" for name, p in self.params.items())
         return f"query q({declared}) {{ match {{ {'  '.join(clauses)} }} {body} }}"
 

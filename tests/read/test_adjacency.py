@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.read import sorting
+from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.topology import adjacency as module
 from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
 
@@ -22,6 +26,27 @@ def test_edges_are_sorted_by_both_ends(edges: list[tuple[int, int]], word: int, 
         patch.setattr(module, "_PORTION_BITS", bits)
         assert by_both(near, far, 10, 7).tolist() == sorted(range(len(edges)), key=lambda i: (*edges[i], i))
         assert by_one(far, 7).tolist() == sorted(range(len(edges)), key=lambda i: (edges[i][1], i))
+
+
+def test_sorting_edges_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two pieces."""
+    monkeypatch.setattr(sorting, "_PIECE", 100)
+    random = np.random.default_rng(3)
+    near, far = (random.integers(0, 50, 5_000, np.int32) for _ in range(2))
+    for sort in (partial(by_both, near, far, 50, 50), partial(by_one, far, 50)):
+        counting = _Counting()
+        with Spending(Budget(), counting).running():
+            sort()
+        assert counting.asked > 50
+
+
+class _Counting(Cancellation):
+    asked = 0
+
+    @property
+    def cancelled(self) -> bool:
+        self.asked += 1
+        return False
 
 
 def made(edges: list[tuple[int, int]]) -> Adjacency:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,64 @@ def test_a_path_that_was_not_found_is_null(tmp_path: Path) -> None:
         assert rows(graph, cut) == [["a", "b"], ["a", "c"], ["b", "b"], ["b", "c"], ["d", "a"]]
 
 
+def test_a_block_may_look_at_more_variables_than_fit_one_number(tmp_path: Path) -> None:
+    """What tells rows apart is the first variable, of forty that the block compares."""
+    others = [f"x{i}" for i in range(40)]
+    match = "$a: P  " + "  ".join(f'${name}: P {{ id: "c" }}' for name in others)
+    inside = "  ".join(f"${name}.n = 3" for name in others)
+    with loaded(tmp_path, CHAIN, *(node("P", name, n=n) for n, name in enumerate("abc", 1))) as graph:
+        assert rows(graph, f"match {{ {match}  not {{ $a.n = 2  {inside} }} }} return {{ $a.id }}") == [["a"], ["c"]]
+        optional = f"match {{ {match}  optional {{ $a.n = 2  {inside}  $a knows $b }} }} return {{ $a.id, $b.id as b }}"
+        assert rows(graph, optional) == [["a", None], ["b", None], ["c", None]]
+
+
+def test_nodes_that_went_from_the_end_are_counted_by_nobody(tmp_path: Path) -> None:
+    """One topology is from before they went, the other from after."""
+    schema = "node P { } edge Knows: P -> P edge Likes: P -> P"
+    lines = [
+        *(node("P", name) for name in "abcde"),
+        *(edge("Knows", f"k{b}", "a", b) for b in "bc"),
+        *(edge("Likes", f"l{b}", "a", b) for b in "bc"),
+    ]
+    with loaded(tmp_path, schema, *lines) as graph:
+        assert rows(graph, "match { $a: P  $a $e:knows $b } return { $a.id, count(*) as n }") == [["a", 2]]
+        graph.mutate('query q() { delete node P where id in ["d", "e"] }')
+        both = "match { $a: P  $a $e:knows $b  $a $f:likes $c } return { $a.id, count(*) as n }"
+        assert rows(graph, both) == [["a", 4]]
+        assert rows(graph, "match { $a: P  $b $e:knows $a } return { $a.id, count(*) as n }") == [["b", 1], ["c", 1]]
+
+
+# Nothing at all
+
+NOBODY = "interface Rare { n: I64?  name: String } node P { n: I64? } edge Knows: P -> P"
+
+
+def test_an_interface_that_no_type_implements_has_no_nodes(tmp_path: Path) -> None:
+    with loaded(tmp_path, NOBODY, node("P", "a", n=1), node("P", "b")) as graph:
+        assert rows(graph, "match { $x: Rare } return { $x, $x.n, $x.name, type($x) as t }") == []
+        assert rows(graph, "match { $x: Rare } return { count(*) as n, max($x.n) as m, collect($x.name) as c }") == [
+            [0, None, []]
+        ]
+        assert rows(graph, "match { $p: P  not { $x: Rare  $x.n = $p.n } } return { $p.id }") == [["a"], ["b"]]
+        optional = "match { $p: P  optional { $x: Rare  $x.n = $p.n } }"
+        found = rows(graph, f"{optional} return {{ $p.id, $x, $x.n + 1 as n, type($x) as t }} order {{ t, n desc }}")
+        assert found == [["a", None, None, None], ["b", None, None, None]]
+        assert rows(graph, f"{optional} return {{ $x.name, count(distinct $x) as k }}") == [[None, 0]]
+        assert rows(graph, f"{optional} return distinct {{ $x, $x.n }}") == [[None, None]]
+
+
+@pytest.mark.parametrize("window", ["limit 0", "offset 9", "limit 3 offset 9223372036854775807"])
+def test_a_window_beyond_the_rows_is_empty(tmp_path: Path, window: str) -> None:
+    with chain(tmp_path) as graph:
+        for body in (
+            "match { $p: P } return { $p.id }",
+            "match { $p: P } return { count(*) as n }",
+            "match { $p: P } return distinct { $p.n }",
+            "match { $p: P } return { $p.n, count(*) as n } order { n desc }",
+        ):
+            assert rows(graph, f"{body} {window}") == []
+
+
 # Groups
 
 THINGS = "node T { g: String?  small: I32?  big: I64?  huge: U64?  real: F64?  list: [I64]? }"
@@ -178,6 +237,44 @@ def test_sums_of_floats_are_finite_or_an_error(tmp_path: Path) -> None:
         with pytest.raises(ExecutionError, match="too large"):
             rows(graph, "match { $t: T  $t.real > 0.0 } return { sum($t.real) as s }")
         assert rows(graph, "match { $t: T  $t.real > 2.0 } return { avg($t.real) as s }") == [[most]]
+
+
+def wide(place: Path, length: int) -> tuple[Graph, str]:
+    """Eight nodes of which each leads to all, and a chain of steps: every step makes eight rows of one."""
+    names = [f"n{i}" for i in range(8)]
+    lines = [node("N", name) for name in names] + [edge("To", f"{a}{b}", a, b) for a in names for b in names]
+    graph = loaded(place, "node N { } edge To: N -> N", *lines)
+    return graph, "  ".join(f"$x{i} to $x{i + 1}" for i in range(length))
+
+
+@pytest.mark.parametrize("first", ["to", "to{1,1}"])
+def test_counts_are_exact_or_an_error(tmp_path: Path, first: str) -> None:
+    graph, steps = wide(tmp_path, 18)
+    with graph:
+        match = f"match {{ $a: N  $a {first} $x0  {steps}"
+        assert rows(graph, f"{match} }} return {{ count(*) as n }}") == [[8**20]]
+        # What is counted by group only has to fit by group.
+        more = f"{match}  $x18 to $y"
+        found = rows(graph, f"{more} }} return {{ $a.id, count(*) as n }}")
+        assert found == [[f"n{i}", 8**20] for i in range(8)]
+        for body in (f"{more} }} return {{ count(*) as n }}", f"{more}  $y to $z }} return {{ $a.id, count(*) as n }}"):
+            with pytest.raises(ExecutionError, match="too large"):
+                rows(graph, body)
+
+
+def test_computed_dates_lie_in_the_years_that_have_a_text(tmp_path: Path) -> None:
+    schema = "node T { day: Date?  time: DateTime? }"
+    ends = {"first": ("0001-01-01", "0001-01-01T00:00:00Z"), "last": ("9999-12-31", "9999-12-31T23:59:59.999Z")}
+    lines = [node("T", name, day=day, time=time) for name, (day, time) in ends.items()]
+    with loaded(tmp_path, schema, *lines, node("T", "none")) as graph:
+        later = 'match { $t: T  $t.id != "last" } return { date_add("day", 1, $t.day) as d }'
+        assert rows(graph, later) == [[dt.date(1, 1, 2)], [None]]
+        for unit in ("day", "month", "year"):
+            for name, step in (("first", -1), ("last", 1)):
+                for place in ("day", "time"):
+                    moved = f'date_add("{unit}", {step}, $t.{place})'
+                    with pytest.raises(ExecutionError, match="too large"):
+                        rows(graph, f'match {{ $t: T {{ id: "{name}" }} }} return {{ {moved} as d }}')
 
 
 def test_aggregates_stand_in_expressions_and_in_having(tmp_path: Path) -> None:

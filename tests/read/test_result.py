@@ -101,6 +101,29 @@ def test_data_frames_have_the_same_values(everything: Result) -> None:
     assert first.isoformat() == "1970-01-01T00:00:00+00:00"
 
 
+def test_whole_numbers_beside_nulls_are_exact_in_pandas() -> None:
+    huge, big = [2**64 - 1, None, 2**63 + 1], [None, -(2**63), 2**53 + 1]
+    frame = result(
+        text=pa.array(["a", None, "c"]), huge=pa.array(huge, pa.uint64()), big=pa.array(big), n=pa.array([1, 2, 3])
+    ).to_pandas()
+    assert list(frame.columns) == ["text", "huge", "big", "n"]
+    assert list(map(str, frame.dtypes))[1:] == ["UInt64", "Int64", "int64"]
+    assert [
+        None if missing else int(value) for value, missing in zip(frame["huge"], frame["huge"].isna(), strict=True)
+    ] == huge
+    assert [
+        None if missing else int(value) for value, missing in zip(frame["big"], frame["big"].isna(), strict=True)
+    ] == big
+    alone = result(n=pa.array([1, None])).to_pandas()
+    assert (alone.shape, str(alone.dtypes["n"])) == ((2, 1), "Int64")
+
+
+def test_batches_have_rows(everything: Result) -> None:
+    for rows in (0, -1):
+        with pytest.raises(InputError, match="cannot be made"):
+            list(everything.batches(rows))
+
+
 @pytest.mark.parametrize(
     ("package", "method"), [("pandas", "to_pandas"), ("polars", "to_polars"), ("networkx", "to_networkx")]
 )

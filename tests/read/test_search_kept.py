@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from tests.read.searching import library
+from tests.read.searching import document_columns, library
 
+from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
-from omnigraph.read.derived import DerivedFiles
-from omnigraph.read.search import kept
+from omnigraph.read import derived, versions
+from omnigraph.read.budget import Cancellation, Spending
+from omnigraph.read.derived import DerivedFiles, Origin
+from omnigraph.read.search import kept, update
 from omnigraph.read.search.kept import words_of_column
 from omnigraph.read.search.words import Words
 from omnigraph.read.space.space import ColumnCache, Space
+from omnigraph.read.versions import origin_of
 
 
 @pytest.fixture
@@ -39,19 +46,24 @@ def without_texts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Space:
     space = docs(graph)
     assert space.slots  # numbers are read, and texts are not
 
-    def refuse(_: str) -> None:
-        raise AssertionError("the texts are not to be read")
-
-    monkeypatch.setattr(space, "whole", refuse)
+    monkeypatch.setattr(space, "whole", _refuse)
     return space
 
 
 def same(left: Words, right: Words) -> bool:
     arrays = all(
         np.array_equal(getattr(left, name), getattr(right, name))
-        for name in ("first", "entity", "begin", "place", "length")
+        for name in ("first", "entity", "begin", "place", "length", "told")
     )
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
+
+
+def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
+    space = docs(graph)
+    words_of_column(space, "text", ir.Analyzer())
+    table = kept._made(space, "text", ir.Analyzer()).table
+    assert derived.process_files().find(table, space.fingerprint) is not None
 
 
 def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +91,101 @@ def test_a_change_makes_other_words(graph: Graph, files: DerivedFiles) -> None:
     assert after.find("someth") is not None
     assert before.find("someth") is None
     assert same(after, Words.of(docs(graph).column("text"), ir.Analyzer()))
+
+
+CHANGES = {
+    "came": lambda graph: graph.load(
+        {"Doc": pa.table(document_columns(Random(5), ["new1", "a0", "d9999"]))}, mode="append", embed=False
+    ),
+    "written": lambda graph: graph.mutate(
+        'query q() { update Doc set { text: "zebras and engines, engines", told: null } where slug = "d003" }'
+    ),
+    "nulled": lambda graph: graph.mutate('query q() { update Doc set { text: null, told: null } where slug = "d004" }'),
+    "went": lambda graph: graph.mutate('query q() { delete Doc where slug in ["d000", "d001", "d017"] }'),
+    "nothing": lambda graph: graph.mutate('query q() { insert Note { slug: "x", title: "y" } }'),
+}
+
+
+@pytest.mark.parametrize("known", ["memory", "disk"])
+@pytest.mark.parametrize("changes", [*((name,) for name in CHANGES), tuple(CHANGES), tuple(reversed(CHANGES))])
+def test_words_go_on_from_those_of_an_earlier_version(
+    graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], known: str
+) -> None:
+    """Only texts that came or were written are taken apart, and the words are those of all texts all the same."""
+    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    cache = ColumnCache()
+    held = []
+    for name in (None, *changes):
+        if name is not None:
+            CHANGES[name](graph)
+        if known == "disk":
+            cache = ColumnCache()
+        for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
+            space = Space(graph.snapshot(), "node:Doc", cache)
+            expected = Words.of(docs(graph).column("text"), analyzer)
+            if name is not None:
+                monkeypatch.setattr(space, "whole", _refuse)
+            held.append(words_of_column(space, "text", analyzer, files if known == "disk" else DerivedFiles(None)))
+            assert same(held[-1], expected)
+            assert held[-1].texts == expected.texts
+
+
+@pytest.mark.parametrize("change", ["came", "written", "nothing"])
+def test_words_do_not_go_on_where_texts_do_not_add_up(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    before = docs(graph)
+    words, origin = Words.of(before.column("text"), ir.Analyzer()), origin_of(before)
+    CHANGES[change](graph)
+
+    def updated(origin: Origin) -> update.Update | None:
+        return update.brought_up_to_date(words, origin, docs(graph), "text", ir.Analyzer())
+
+    assert updated(origin) is not None
+    if change == "came":
+        assert updated(replace(origin, count=origin.count - 1)) is None
+        assert updated(replace(origin, count=origin.count + 1)) is None
+    if change == "written":
+        assert updated(replace(origin, count=origin.count - 2)) is None
+
+
+@pytest.mark.parametrize("change", ["came", "written"])
+def test_finding_out_what_happened_can_be_stopped(graph: Graph, change: str) -> None:
+    origin = origin_of(docs(graph))
+    CHANGES[change](graph)
+    space, cancel = docs(graph), Cancellation()
+    assert versions.change(origin, space, ["text"], 1) is not None
+    cancel.cancel()
+    with Spending(cancel=cancel).running(), pytest.raises(CancelledError):
+        versions.change(origin, space, ["text"], 1)
+
+
+def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None:
+    words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    graph.mutate('query q() { update Doc set { text: "all the same", told: null } where slug != "d001" }')
+    found = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    assert same(found, Words.of(docs(graph).column("text"), ir.Analyzer()))
+
+
+def test_a_branch_goes_on_from_where_it_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened to the other branch since is not mixed up with it."""
+    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    cache, nowhere = ColumnCache(), DerivedFiles(None)
+    graph.branches.create("side")
+    held = []
+    for branch, text in (("main", "one zebra"), ("side", "two lions"), ("main", "three"), ("side", "four")):
+        graph.mutate(
+            f'query q() {{ update Doc set {{ text: "{text}", told: null }} where slug = "d002" }}', branch=branch
+        )
+        space = Space(graph.snapshot(branch=branch), "node:Doc", cache)
+        held.append(words_of_column(space, "text", ir.Analyzer(), nowhere))
+        other = Space(graph.snapshot(branch=branch), "node:Doc", ColumnCache())
+        assert same(held[-1], Words.of(other.column("text"), ir.Analyzer()))
+
+
+def _refuse(_: str) -> None:
+    raise AssertionError("the texts are not to be read")
 
 
 def test_an_index_makes_no_other_words(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import at_most
 from tests.read.searching import distance, distances
 
 from omnigraph.lang.query import ir
+from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.search import analysis
 from omnigraph.read.search.fusion import ArmValues, fused
 from omnigraph.read.search.scores import Nearly
@@ -27,6 +29,8 @@ ANALYZERS = (
     ir.Analyzer(stop_words=False, lower_case=False, ascii_folding=False),
     ir.Analyzer(tokenizer="whitespace"),
     ir.Analyzer(tokenizer="raw"),
+    ir.Analyzer(tokenizer="raw", stem=False, stop_words=False, lower_case=False, ascii_folding=False),
+    ir.Analyzer(tokenizer="raw", language="tamil"),
     ir.Analyzer(language="german"),
     ir.Analyzer(language="tamil"),
 )
@@ -106,6 +110,62 @@ def test_large_columns_are_taken_apart_in_portions(monkeypatch: pytest.MonkeyPat
     assert entries(Words.of(padded, ir.Analyzer())) == whole
 
 
+CONTROLS = "".join(map(chr, range(1, 32))) + "\x7f"
+
+
+@pytest.mark.parametrize("analyzer", ANALYZERS, ids=str)
+def test_pieces_are_analysed_in_portions(analyzer: ir.Analyzer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also texts that leave no letter to stand for another."""
+    random = Random(8)
+    texts = [" ".join(random.choices(PIECES, k=random.randrange(9))) for _ in range(100)]
+    texts += [
+        f"the {CONTROLS} running foxes",
+        *(f"Foxes{letter}running dogs" for letter in CONTROLS),
+        "\xa0",
+        "running\xa0",
+    ]
+    expected = one_by_one(list(texts), analyzer)
+    for size in (1, 64, 1 << 18):
+        monkeypatch.setattr(analysis, "_PIECE_BYTES", size)
+        assert entries(Words.of(pa.array(texts), analyzer)) == expected
+
+
+@pytest.mark.parametrize("tokenizer", ["raw", "simple"])
+def test_many_texts_are_analysed_with_few_calls(tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(text: str, analyzer: ir.Analyzer) -> tuple[list[str], list[int]]:
+        calls.append(text)
+        return words_of(text, analyzer)
+
+    monkeypatch.setattr(analysis, "words_of", counted)
+    texts = pa.array([f"Text number{number}" for number in range(2_000)])
+    asked = Counting()
+    with Spending(Budget(), asked).running():
+        Words.of(texts, ir.Analyzer(tokenizer=tokenizer))
+    assert len(calls) < 10
+    calls.clear()
+    monkeypatch.setattr(analysis, "_PIECE_BYTES", 1_000)
+    more = Counting()
+    with Spending(Budget(), more).running():
+        Words.of(texts, ir.Analyzer(tokenizer=tokenizer))
+    assert max(map(len, calls)) < 3_000
+    assert more.asked > asked.asked + 10
+
+
+class Counting(Cancellation):
+    """Counts how often a read asks whether it has to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    @property
+    def cancelled(self) -> bool:
+        self.asked += 1
+        return False
+
+
 def test_a_chunk_that_looks_like_a_mark_is_told_from_it() -> None:
     texts = ["，1000000，你", "1000000 １００００００ 1000001", "你，1000001，1000000"]
     assert entries(Words.of(pa.array(texts), ir.Analyzer())) == one_by_one(list(texts), ir.Analyzer())
@@ -117,6 +177,24 @@ def test_near_words_are_those_within_the_edits(words: list[str], word: str) -> N
     for edits in range(3):
         near = [number for number, other in enumerate(words) if distance(word, other) <= edits]
         assert sorted(spellings.near(word, edits).tolist()) == near
+
+
+@given(word=st.text("ab", min_size=5, max_size=12), data=st.data())
+def test_long_words_are_near_within_the_edits(word: str, data: st.DataObject) -> None:
+    lengths = range(len(word) - 2, len(word) + 3)
+    words = list({"".join(data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))) for n in lengths})
+    for edits in range(3):
+        near = [number for number, other in enumerate(words) if distance(word, other) <= edits]
+        assert sorted(Spellings(pa.array(words)).near(word, edits).tolist()) == near
+
+
+def test_a_long_word_is_compared_in_few_steps() -> None:
+    """As many as it has letters, and a read can be stopped at each."""
+    word, asked = "ab" * 1_000, Counting()
+    spellings = Spellings(pa.array([word, word[1:], "b" + word, "b" * 2_000]))
+    with at_most(400), Spending(Budget(seconds=None), asked).running():
+        assert sorted(spellings.near(word, 2).tolist()) == [0, 1, 2]
+    assert asked.asked >= 2_000
 
 
 NUMBERS = st.sampled_from([0.0, 0.5, -0.5, 1.0, 1e-30, 1e20, -3e38, 3e38, 0.1]) | st.floats(-2, 2, width=32)

@@ -14,23 +14,24 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import until
 from tests.read.watched import asked
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.errors import InputError
+from omnigraph.errors import BudgetExceededError, InputError
 from omnigraph.evaluate import Request
 from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.lang.schema.catalog import IndexKind
-from omnigraph.read.budget import Spending
+from omnigraph.read.budget import Budget, Spending
 from omnigraph.read.context import Context
 from omnigraph.read.engine import run
 from omnigraph.read.space import space as spaces_module
 from omnigraph.read.space.cache import ColumnCache, cache_memory
 from omnigraph.read.space.id_index import NumberIndex, TextIndex, id_index
-from omnigraph.read.space.space import NOTHING, Numbering, Space, Spaces
+from omnigraph.read.space.space import NOTHING, Numbering, Space, Spaces, one_piece
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.storage.indexes import IndexSpec
 
@@ -230,7 +231,13 @@ IDS = st.lists(st.one_of(st.text(max_size=3), st.integers(-(10**19), 10**19).map
 
 @given(
     st.one_of(IDS, st.lists(st.integers(-300, 300).map(str), unique=True)),
-    st.lists(st.one_of(st.text(max_size=3), st.integers(-400, 400).map(str), st.sampled_from(["007", "-0", "+1", ""]))),
+    st.lists(
+        st.one_of(
+            st.text(max_size=3),
+            st.integers(-400, 400).map(str),
+            st.sampled_from(["007", "-0", "+1", "", "0x1F", "0X5", "-", "--5"]),
+        )
+    ),
     st.integers(0, 3),
 )
 def test_an_index_of_ids_finds_what_is_there(ids: list[str], others: list[str], holes: int) -> None:
@@ -241,6 +248,12 @@ def test_an_index_of_ids_finds_what_is_there(ids: list[str], others: list[str], 
     column = pa.array(stored, pa.utf8())
     assert id_index(column).find(pa.array(wanted, pa.utf8())).tolist() == expected
     assert [id_index(column).find(pa.array([id_], pa.utf8()))[0] for id_ in wanted] == expected
+
+
+def test_a_number_that_is_written_in_another_way_is_another_id() -> None:
+    index = id_index(pa.array(["1048575", "5"]))
+    assert index.find(pa.array(["0xFFFFF", "5"])).tolist() == [NOTHING, 1]
+    assert [index.find(pa.array([text]))[0] for text in ("0xFFFFF", "--5", "5")] == [NOTHING, NOTHING, 1]
 
 
 def test_whole_numbers_are_found_as_numbers() -> None:
@@ -279,6 +292,88 @@ def test_a_few_values_of_a_large_table_are_taken_by_row_id(graph: Graph, monkeyp
     # Who asks often gets the column, and it is read once.
     assert [name for name, *_ in calls].count("batches") == 1
     assert len(calls) < 10
+
+
+@pytest.mark.parametrize(("name", "reads"), [("age", 0), ("name", 1)])
+def test_a_column_that_cannot_be_kept_is_not_read_for_each_value(
+    graph: Graph, name: str, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How wide a number is, is known before; that texts are too long, once they were read."""
+    for number in ("_SMALL", "_ASKING", "_TAKING"):
+        monkeypatch.setattr(spaces_module, number, 10)
+    space = person(graph.snapshot(), ColumnCache(500))
+    expected = space.whole(name).to_pylist()[4]
+    with asked() as calls:
+        for _ in range(50):
+            assert space.take(name, np.array([4])).to_pylist() == [expected]
+    assert [columns for called, _, columns in calls if called == "batches"].count((name,)) == reads
+
+
+def test_a_column_with_room_nowhere_is_not_read_whole(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in ("_SMALL", "_ASKING", "_TAKING"):
+        monkeypatch.setattr(spaces_module, number, 10)
+    spending = Spending(Budget(memory=400))
+    for cache, is_read in ((ColumnCache(500), False), (ColumnCache(), True)):
+        for name in ("age", "name"):
+            space = person(graph.snapshot(), cache)
+            with spending.running():
+                if is_read:
+                    assert len(space.whole(name)) == 200
+                    continue
+                with pytest.raises(BudgetExceededError, match="OMNIGRAPH_CACHE_MEMORY"):
+                    space.take(name, space.everything())
+                with pytest.raises(BudgetExceededError, match="OMNIGRAPH_CACHE_MEMORY"):
+                    space.whole(name)
+                cache.pay(space._name(name), 10**9)
+                assert len(space.take(name, np.array([4]))) == 1, "a few values are still asked for"
+
+
+def test_ids_with_room_nowhere_are_looked_up(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in ("_SMALL", "_ASKING", "_TAKING"):
+        monkeypatch.setattr(spaces_module, number, 10)
+    cache = ColumnCache(500)
+    space = person(with_index(graph, "id"), cache)
+    cache.pay(space._name("id"), 10**9)
+    with Spending(Budget(memory=400)).running():
+        assert space.find(pa.array(["p007", "nobody"])).tolist() == [7, NOTHING]
+
+
+def test_more_text_than_one_array_holds_is_refused() -> None:
+    size = 1 << 30
+    buffers = [None, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(np.zeros(size, np.uint8))]
+    text = pa.Array.from_buffers(pa.utf8(), 1, buffers)
+    with pytest.raises(BudgetExceededError, match="2 GiB"):
+        one_piece(pa.chunked_array([text] * 3))
+
+
+@pytest.mark.parametrize("rest", ["limit 7", "limit 150"])
+def test_vectors_that_memory_has_no_room_for_are_measured_as_they_are_read(
+    graph: Graph, rest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _some_go(graph)
+    snapshot = graph.snapshot()
+    query = "nearest($p.spot, [3.0, 1.0])"
+    text = f"query q() {{ match {{ $p: Person }} return {{ $p.name as n, {query} as d }} order {{ {query} }} {rest} }}"
+    read = compile_query(text, graph.catalog, None).body
+    assert isinstance(read, ir.Read)
+    whole: list[str] = []
+    plainly = Space.derived
+
+    def noted(space: Space, label: str, name: str, make: Callable[[pa.Array], Any]) -> Any:
+        whole.append(label)
+        return plainly(space, label, name, make)
+
+    monkeypatch.setattr(Space, "derived", noted)
+    found = []
+    for limit in (1 << 30, 500):
+        whole.clear()
+        spaces = Spaces(snapshot, ColumnCache(limit))
+        topologies = Topologies(spaces, graph.catalog)
+        context = Context(snapshot, graph.accepted_schema, Request({}, 0), spaces, topologies, Spending())
+        found.append(run(read, context).to_pylist())
+        assert ("vectors of spot" in whole) == (limit > 500)
+    assert found[0] == found[1]
+    assert len(found[0]) > 5
 
 
 def test_many_values_are_read_at_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,6 +484,76 @@ def test_doing_without_never_costs_more_than_having() -> None:
     cache = ColumnCache()
     assert [cache.rents("a", 30, 100) for _ in range(5)] == [True, True, True, False, False]
     assert not cache.rents("b", 101, 100)
+
+
+def test_what_doing_without_has_cost_is_remembered() -> None:
+    cache = ColumnCache()
+    assert [cache.would_rent("a", 60, 100) for _ in range(3)] == [True, True, True], "asking costs nothing"
+    assert cache.rents("a", 60, 100)
+    assert not cache.would_rent("a", 60, 100)
+    cache.pay("b", 10**9)
+    assert not cache.rents("b", 1, 100)
+
+
+def test_what_is_made_or_gone_is_paid_for_anew() -> None:
+    cache = ColumnCache(100)
+    assert [cache.rents("a", 60, 100) for _ in range(2)] == [True, False]
+    cache.get("a", lambda: np.zeros(80, np.int8))
+    cache.pay("a", 60)
+    cache.get("b", lambda: np.zeros(80, np.int8))
+    assert not cache.holds("a")
+    assert cache.rents("a", 60, 100)
+
+
+def test_what_cannot_be_kept_is_done_without_whenever_that_costs_less() -> None:
+    cache = ColumnCache(100)
+    assert all(cache.rents("wide", 60, 100, 101) for _ in range(5))
+    assert not cache.rents("wide", 101, 100, 101)
+    cache.get("long", lambda: np.zeros(101, np.int8))
+    assert all(cache.rents("long", 60, 100) and cache.would_rent("long", 60, 100) for _ in range(5))
+
+
+def test_what_takes_the_place_of_something_is_counted_once() -> None:
+    cache = ColumnCache(1_000)
+
+    def make() -> pa.Array:
+        cache.keep("a", pa.array([1, 2, 3]))
+        return pa.array([4])
+
+    cache.get("a", make)
+    assert cache.size == cache.get("a", make).nbytes == 8
+
+
+def test_who_waits_while_a_thing_cannot_be_made_still_makes_it_alone() -> None:
+    cache = ColumnCache()
+    makes: list[int] = []
+    most: list[int] = []
+
+    def waiting(count: int) -> bool:
+        turn = cache._turns.get("a")
+        return turn is not None and turn.wanted == count
+
+    def fails() -> pa.Array:
+        until(lambda: waiting(2))
+        raise OSError("no")
+
+    def make() -> pa.Array:
+        makes.append(1)
+        if len(makes) == 1:
+            threads.submit(cache.get, "a", make)
+            until(lambda: waiting(2) or len(makes) == 2)
+        most.append(len(makes))
+        return pa.array([1])
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(cache.get, "a", fails)
+        until(lambda: waiting(1))
+        second = threads.submit(cache.get, "a", make)
+        with pytest.raises(OSError, match="no"):
+            first.result()
+        second.result()
+    assert most == [1]
+    assert not cache._turns
 
 
 def test_many_threads_make_a_thing_once() -> None:

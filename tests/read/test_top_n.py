@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.read.shape import order
+from omnigraph.read import sorting
 from omnigraph.read.shape.order import Key, in_order
 from omnigraph.read.space.numbers import Numbers
 
@@ -84,7 +84,7 @@ def test_it_is_the_beginning_of_the_whole_order(
     columns, directions, offset, limit = case
     keys = [Key(_values(column), *direction) for column, direction in zip(columns, directions, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "_STRETCH", 3)
+        patch.setattr(sorting, "_STRETCH", 3)
         found = in_order(keys, len(columns[-1]), offset, limit)
     assert found.tolist() == expected(*case)
 

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import lance
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE, until
 from tests.read.watched import View, asked, follows, stored_edges, topology_edges
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
+from omnigraph.read import derived
+from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.derived import DerivedFiles, Stored, cache_directory
+from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.space import Spaces
 from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.views import Views
 
 SCHEMA = """
 node Person { name: String @key age: I64? }
@@ -110,6 +120,41 @@ print(" ".join(sorted(sources)))
     )
     edges = stored_edges(View(graph, None), "Follows")
     assert found.stdout.split() == sorted(source for source, target, _ in edges if target == "p3")
+
+
+def test_the_first_traversal_after_upkeep_scans_nothing(
+    graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ensure_indexes` makes topologies; a process that comes later walks edges and never looks at their table."""
+    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(files))
+    graph.ensure_indexes()
+    assert len(headers(files)) == 2
+    program = """
+import json, sys
+from pathlib import Path
+from tests.read.watched import asked
+import omnigraph
+from omnigraph.read.derived import DerivedFiles
+from omnigraph.read.topology import topology
+topology.process_files = lambda: DerivedFiles(Path(sys.argv[2]))
+query = "query q() { match { $a: Person { name: \\"p3\\" } $a follows{1,2} $b } return { $b.name as name } }"
+with omnigraph.open(sys.argv[1], read_only=True) as graph, asked() as calls:
+    found = sorted(row["name"] for row in graph.query(query).to_pylist())
+print(json.dumps([found, [call for call in calls if call[1] == "edges"]]))
+"""
+    found, calls = json.loads(in_another_process(program, graph.uri, files))
+    edges = {(source, target) for source, target, _ in stored_edges(View(graph, None), "Follows")}
+    near = {target for source, target in edges if source == "p3"}
+    far = {target for source, target in edges if source in near}
+    assert found == sorted((near | far) - ({"p3"} if ("p3", "p3") not in edges else set()))
+    assert calls == []
+
+
+def test_upkeep_keeps_nothing_where_nothing_is_kept(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
+    with asked() as calls:
+        graph.ensure_indexes()
+    assert end_scans(calls) == []
 
 
 # What happens to a graph
@@ -255,6 +300,22 @@ def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
         view = next_
 
 
+def test_only_the_view_that_is_read_holds_a_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle remembers many snapshots. It would be much to hold the edges of each in memory."""
+    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
+    views = Views(ColumnCache(0))
+    snapshots, held = [], []
+    for _ in range(4):
+        snapshots.append(graph.snapshot())
+        held.append(weakref.ref(views.of(snapshots[-1], graph.accepted_schema).topologies.of("Follows")))
+        _new_edges(graph)
+    gc.collect()
+    assert [topology() is not None for topology in held] == [False, False, False, True]
+    for snapshot in snapshots:
+        found = views.of(snapshot, graph.accepted_schema).topologies.of("Follows")
+        assert found.out.size == snapshot.pin("edge:Follows").row_count
+
+
 def test_a_branch_shares_what_it_has_not_written(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     graph.branches.create("other")
@@ -303,6 +364,22 @@ def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
     assert_right(view)
 
 
+def test_another_graph_in_the_place_of_one_that_is_in_memory(tmp_path: Path, files: Path) -> None:
+    """What a reader has in memory of the table that was here before is no beginning for this one."""
+    cache = None
+    for pairs in ([("a", "b"), ("b", "c")], [("c", "a"), ("c", "b"), ("a", "a")]):
+        place = tmp_path / "again"
+        with omnigraph.init(place, "node N { k: String @key }\nedge E: N -> N") as graph:
+            graph.load({"N": pa.table({"k": ["a", "b", "c"]}), "E": follows(pairs)}, mode="append")
+            view = View(graph, files)
+            if cache is not None:
+                view.spaces = Spaces(view.snapshot, cache)
+                view.topologies = Topologies(view.spaces, graph.catalog, DerivedFiles(files))
+            cache = view.spaces.cache
+            assert topology_edges(view, "E", "N", "N") == stored_edges(view, "E")
+        place.rename(tmp_path / f"gone-{pairs[0][0]}")
+
+
 def test_a_table_that_was_made_again_is_another(tmp_path: Path, files: Path) -> None:
     """Same place, same path, same version number, other edges."""
     for pairs in ([("a", "b"), ("b", "c")], [("c", "a"), ("c", "b")]):
@@ -325,26 +402,32 @@ def arrays(files: Path) -> list[Path]:
     return sorted(files.glob("*.arrays"))
 
 
+def _put(path: Path, content: bytes) -> None:
+    """Another file in the place of one that may be mapped."""
+    path.unlink()
+    path.write_bytes(content)
+
+
 def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-7])
+    _put(path, path.read_bytes()[:-7])
 
 
 def _emptied(path: Path) -> None:
-    path.write_bytes(b"")
+    _put(path, b"")
 
 
 def _flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 16
-    path.write_bytes(bytes(content))
+    _put(path, bytes(content))
 
 
 def _longer(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"\0")
+    _put(path, path.read_bytes() + b"\0")
 
 
 def _other_text(path: Path) -> None:
-    path.write_bytes(b"17\n[1, 2]")
+    _put(path, b"17\n[1, 2]")
 
 
 def _gone(path: Path) -> None:
@@ -372,7 +455,7 @@ def test_every_byte_of_the_arrays_counts(graph: Graph, files: Path) -> None:
     (path,) = arrays(files)
     whole = path.read_bytes()
     for place in range(0, len(whole), 97):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        _put(path, whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert_right(View(graph, files))
 
 
@@ -387,9 +470,78 @@ def test_a_header_that_speaks_of_other_arrays_is_not_believed(graph: Graph, file
     assert_right(View(graph, files))
     one, other = arrays(files)
     content = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(content)
+    _put(one, other.read_bytes())
+    _put(other, content)
     assert_right(View(graph, files))
+
+
+def in_another_process(program: str, *arguments: object) -> str:
+    """What a program prints; it must end by itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+_CUT = """
+import os, sys
+from pathlib import Path
+from tests.read.test_topology import arrays, assert_right
+from tests.read.watched import View
+import omnigraph
+graph, files = omnigraph.open(sys.argv[1], read_only=True), Path(sys.argv[2])
+view = View(graph, files)
+for edge in ("Follows", "LivesIn"):
+    topology = view.topology(edge)
+    assert sys.argv[3] == "mapped" or len(topology.out.neighbour)
+for path in arrays(files):
+    path.chmod(0o600)
+    os.truncate(path, 100)
+assert_right(view)
+assert_right(View(graph, files))
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("state", ["mapped", "used"])
+def test_a_file_that_is_cut_while_it_is_mapped(graph: Graph, files: Path, state: str) -> None:
+    """To touch what is mapped beyond the end of a file ends a process, whatever Python does."""
+    # Large enough that its pages cannot all be in one that is still there.
+    graph.load({"Follows": follows([(PEOPLE[i % 60], PEOPLE[i * 7 % 60]) for i in range(20_000)])}, mode="append")
+    assert_right(View(graph, files))
+    assert in_another_process(_CUT, graph.uri, files, state) == "alive\n"
+
+
+def test_nobody_is_invited_to_write_into_what_is_mapped(graph: Graph, files: Path) -> None:
+    assert_right(View(graph, files))
+    assert {path.stat().st_mode & 0o777 for path in files.iterdir()} == {0o400}
+
+
+_FULL = """
+import resource, sys
+from pathlib import Path
+from tests.read.test_topology import assert_right
+from tests.read.watched import View
+import omnigraph
+graph = omnigraph.open(sys.argv[1], read_only=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+assert_right(View(graph, Path(sys.argv[2])))
+print("right")
+"""
+
+
+@pytest.mark.parametrize("room", [0, 700])
+def test_a_disk_that_is_full(graph: Graph, files: Path, room: int) -> None:
+    """No file can become larger than so many bytes: writing fails at once, or on the way."""
+    assert in_another_process(_FULL, graph.uri, files, room) == "right\n"
+    assert list(files.iterdir()) == [], "nothing half done is left"
+    assert_right(View(graph, files))
+    assert len(headers(files)) == 2
 
 
 def test_it_works_where_nothing_can_be_kept(graph: Graph, tmp_path: Path) -> None:
@@ -441,6 +593,16 @@ def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
     assert not files.exists() or list(files.iterdir()) == []
 
 
+def test_headers_do_not_pile_up(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits that only write nodes leave a header each, and no arrays."""
+    monkeypatch.setattr(derived, "_MOST", 6)
+    for _ in range(8):
+        assert_right(View(graph, files))
+        _nodes_are_written(graph)
+    assert len(list(files.iterdir())) <= 6
+    assert_right(View(graph, files))
+
+
 def test_left_overs_of_dead_writers_go(graph: Graph, files: Path) -> None:
     files.mkdir()
     for name in ("dead.arrays", "dead.json.1.part"):
@@ -489,6 +651,53 @@ def test_eight_threads_read_one_topology(graph: Graph, files: Path) -> None:
     assert len(end_scans(calls)) == 1, "one of them makes it, and the others wait"
 
 
+class _Stopped(Cancellation):
+    """Stops a read while it sorts edges, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sorting, self.stop = Event(), Event()
+
+    @property
+    def cancelled(self) -> bool:
+        if not any(frame.name == "in_order" for frame in traceback.extract_stack()):
+            return False
+        self.sorting.set()
+        return self.stop.wait(PATIENCE)
+
+
+class _Asked(Cancellation):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Event()
+
+    @property
+    def cancelled(self) -> bool:
+        self.asked.set()
+        return False
+
+
+def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.read.sorting._PIECE", 16)
+    view, first, second = View(graph, None), _Stopped(), _Asked()
+
+    def reads(cancel: Cancellation) -> object:
+        with Spending(Budget(seconds=None), cancel).running():
+            return view.topology("Follows")
+
+    with ThreadPoolExecutor(2) as pool:
+        stopped = pool.submit(reads, first)
+        until(lambda: first.sorting.is_set() or stopped.done())
+        assert first.sorting.is_set()
+        waits = pool.submit(reads, second)
+        assert second.asked.wait(PATIENCE)
+        first.stop.set()
+        with pytest.raises(CancelledError):
+            stopped.result(PATIENCE)
+        waits.result(PATIENCE)
+    assert_right(view)
+
+
 def test_eight_threads_write_at_once(graph: Graph, files: Path) -> None:
     def read(_: int) -> None:
         assert_right(View(graph, files))
@@ -534,6 +743,46 @@ for _ in range(5):
         with process:
             assert process.wait() == 0
     assert sorted(path.suffix for path in files.iterdir()) == [".arrays", ".json"]
+
+
+@pytest.mark.slow
+def test_processes_make_and_remove_at_once(tmp_path: Path, files: Path) -> None:
+    """Several graphs and processes, and room for two topologies: everybody removes what others are about to use."""
+    places = []
+    for i in range(4):
+        with omnigraph.init(tmp_path / f"g{i}", "node N { k: I64 @key }\nedge E: N -> N") as made:
+            pairs = [(str(n % 300), str((n * 7 + i) % 300)) for n in range(2_000)]
+            made.load({"N": pa.table({"k": list(range(300))}), "E": follows(pairs)}, mode="append")
+        places.append(tmp_path / f"g{i}")
+    program = """
+import sys
+from pathlib import Path
+from random import Random
+from tests.read.watched import View, stored_edges, topology_edges
+import omnigraph
+from omnigraph.read.derived import DerivedFiles
+seed, files, *places = sys.argv[1:]
+graphs = [omnigraph.open(place, read_only=True) for place in places]
+expected = [stored_edges(View(graph, None), "E") for graph in graphs]
+random = Random(int(seed))
+for _ in range(40):
+    which = random.randrange(len(graphs))
+    view = View(graphs[which], DerivedFiles(Path(files), 100_000))
+    assert topology_edges(view, "E", "N", "N", inward=random.random() < 0.5) == expected[which]
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(seed), str(files), *map(str, places)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for seed in range(3)
+    ]
+    for process in started:
+        assert process.wait() == 0
+    left = {path.name: path for path in files.iterdir()}
+    assert not [name for name in left if name.endswith(".part")]
+    # Each process keeps to the limit by what it sees; together they may be over it by what they write at once.
+    assert size_of(files) <= 100_000 + 2 * 60_000
 
 
 def test_a_topology_that_is_used_outlives_its_files(graph: Graph, files: Path) -> None:

@@ -61,6 +61,22 @@ def test_the_same_rows_are_found_either_way(
     assert sorted(found["id"].to_pylist()) == sorted(expected["id"].to_pylist())
 
 
+@pytest.mark.parametrize("few", [0, 1000], ids=["streamed", "looked up"])
+@pytest.mark.parametrize("by", ["id", "number"])
+def test_row_ids_are_found_too(tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str) -> None:
+    monkeypatch.setattr(lookup, "_FEW", few)
+    monkeypatch.setattr(lookup, "_SHARE", 10**9)
+    ref = table(tables, 200)
+    values = rows(150, 152)[by]
+    found = tables.lookup(ref, by, values, columns=["id", "_rowid"])
+    assert found.schema.field("_rowid").type == pa.uint64()
+    again = tables.take_rows(ref, found["_rowid"].combine_chunks(), columns=["id"])
+    assert again["id"].to_pylist() == found["id"].to_pylist()
+    assert {"p000150", "p000151"} <= {*found["id"].to_pylist()}
+    nothing = tables.lookup(ref, by, values.slice(0, 0), columns=["id", "_rowid"])
+    assert (nothing.num_rows, nothing.schema) == (0, found.schema)
+
+
 def test_nothing_is_found_in_an_empty_table(tables: TableStorage) -> None:
     found = tables.lookup(tables.create("t", SCHEMA), "id", pa.chunked_array([["a"]]), columns=["id"])
     assert (found.num_rows, found.column_names) == (0, ["id"])

@@ -29,21 +29,23 @@ def explain(
     at: str | None,
     seconds: float | None,
     memory: str | None,
+    rows: int | None,
+    returned: int | None,
     analyze: bool,
     as_json: bool,
 ) -> None:
     """Show what a query means and in which steps it is answered.
 
-    The order of the steps depends on how many nodes satisfy the conditions on each variable, so those are counted.
+    Beside each step stands about how many rows are expected after it. --json adds the statistics that the plan was made
+    from, and why steps are done as they are.
     """
     one_view(branch, at)
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)
     with open_to_read(uri) as graph:
-        found = graph.explain(
-            text, given, name=name, branch=branch, at=at, analyze=analyze, budget=budget(seconds, memory)
-        )
+        allowed = budget(seconds, memory, rows, returned)
+        found = graph.explain(text, given, name=name, branch=branch, at=at, analyze=analyze, budget=allowed)
     if as_json:
         print_json(found.to_json())
     else:

@@ -39,7 +39,7 @@ def print_result(result: Result, format: str) -> None:
 def header(result: Result) -> str:
     """What was read, in one line."""
     target = f"branch {result.branch}" if result.branch is not None else f"snapshot {result.snapshot}"
-    return f"{result.row_count} rows from {target} via {result.query_name}"
+    return f"{result.row_count} {'row' if result.row_count == 1 else 'rows'} from {target} via {result.query_name}"
 
 
 def table(result: Result) -> Iterator[str]:

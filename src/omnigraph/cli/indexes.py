@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.cli.export import one_view
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, open_to_read, open_to_write
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @addressed(positional=True)
 @click.option("--branch", metavar="NAME", help="The branch.  [default: main]")
+@click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag.")
 @click.option("--build", is_flag=True, help="Build what is missing first, as one commit.")
 @click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
 @JSON
@@ -26,6 +28,7 @@ def indexes(
     uri_option: str | None,
     store: str | None,
     branch: str | None,
+    at: str | None,
     build: bool,
     quiet: bool,
     as_json: bool,
@@ -34,10 +37,13 @@ def indexes(
 
     Rows that an index does not cover are found all the same, only slower. Writes do not build indexes; --build does.
     """
+    one_view(branch, at)
+    if build and at is not None:
+        raise click.UsageError("--build works on the newest state of a branch; leave out --snapshot")
     target = address(uri, uri_option, store)
     if not build:
         with open_to_read(target) as graph:
-            _show(graph.indexes(branch=branch), None, as_json)
+            _show(graph.indexes(branch=branch, at=at), None, as_json)
         return
     with open_to_write(target, None, quiet=quiet) as graph:
         _show(*_built(graph, branch), as_json)

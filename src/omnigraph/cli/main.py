@@ -25,7 +25,7 @@ from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.output import print_json
 from omnigraph.cli.query import query, read
 from omnigraph.cli.schema import schema
-from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES
+from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
 from omnigraph.cli.tag import tag
 from omnigraph.cli.verify import verify
@@ -41,6 +41,10 @@ CAPABILITIES = {
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
+
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
 
 
 class _Commands(click.Group):
@@ -70,8 +74,13 @@ class _Commands(click.Group):
             click.echo(f"cannot use {what}: {error.strerror}", err=True)
             _forget_stdout()
             ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(INTERRUPTED)
         except click.NoSuchOption as error:
             raise (_does_not_apply(error) or error) from None
+        except click.UsageError as error:
+            raise (_one_too_many(error) or error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -107,6 +116,16 @@ def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:
     return click.UsageError(
         f"'{' '.join(names)}' is {next(kinds, 'a local')} command; {does} and does not apply. {remedy}.", error.ctx
     )
+
+
+def _one_too_many(error: click.UsageError) -> click.UsageError | None:
+    """The message for an argument that is most likely the graph, where a command takes that as a flag alone."""
+    if error.ctx is None or not error.message.startswith("Got unexpected extra argument"):
+        return None
+    command = error.ctx.command
+    if takes_address(command, "uri") or not takes_address(command, "uri_option"):
+        return None
+    return click.UsageError(f"{error.message}; give the graph with --uri", error.ctx)
 
 
 _LEGEND = "\n".join(

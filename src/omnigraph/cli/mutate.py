@@ -12,6 +12,7 @@ import click
 from omnigraph.cli.files import read_bytes
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, open_to_write, writing
+from omnigraph.cli.statements import is_body, whole
 from omnigraph.errors import InputError, PreconditionFailedError, cut, printable
 
 _MOST_DIGITS = 1000
@@ -88,7 +89,7 @@ def change(ctx: click.Context, /, **values: object) -> None:
 
 
 def source(path: Path | None, text: str | None) -> str:
-    """The queries that a command was given, in a file or as a text.
+    """The queries that a command was given, in a file or as a text. The body alone of one is text enough.
 
     Raises:
         UsageError: neither was given, or both.
@@ -98,7 +99,7 @@ def source(path: Path | None, text: str | None) -> str:
         raise click.UsageError("give the query once: --query FILE or -e GQ")
     if path is None:
         assert text is not None
-        return text
+        return whole(text, "given") if is_body(text) else text
     if path.suffix == ".pg":
         raise InputError(f"{path} is a schema, and queries are wanted here", hint="name the .gq file")
     try:
@@ -117,8 +118,8 @@ def parameters(text: str | None, path: Path | None) -> dict[str, Any]:
     if text is not None and path is not None:
         raise click.UsageError("give the parameters once: --params or --params-file")
     if path is not None:
-        return _object(read_bytes(path), str(path))
-    return {} if text is None else _object(text.encode(), "--params")
+        return json_object(read_bytes(path), str(path))
+    return {} if text is None else json_object(text.encode(), "--params")
 
 
 def warn_about_undeclared(text: str, name: str | None, given: Mapping[str, object]) -> None:
@@ -134,7 +135,12 @@ def warn_about_undeclared(text: str, name: str | None, given: Mapping[str, objec
         click.echo(printable(f"{said}; {near}" if near else said), err=True)
 
 
-def _object(text: bytes, where: str) -> dict[str, Any]:
+def json_object(text: bytes, where: str) -> dict[str, Any]:
+    """Parameters that are written as JSON.
+
+    Raises:
+        InputError: they are not a JSON object.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse, parse_int=_integer, object_pairs_hook=_members)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -38,6 +38,8 @@ def asking(command: F) -> F:
             click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag."),
             click.option("--seconds", type=click.FloatRange(min=0), help="How long it may take.  [default: 60]"),
             click.option("--memory", metavar="AMOUNT", help="How much memory it may take, as in 512MiB."),
+            click.option("--rows", type=click.IntRange(min=0), help="How many rows it may look at."),
+            click.option("--returned", type=click.IntRange(min=0), help="How many rows the result may have."),
         ]
     ):
         command = option(command)
@@ -60,6 +62,8 @@ def query(
     at: str | None,
     seconds: float | None,
     memory: str | None,
+    rows: int | None,
+    returned: int | None,
     format: str,
     as_json: bool,
 ) -> None:
@@ -75,7 +79,8 @@ def query(
     from omnigraph.cli.formats import print_result
 
     with open_to_read(uri) as graph:
-        found = graph.query(text, given, name=name, branch=branch, at=at, budget=budget(seconds, memory))
+        allowed = budget(seconds, memory, rows, returned)
+        found = graph.query(text, given, name=name, branch=branch, at=at, budget=allowed)
     print_result(found, "json" if as_json else format)
 
 
@@ -86,7 +91,7 @@ def read(ctx: click.Context, /, **values: object) -> None:
     ctx.forward(query)
 
 
-def budget(seconds: float | None, memory: str | None) -> Budget:
+def budget(seconds: float | None, memory: str | None, rows: int | None, returned: int | None) -> Budget:
     """What a read may take: what is given, else the defaults.
 
     Raises:
@@ -97,4 +102,10 @@ def budget(seconds: float | None, memory: str | None) -> Budget:
 
     usual = Budget()
     room = usual.memory if memory is None else amount({"--memory": memory}, "--memory", 0)
-    return replace(usual, seconds=usual.seconds if seconds is None else seconds, memory=room)
+    return replace(
+        usual,
+        seconds=usual.seconds if seconds is None else seconds,
+        memory=room,
+        rows=usual.rows if rows is None else rows,
+        returned=usual.returned if returned is None else returned,
+    )

@@ -19,8 +19,6 @@ F = TypeVar("F", bound=Callable[..., object])
 BLOB_SOURCES_VARIABLE = "OMNIGRAPH_BLOB_SOURCES"
 """Where external blobs may come from when a command writes: addresses with spaces between them."""
 
-NO_ADDRESS = "name a graph: give its URI, or --uri URI, or --store URI"
-
 GLOBAL_FLAGS = {
     "--store": ("--store names the storage of an existing graph", "Leave it out"),
     "--as": ("--as says who a write is by", "Leave it out"),
@@ -57,11 +55,17 @@ def writing(*, destructive: bool = False) -> Callable[[F], F]:
     return decorate
 
 
+def takes_address(command: click.Command, way: str) -> bool:
+    """Whether a command can be told its graph in a way: `uri`, its argument, or `uri_option`."""
+    return any(param.name == way for param in command.params)
+
+
 def address(*given: str | None) -> str:
     """The one address among the ways to give it."""
     named = [uri for uri in given if uri is not None]
     if not named:
-        raise click.UsageError(NO_ADDRESS)
+        positional = takes_address(click.get_current_context().command, "uri")
+        raise click.UsageError(f"name a graph: {'give its URI, or ' * positional}--uri URI, or --store URI")
     if len(named) > 1:
         raise click.UsageError("name the graph once: URI, --uri and --store mean the same")
     return named[0]

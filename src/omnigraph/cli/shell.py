@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.export import one_view
+from omnigraph.cli.mutate import json_object
 from omnigraph.cli.scope import address, addressed
-from omnigraph.cli.statements import Statements
+from omnigraph.cli.statements import Statements, whole
 from omnigraph.errors import InputError, OmnigraphError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ The body alone works too, and ends with ; or with an empty line:
 :schema [TYPE]       the types of the graph, or one of them
 :branch [NAME]       the branches; with a name, read that one from now on
 :set NAME VALUE      give the parameter $NAME to queries that declare it; the value is JSON, or else a text
-:params              the parameters that are set
+:params [JSON]       the parameters that are set; with a JSON object, set these and no others
 :format NAME         print rows as table, kv, csv, json or jsonl
 :explain             how the last query is answered
 :analyze             the same, with what each step does
@@ -116,7 +117,7 @@ class Session:
     def _query(self, text: str) -> None:
         from omnigraph.cli.formats import print_result
 
-        self._last = _whole(text)
+        self._last = whole(text, "shell")
         print_result(self.graph.query(self._last, self._given(self._last), at=self._at), self._format)
 
     def _given(self, text: str) -> dict[str, Any]:
@@ -126,7 +127,7 @@ class Session:
 
     def _command(self, text: str) -> bool:
         word, _, rest = text.strip().partition(" ")
-        if word in (":quit", ":q"):
+        if word in (":quit", ":q", ":exit"):
             return False
         known = self.commands.get(word)
         if known is None:
@@ -141,16 +142,20 @@ class Session:
             ":schema": self._schema,
             ":branch": self._branch,
             ":set": self._set,
-            ":params": self._show_params,
+            ":params": self._show_or_set_params,
             ":format": self._set_format,
             ":explain": lambda _: self._explain(analyze=False),
             ":analyze": lambda _: self._explain(analyze=True),
         }
 
     def _schema(self, name: str) -> None:
-        shown = [lines for type_name, lines in described(self.graph) if name in ("", type_name)]
-        if not shown:
-            raise InputError(f"there is no type {name}", hint=":schema lists them")
+        from omnigraph.lang.names import did_you_mean
+
+        types = list(described(self.graph))
+        shown = [lines for type_name, lines in types if name in ("", type_name)]
+        if name and not shown:
+            near = did_you_mean(name, [type_name for type_name, _ in types])
+            raise InputError(f"there is no type {name}", hint=near or ":schema lists them")
         for lines in shown:
             click.echo("\n".join(lines))
 
@@ -175,7 +180,12 @@ class Session:
         except json.JSONDecodeError:
             self._params[name] = value.strip()
 
-    def _show_params(self, _: str) -> None:
+    def _show_or_set_params(self, text: str) -> None:
+        if text:
+            self._params = json_object(text.encode(), ":params")
+            return
+        if not self._params:
+            click.echo("none")
         for name, value in self._params.items():
             click.echo(f"${name}: {json.dumps(value, ensure_ascii=False)}")
 
@@ -188,13 +198,6 @@ class Session:
         if self._last is None:
             raise InputError("there was no query yet")
         click.echo(str(self.graph.explain(self._last, self._given(self._last), at=self._at, analyze=analyze)))
-
-
-def _whole(text: str) -> str:
-    """A query, of which there may be only the body."""
-    return (
-        text if re.match(r"\s*(?://[^\n]*\s*|/\*.*?\*/\s*)*query\b", text, re.DOTALL) else f"query shell() {{ {text} }}"
-    )
 
 
 def described(graph: Graph) -> Iterator[tuple[str, list[str]]]:
@@ -216,12 +219,22 @@ def _declared(head: str, properties: Any) -> list[str]:
 # Lines
 
 
+def _command(line: str) -> str | None:
+    """The command that a line is, if it is one. Some words are no query, and mean their command without the colon."""
+    words = line.strip()
+    if words.startswith(":"):
+        return words
+    word = words.rstrip("; ").lower()
+    return f":{word}" if word in ("exit", "quit", "help") else None
+
+
 def _answer(session: Session) -> None:
     """Answer what comes from a file or another program."""
     statements = Statements()
     for line in sys.stdin:
-        if not statements.pending and line.lstrip().startswith(":"):
-            if not session.take(line.strip()):
+        command = _command(line)
+        if command and not statements.pending:
+            if not session.take(command):
                 return
             continue
         for statement in statements.add(line):
@@ -245,8 +258,9 @@ def _converse(session: Session) -> None:
                 statements.finish()
                 click.echo()
                 continue
-            if not statements.pending and line.lstrip().startswith(":"):
-                if not session.take(line.strip()):
+            command = _command(line)
+            if command and not statements.pending:
+                if not session.take(command):
                     return
                 continue
             for statement in statements.add(line):

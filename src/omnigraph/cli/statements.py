@@ -1,4 +1,4 @@
-"""Lines of an interactive session, put together to statements."""
+"""Statements that are typed: lines put together, and bodies made to queries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ _PARTS = re.compile(r'"(?:\\.|[^"\\\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)|\n[ \t\r]*(
 """Texts, comments, empty lines and signs: what decides where a statement ends."""
 
 _QUERY = re.compile(r"query\b")
+_BEFORE = r"\s*(?://[^\n]*\s*|/\*.*?\*/\s*)*"
+_WHOLE = re.compile(_BEFORE + r"query\b", re.DOTALL)
+_BODY = re.compile(_BEFORE + r"(?:match|insert|update|delete)\b", re.DOTALL)
+
+
+def is_body(text: str) -> bool:
+    """Whether a text is the body of a query: it begins as one does."""
+    return _BODY.match(text) is not None
+
+
+def whole(text: str, name: str) -> str:
+    r"""A query, of which there may be only the body.
+
+    >>> whole("match { $p: Person } return { $p.name }", "given")
+    'query given() { match { $p: Person } return { $p.name }\n}'
+    """
+    return text if _WHOLE.match(text) else f"query {name}() {{ {text}\n}}"
 
 
 class Statements:

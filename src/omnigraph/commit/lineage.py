@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commit
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, NotFoundError
+from omnigraph.errors import BranchNotFoundError, NotFoundError, cut
+from omnigraph.lang.names import did_you_mean
 
 
 def commits(view: Manifest) -> Iterator[Commit]:
@@ -28,8 +29,13 @@ def find_in(view: Manifest, commit_id: str) -> Commit | None:
     return next((read_commit(row) for row in rows if row["object_type"] == RowKind.GRAPH_COMMIT), None)
 
 
-def find_commit(store: Store, commit_id: str) -> Commit:
+def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
     """A commit, whichever branch it is on.
+
+    Args:
+        store: the graph.
+        commit_id: its id.
+        or_tag: the name of a tag would have done as well, and there is none: say so, and name the nearest.
 
     Raises:
         NotFoundError: no branch has it.
@@ -39,9 +45,11 @@ def find_commit(store: Store, commit_id: str) -> Commit:
             found = find_in(store.capture(branch), commit_id)
             if found is not None:
                 return found
-    raise NotFoundError(
-        f"there is no commit '{commit_id}'", hint="it may belong to a branch that was deleted; see 'commit list'"
-    )
+    hint = "it may belong to a branch that was deleted; see 'commit list'"
+    if or_tag:
+        near = did_you_mean(commit_id, store.manifest.tags())
+        raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)
+    raise NotFoundError(f"there is no commit '{commit_id}'", hint=hint)
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import quote
 
 from omnigraph.errors import InputError
@@ -37,6 +38,11 @@ def branch_name(name: str) -> str:
     """
     if isinstance(name, SystemBranch):
         return name
+    return _branch_name(name)
+
+
+@lru_cache(maxsize=1024)
+def _branch_name(name: str) -> str:
     name = name.strip()
     _check(name, name.split("/"), "use letters, digits, '.', '-', '_', and '/' between parts")
     return name

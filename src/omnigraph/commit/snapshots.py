@@ -210,7 +210,7 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
     target = tagged(store, commit_id)
     if target is not None:
         return Snapshot(store, store.manifest_at(*target))
-    commit = find_commit(store, commit_id)
+    commit = find_commit(store, commit_id, or_tag=True)
     manifest = store.manifest_at(commit.branch, commit.manifest_version)
     if manifest.head.id != commit.id:
         raise NotFoundError(

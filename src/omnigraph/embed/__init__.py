@@ -1,8 +1,8 @@
 """Embeddings: texts become vectors, with a model that is at hand or one behind HTTP."""
 
-from omnigraph.embed.columns import embed_column, embed_query
+from omnigraph.embed.columns import Sought, embed_column, embed_queries
 from omnigraph.embed.embedder import Embedder, Purpose
 from omnigraph.embed.offline import OfflineEmbedder
 from omnigraph.embed.settings import default_embedder
 
-__all__ = ["Embedder", "OfflineEmbedder", "Purpose", "default_embedder", "embed_column", "embed_query"]
+__all__ = ["Embedder", "OfflineEmbedder", "Purpose", "Sought", "default_embedder", "embed_column", "embed_queries"]

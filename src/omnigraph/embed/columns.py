@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed.embedder import Embedder, Purpose, Vectors, unit_vectors
+from omnigraph.embed.embedder import Embedder, Purpose, Vector, Vectors, unit_vectors
 from omnigraph.errors import EmbeddingError, EmbeddingModelError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.schema.catalog import Property
@@ -39,30 +40,45 @@ def embed_column(embedder: Embedder, texts: pa.Array, target: Property, owner: s
     return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pc.invert(told))
 
 
-def embed_query(embedder: Embedder, text: str, target: Property, owner: str) -> Vectors:
-    """The vector of a text that is searched for in a vector property: one row.
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A text that is searched for in a vector property.
+
+    Attributes:
+        text: the text.
+        target: the property.
+        owner: its type, for the error.
+    """
+
+    text: str
+    target: Property
+    owner: str
+
+
+def embed_queries(embedder: Embedder, sought: Sequence[Sought]) -> list[Vector]:
+    """The vectors of texts that are searched for, in one call of the embedder for each dimension.
 
     Raises:
-        EmbeddingModelError: the schema records another model for this property.
-        EmbeddingError: the text is blank, or the model cannot give the vector.
+        EmbeddingModelError: the schema records another model for one of the properties.
+        EmbeddingError: a text is blank, or the model cannot give the vectors.
     """
-    if not text.strip():
-        raise EmbeddingError("a blank text has no vector", subject=f"{owner}.{target.name}")
-    return _embed(embedder, [text], target, owner, Purpose.QUERY)
+    together: dict[int, list[Sought]] = {}
+    for one in sought:
+        if not one.text.strip():
+            raise EmbeddingError("a blank text has no vector", subject=f"{one.owner}.{one.target.name}")
+        _check_model(embedder, one.target, one.owner)
+        together.setdefault(_dimension(one.target), []).append(one)
+    found: dict[tuple[int, str], Vector] = {}
+    for dimension, some in together.items():
+        texts = list(dict.fromkeys(one.text for one in some))
+        vectors = _embed(embedder, texts, some[0].target, some[0].owner, Purpose.QUERY)
+        found |= {(dimension, text): vector for text, vector in zip(texts, vectors, strict=True)}
+    return [found[_dimension(one.target), one.text] for one in sought]
 
 
 def _embed(embedder: Embedder, texts: Sequence[str], target: Property, owner: str, purpose: Purpose) -> Vectors:
-    subject = f"{owner}.{target.name}"
-    dimension = target.type.dim
-    assert dimension is not None, "an @embed property is a vector"
-    recorded = target.embed.model if target.embed else None
-    if recorded is not None and recorded != embedder.name:
-        raise EmbeddingModelError(
-            f"the schema records the model '{recorded}', and '{embedder.name}' is configured",
-            subject=subject,
-            hint=f"configure '{recorded}' (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL), or write the vector"
-            " yourself: null for none",
-        )
+    _check_model(embedder, target, owner)
+    subject, dimension = f"{owner}.{target.name}", _dimension(target)
     try:
         raw = embedder.embed(texts, dimension, purpose=purpose)
         return unit_vectors(raw, len(texts), dimension, embedder.name)
@@ -73,3 +89,20 @@ def _embed(embedder: Embedder, texts: Sequence[str], target: Property, owner: st
         raise EmbeddingError(
             f"the embedder '{embedder.name}' failed: {type(error).__name__}: {error}", subject=subject
         ) from error
+
+
+def _dimension(target: Property) -> int:
+    dimension = target.type.dim
+    assert dimension is not None, "an @embed property is a vector"
+    return dimension
+
+
+def _check_model(embedder: Embedder, target: Property, owner: str) -> None:
+    recorded = target.embed.model if target.embed else None
+    if recorded is not None and recorded != embedder.name:
+        raise EmbeddingModelError(
+            f"the schema records the model '{recorded}', and '{embedder.name}' is configured",
+            subject=f"{owner}.{target.name}",
+            hint=f"configure '{recorded}' (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL), or write the vector"
+            " yourself: null for none",
+        )

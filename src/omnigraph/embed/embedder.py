@@ -10,6 +10,7 @@ import numpy as np
 
 from omnigraph.errors import EmbeddingError
 
+Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 Vectors: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 _ROWS = 4096  # vectors that are checked at a time, in twice their size

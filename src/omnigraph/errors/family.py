@@ -107,7 +107,23 @@ class CompileError(OmnigraphError):
     ) -> None:
         super().__init__(message, hint=hint, span=span)
         self.diagnostic = diagnostic
+        self._place: str | None = None
         self.source = source
+
+    @property
+    def source(self) -> SourceText | None:
+        return self._source
+
+    @source.setter
+    def source(self, source: SourceText | None) -> None:
+        """Tracebacks show the place above the help. A checker learns the source of its error late."""
+        self._source = source
+        notes = [note for note in getattr(self, "__notes__", ()) if note != self._place]
+        self._place = None
+        if source is not None and self.span is not None:
+            self._place = printable(source.excerpt(self.span))
+            notes.insert(0, self._place)
+        self.__notes__ = notes
 
     def __str__(self) -> str:
         code = f"{self.diagnostic}: " if self.diagnostic else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from omnigraph.errors.family import InputError, RetryableError
 
+_MIB = 1 << 20
+
 
 class ParameterError(InputError):
     """A parameter is missing, or its value is none of its declared type. Nothing ran.
@@ -32,7 +34,7 @@ class BudgetExceededError(InputError):
     """A query took more than it may, or would have. Nothing is returned.
 
     Attributes:
-        resource: what there was too much of: `seconds`, `bytes`, `rows` or `rows of result`.
+        resource: what there was too much of: `seconds`, `bytes`, `bytes on disk`, `rows` or `rows of result`.
         limit: how much it may take.
         actual: how much it had taken when it was stopped, or was about to take.
     """
@@ -50,9 +52,12 @@ class BudgetExceededError(InputError):
 
 
 def _much(amount: float, resource: str) -> str:
-    if resource == "bytes":
-        return f"{amount / (1 << 20):,.1f} MiB of memory"
-    return f"{amount:,.3f} seconds" if resource == "seconds" else f"{amount:,.0f} {resource}"
+    if resource.startswith("bytes"):
+        size = f"{amount / _MIB:,.1f} MiB" if amount >= _MIB else f"{amount:,.0f} byte{'' if amount == 1 else 's'}"
+        return f"{size} {'of memory' if resource == 'bytes' else 'on disk'}"
+    if resource == "seconds":
+        return f"{amount:,.3f} seconds"
+    return f"{amount:,.0f} {resource.replace('rows', 'row') if amount == 1 else resource}"
 
 
 class CancelledError(RetryableError):

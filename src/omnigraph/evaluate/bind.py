@@ -47,7 +47,7 @@ def bind(
     unknown = undeclared(params, given)
     if left_out and unknown:
         wrong = cut(unknown[0])
-        raise ParameterError(wrong, f"there is no parameter '{wrong}'", hint=did_you_mean(wrong, left_out))
+        raise ParameterError(wrong, f"there is no parameter '{wrong}'", hint=_meant(wrong, left_out))
     return bound
 
 
@@ -56,11 +56,17 @@ def undeclared(params: Iterable[ir.Parameter | ast.Param], given: Mapping[str, o
     return tuple(sorted({str(name) for name in given} - {param.name for param in params}))
 
 
+def _meant(wrong: str, names: list[str]) -> str | None:
+    """A hint for a name that no parameter has."""
+    bare = wrong.removeprefix("$")
+    return f"give it as '{bare}', without $" if wrong != bare and bare in names else did_you_mean(wrong, names)
+
+
 def _one(param: ir.Parameter, given: Mapping[str, object], js_safe: bool) -> ir.ConstValue:
     name, kind = param.name, param.type
     if name not in given:
         if param.required:
-            near = did_you_mean(name, undeclared([param], given))
+            near = _meant(f"${name}", [name]) if f"${name}" in given else did_you_mean(name, undeclared([param], given))
             raise ParameterError(name, f"not given, and {kind} cannot be null", hint=near)
         return param.default
     try:
@@ -113,7 +119,7 @@ def _vector(value: object, kind: ValueType) -> ir.ConstValue:
     items = list(_items(value, f"expected a list of {kind.dim} numbers"))
     if len(items) != kind.dim:
         raise _WrongError(f"expected {kind.dim} numbers, not {len(items)}")
-    if all(isinstance(item, float | np.floating) for item in items):
+    if all(issubclass(kind, float | np.floating) for kind in {*map(type, items)}):
         with np.errstate(over="ignore"):
             numbers = np.array(items).astype(np.float32)
         if np.isfinite(numbers).all():

@@ -51,6 +51,11 @@ def constant_of(expr: ir.Expr, request: Request) -> pa.Scalar | None:
     return None
 
 
+def _typed(value: Value, expr: ir.Expr) -> Value:
+    """What was looked up, in its type also where there is nothing to look up."""
+    return value.cast(value_type(expr.type)) if pa.types.is_null(value.type) else value
+
+
 def own_precision(value: Value, expr: ir.Expr, other: ValueType) -> Value:
     """A written or given number as an F32 beside it has it: `x = 0.1` is true for the 0.1 that an F32 holds.
 
@@ -88,13 +93,13 @@ class _Evaluation:
         return constant_of(expr, self.request)
 
     def _prop(self, expr: ir.Prop) -> Value:
-        return whole(self.rows.prop(expr.var, expr.name))
+        return _typed(whole(self.rows.prop(expr.var, expr.name)), expr)
 
     def _ident(self, expr: ir.Ident) -> Value:
-        return whole(self.rows.ident(expr.var, expr.role))
+        return _typed(whole(self.rows.ident(expr.var, expr.role)), expr)
 
     def _entity(self, expr: ir.Entity) -> Value:
-        return whole(self.rows.ident(expr.var, ir.Role.ID))
+        return _typed(whole(self.rows.ident(expr.var, ir.Role.ID)), expr)
 
     def _type_of(self, expr: ir.TypeOf) -> Value:
         return whole(self.rows.type_of(expr.var))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from omnigraph.evaluate.numbers import as_number, checked, overflow
 from omnigraph.evaluate.values import Mask, Value, dense, gathered, sparse
 from omnigraph.lang.query import ir
-from omnigraph.lang.temporal import MS_PER_DAY
+from omnigraph.lang.temporal import FIRST_MS, LAST_MS, MS_PER_DAY
 
 Whole = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ def moved(unit: ir.TimeUnit, amount: Value, date: Value) -> Value:
     """Dates moved by whole units; a day past the end of a month becomes its last day.
 
     Raises:
-        ExecutionError: a result lies outside what the type holds.
+        ExecutionError: a result lies outside the years 1 to 9999.
     """
     kind = date.type
     amount = as_number(amount, pa.int64())
@@ -90,10 +90,10 @@ def _day_of(months: Whole, days: Whole) -> Whole:
 
 
 def _fitted(numbers: Whole, valid: Mask, kind: pa.DataType) -> pa.Array:
+    size = MS_PER_DAY if pa.types.is_date32(kind) else 1
+    if np.any(valid & ((numbers < FIRST_MS // size) | (numbers > LAST_MS // size))):
+        raise overflow(kind)
     if pa.types.is_date32(kind):
-        bounds = np.iinfo(np.int32)
-        if np.any(valid & ((numbers < bounds.min) | (numbers > bounds.max))):
-            raise overflow(kind)
         numbers = np.where(valid, numbers, 0).astype(np.int32)
     return sparse(numbers, valid, kind)
 

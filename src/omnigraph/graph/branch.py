@@ -11,6 +11,7 @@ import pyarrow as pa
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph.collections import Commits
+from omnigraph.graph.reading import QueryText
 from omnigraph.graph.transaction import Transaction
 from omnigraph.read.blobs import Blob
 from omnigraph.read.budget import Budget, Cancellation
@@ -85,7 +86,7 @@ class BranchHandle:
 
     def query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -98,7 +99,7 @@ class BranchHandle:
 
     async def async_query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -113,7 +114,7 @@ class BranchHandle:
 
     def mutate(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,

@@ -53,7 +53,7 @@ class CompiledQueries:
                 self._queries.move_to_end(key)
                 return found
         query = compile_query(text, catalog, name)
-        made = Compiled(query, tuple(products(query.body.match)) if isinstance(query.body, ir.Read) else ())
+        made = Compiled(query, tuple(products(query.body.match, catalog)) if isinstance(query.body, ir.Read) else ())
         with self._lock:
             self._queries[key] = made
             while len(self._queries) > KEPT:

@@ -34,7 +34,7 @@ from omnigraph.graph.compiled import CompiledQueries
 from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.mutating import mutate
 from omnigraph.graph.pipelines import Pipeline, pipeline_of
-from omnigraph.graph.reading import ReadRequest, aside, explain, query
+from omnigraph.graph.reading import QueryText, ReadRequest, aside, explain, query, query_text
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.read.blobs import Blob, find_blob
 from omnigraph.read.budget import Budget, Cancellation
@@ -391,7 +391,7 @@ class Graph:
 
     def query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -403,7 +403,7 @@ class Graph:
         """Run a query that reads. All of it sees one snapshot.
 
         Args:
-            text: a query, or several of which `name` says one.
+            text: a query, or several of which `name` says one; or the path of a `.gq` file.
             params: its parameters by name, without `$`.
             name: the query.
             branch: the newest state of a branch; by default the handle's.
@@ -428,12 +428,12 @@ class Graph:
             BudgetExceededError: it would take more than it may.
             CancelledError: it was stopped.
         """
-        request = ReadRequest(text, params or {}, name, budget or Budget(), cancel or Cancellation())
+        request = ReadRequest(query_text(text), params or {}, name, budget or Budget(), cancel or Cancellation())
         return query(self, request, self._view(branch, at), named=at is not None)
 
     async def async_query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -449,7 +449,7 @@ class Graph:
 
     def explain(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -485,7 +485,7 @@ class Graph:
             InputError: it writes.
             ParameterError: a parameter is missing or does not fit.
         """
-        request = ReadRequest(text, params or {}, name, budget or Budget(), cancel or Cancellation())
+        request = ReadRequest(query_text(text), params or {}, name, budget or Budget(), cancel or Cancellation())
         return explain(self, request, self._view(branch, at), named=at is not None, analyze=analyze)
 
     def _view(self, branch: str | None, at: At | None) -> Snapshot:
@@ -620,7 +620,7 @@ class Graph:
 
     def mutate(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
@@ -632,7 +632,7 @@ class Graph:
         """Run a query that writes, as one commit.
 
         Args:
-            text: a query, or several of which `name` says one.
+            text: a query, or several of which `name` says one; or the path of a `.gq` file.
             params: its parameters by name.
             name: the query.
             branch: where to; by default the handle's branch.
@@ -666,7 +666,7 @@ class Graph:
             expect_head=expect_head,
             idempotency_key=idempotency_key,
         )
-        return mutate(self, text, {} if params is None else params, name, request)
+        return mutate(self, query_text(text), {} if params is None else params, name, request)
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check every constraint of the schema on everything that is stored.
@@ -717,6 +717,9 @@ class Graph:
         Writes never do this: an index covers the rows that were there when it was last brought up to date. A few
         vectors get none, because it is as quick to look at all of them.
 
+        The topologies of all edge types are made ready as well, in this machine's cache: the next process that walks
+        edges finds them there.
+
         Args:
             branch: where to; by default the handle's branch.
 
@@ -729,7 +732,10 @@ class Graph:
         """
         self._writable()
         target = branch_name(self.default_branch if branch is None else branch)
-        return ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+        receipt = ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+        view = self._view(target, None)
+        self._views.of(view, self._schema_at(view)).topologies.make_all()
+        return receipt
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.

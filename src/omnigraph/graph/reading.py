@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError, cut, shown
 from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.context import Context
-from omnigraph.read.engine import plan, run
+from omnigraph.read.engine import run
 from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.plan.trace import Trace
+from omnigraph.read.planning import plan
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
 
@@ -26,6 +30,32 @@ if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
 
 T = TypeVar("T")
+
+QueryText = str | os.PathLike[str]
+"""Queries, or the path of a `.gq` file."""
+
+
+def query_text(given: object) -> str:
+    """The queries of a text or of a file.
+
+    Raises:
+        InputError: the file cannot be read, or the text is the name of one.
+    """
+    if isinstance(given, str):
+        if given.endswith(".gq") and len(given.split()) == 1:
+            hint = "this looks like the name of a file: give a pathlib.Path, or the text of the file"
+            raise InputError(f"'{cut(given)}' is not a query", hint=hint)
+        return given
+    if not isinstance(given, os.PathLike):
+        hint = "give its text, or the path of a file"
+        raise InputError(f"the query is {shown(given)}, of type {type(given).__name__}", hint=hint)
+    path = Path(given)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +67,17 @@ class ReadRequest:
     name: str | None
     budget: Budget = field(default_factory=Budget)
     cancel: Cancellation = field(default_factory=Cancellation)
+
+    def __post_init__(self) -> None:
+        expected: tuple[tuple[str, object, type | tuple[type, ...], str], ...] = (
+            ("params", self.params, Mapping, "give a mapping from names to values"),
+            ("name", self.name, (str, NoneType), "give the name of a query in the text"),
+            ("budget", self.budget, Budget, "give an omnigraph.Budget"),
+            ("cancel", self.cancel, Cancellation, "give an omnigraph.Cancellation"),
+        )
+        for what, value, kind, hint in expected:
+            if not isinstance(value, kind):
+                raise InputError(f"{what} is {shown(value)}, of type {type(value).__name__}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +99,8 @@ def query(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool) ->
         named: whether the caller named this state, and not just the branch.
     """
     prepared = _prepared(graph, request, view)
-    table = run(prepared.read, prepared.context)
+    with _telling(prepared):
+        table = run(prepared.read, prepared.context)
     branch, snapshot = _target(view, named)
     return Result(
         query_name=prepared.query.name,
@@ -86,12 +128,22 @@ def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, 
     branch, snapshot = _target(view, named)
     if not analyze:
         plan(prepared.read, prepared.context)
-        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps))
+        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
     spent = prepared.context.budget
     started = time.perf_counter()
-    table = run(prepared.read, prepared.context)
+    with _telling(prepared):
+        table = run(prepared.read, prepared.context)
     seconds = time.perf_counter() - started
-    return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), spent, seconds, table.num_rows)
+    return Explanation(
+        prepared.query,
+        branch,
+        snapshot,
+        tuple(trace.steps),
+        spent,
+        seconds,
+        table.num_rows,
+        tuple(trace.statistics),
+    )
 
 
 def _target(view: Snapshot, named: bool) -> tuple[str | None, str | None]:
@@ -126,6 +178,19 @@ def _prepared(graph: Graph, request: ReadRequest, view: Snapshot, trace: Trace |
     shared = graph._views.of(view, accepted)
     context = Context(view, accepted, bound, shared.spaces, shared.topologies, spending, lambda: graph.embedder, trace)
     return _Prepared(query, query.body, compiled.warnings, accepted, context)
+
+
+@contextmanager
+def _telling(prepared: _Prepared) -> Iterator[None]:
+    """What may not be as it was meant is the likely reason when a query takes too much: say it then, too."""
+    try:
+        yield
+    except BudgetExceededError as error:
+        if not prepared.warnings:
+            raise
+        hint = "; ".join([*prepared.warnings, *([error.hint] if error.hint else [])])
+        told = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
+        raise told.with_traceback(error.__traceback__) from None
 
 
 def _warnings(prepared: _Prepared, request: ReadRequest) -> Iterator[str]:

@@ -19,6 +19,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
+from omnigraph.graph.reading import QueryText
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.result.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
@@ -83,7 +84,7 @@ class Transaction:
         self._ended = False
 
     def mutate(
-        self, text: str, params: Mapping[str, object] | None = None, *, name: str | None = None
+        self, text: QueryText, params: Mapping[str, object] | None = None, *, name: str | None = None
     ) -> MutationReceipt:
         """Run a query that writes, as `Graph.mutate` does. Its receipt has no commit: the transaction will."""
         with self._writing() as work:
@@ -117,7 +118,7 @@ class Transaction:
 
     def query(
         self,
-        text: str,
+        text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
         name: str | None = None,

@@ -16,8 +16,9 @@ _TIMESTAMP = re.compile(
     re.ASCII,
 )
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_FIRST_MS = (date.min.toordinal() - _EPOCH_DAY) * MS_PER_DAY
-_LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
+FIRST_MS = (date.min.toordinal() - _EPOCH_DAY) * MS_PER_DAY
+LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
+"""The years 1 to 9999: what has a text."""
 
 
 def parse_datetime(text: str) -> int:
@@ -50,7 +51,7 @@ def parse_datetime(text: str) -> int:
         offset = (int(off_hours) * 60 + int(off_minutes)) * 60_000
         millis += offset if sign == "-" else -offset
     total = days * MS_PER_DAY + millis
-    if not _FIRST_MS <= total <= _LAST_MS:
+    if not FIRST_MS <= total <= LAST_MS:
         raise ValueError("outside the years 1 to 9999 in UTC")
     return total
 

@@ -1,9 +1,9 @@
 """Derived files: arrays on disk that save a process from working them out of the tables again.
 
 What is kept (a topology, the words of a text) is two files: its arrays, and a small header that says what they were
-made from and what they must look like. Both are written under another name and then renamed, so that a reader in any process finds a whole file or
-none. Whatever does not match is as good as missing. Nothing here is ever the only copy of anything, so that a
-directory that cannot be read or written is no error: reads work without it.
+made from and what they must look like. Both are written under another name and then renamed, so that a reader in any
+process finds a whole file or none. Whatever does not match is as good as missing. Nothing here is ever the only copy
+of anything, so that a directory that cannot be read or written is no error: reads work without it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import stat
 import sys
 import time
 import zlib
@@ -36,14 +37,14 @@ DISK_VARIABLE = "OMNIGRAPH_CACHE_DISK"
 
 DEFAULT_DISK = 8 << 30
 
-_FORMAT = 2
+_FORMAT = 3
 _HEADER, _ARRAYS, _UNFINISHED = ".json", ".arrays", ".part"
 _ALIGNED = 64
 _BLOCK = 4096
 """A file takes at least so many bytes of disk."""
 
 _MOST = 2_000
-"""How many topologies are kept at most, however small."""
+"""How many things are kept at most, however small."""
 
 _ABANDONED_SECONDS = 3600.0
 """Arrays without a header, and files under another name, belong to a writer for so long. Then it is dead."""
@@ -61,6 +62,7 @@ class Origin:
         base: the row id of the number 0; None when holes are left out.
         slots: how many numbers there are.
         parts: the parts of the version, one by one.
+        count: how many entities it has.
     """
 
     fingerprint: str
@@ -68,6 +70,7 @@ class Origin:
     base: int | None
     slots: int
     parts: tuple[str, ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,20 @@ class Stored:
         self.arrays_name = path.name
         self._members = members
         """For each array: its type, where it begins, how many values it has, and its checksum."""
-        end = max((begin + count * np.dtype(kind).itemsize for kind, begin, count, _ in members.values()), default=0)
+        self._end = max((b + count * np.dtype(kind).itemsize for kind, b, count, _ in members.values()), default=0)
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size != end:
+            if os.fstat(file.fileno()).st_size != self._end:
                 raise DamagedError(f"{path} has not the size that it should have")
-            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._bytes = memoryview(self._map)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file is still as long as it was: to read beyond the end of a mapped file would end the process.
+
+        Nothing here cuts a file, and none is writable. Somebody else may still do it.
+        """
+        return self._map.size() == self._end
 
     def __getitem__(self, name: str) -> Integers:
         """An array.
@@ -112,13 +124,15 @@ class Stored:
         """
         kind, begin, count, checksum = self._members[name]
         dtype = np.dtype(kind)
+        if not self.is_whole:
+            raise DamagedError(f"{self.arrays_name} was cut")
         if zlib.crc32(self._bytes[begin : begin + count * dtype.itemsize]) != checksum:
             raise DamagedError(f"{self.arrays_name} is damaged")
         return np.frombuffer(self._bytes, dtype, count, begin)
 
 
 class DerivedFiles:
-    """The topologies in one directory.
+    """Topologies, and what else is derived, in one directory.
 
     Args:
         directory: where; None keeps nothing.
@@ -128,6 +142,11 @@ class DerivedFiles:
     def __init__(self, directory: Path | None, limit: int = DEFAULT_DISK) -> None:
         self._directory = directory
         self._limit = limit
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._directory is not None
 
     def find(self, table: str, fingerprint: str) -> Stored | None:
         """The topology of one version of an edge table, if there is one."""
@@ -142,7 +161,8 @@ class DerivedFiles:
         try:
             with os.scandir(self._directory) as entries:
                 named = [entry for entry in entries if _is_header_of(entry.name, _short(table))]
-                used = sorted(((entry.stat().st_mtime_ns, entry.name) for entry in named), reverse=True)
+                states = [(entry.name, _state(entry)) for entry in named]
+                used = sorted(((state.st_mtime_ns, name) for name, state in states if state is not None), reverse=True)
         except OSError as error:
             _log.debug("no topologies can be listed: %s", error)
             return
@@ -206,6 +226,8 @@ class DerivedFiles:
         if self._directory is None:
             return
         try:
+            if len(os.listdir(self._directory)) >= _MOST:
+                self._make_room(_BLOCK, kept=stored.arrays_name)
             self._write_header(made, stored.arrays_name, stored._members)
         except OSError as error:
             _log.info("a topology is not kept: %s", error)
@@ -232,7 +254,9 @@ class DerivedFiles:
         arrays_of: dict[str, str] = {}
         with os.scandir(self._directory) as entries:
             for entry in entries:
-                state = entry.stat()
+                state = _state(entry)
+                if state is None:
+                    continue
                 sizes[entry.name] = max(state.st_size, _BLOCK)
                 used[entry.name] = state.st_mtime
                 if entry.name.endswith(_HEADER):
@@ -269,9 +293,19 @@ class _Renamed:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
+            # Who writes into a file that is mapped somewhere ends the processes that read it.
+            self._unfinished.chmod(stat.S_IRUSR)
             os.replace(self._unfinished, self._path)
         else:
             self._unfinished.unlink(missing_ok=True)
+
+
+def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """What is known about a file; None when another process has just removed it."""
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _arrays_named_in(header: Path) -> str:
@@ -300,10 +334,10 @@ def _short(text: str) -> str:
 
 @cache
 def process_files() -> DerivedFiles:
-    """The files that this process uses."""
+    """The files that this process uses, of every kind: one limit is for all of them together."""
     directory = cache_directory(os.environ)
     limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
-    return DerivedFiles(None if directory is None else directory / "topology", limit)
+    return DerivedFiles(None if directory is None else directory / "derived", limit)
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from threading import Lock
 
+from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.space.cache import ColumnCache, process_cache
@@ -35,10 +36,14 @@ class Views:
     def __init__(self, cache: ColumnCache | None = None) -> None:
         self._cache = cache
         self._views: OrderedDict[Hashable, View] = OrderedDict()
+        self._newest: tuple[Manifest, View] | None = None
         self._lock = Lock()
 
     def of(self, snapshot: Snapshot, accepted: AcceptedSchema) -> View:
         """The view of a snapshot. Snapshots that have the same tables have the same one."""
+        newest = self._newest
+        if newest is not None and newest[0] is snapshot.manifest:
+            return newest[1]
         key = (snapshot.schema_hash, *(pin.ref for pin in snapshot.tables.values()))
         with self._lock:
             found = self._views.get(key)
@@ -50,9 +55,16 @@ class Views:
                 while len(self._views) > KEPT:
                     self._views.popitem(last=False)
             self._views.move_to_end(key)
+            self._newest = (snapshot.manifest, found)
+            for other in self._views.values():
+                if other is not found:
+                    # What is large is held by one view, and else by the cache as long as it has room.
+                    other.topologies.let_go()
+                    other.spaces.let_go(found.spaces)
         return found
 
     def clear(self) -> None:
         """Forget them."""
         with self._lock:
             self._views.clear()
+            self._newest = None

@@ -10,7 +10,7 @@ from lance import LanceDataset
 
 from omnigraph.storage.scans import filtered, scanner
 
-_ID = "id"
+_ID, _ROW_ID = "id", "_rowid"
 _FEW = 1_000
 _SHARE = 100
 """Up to one value for so many rows, rows are looked up; above it, reading the whole column once is cheaper."""
@@ -22,7 +22,7 @@ _TOGETHER = 1_000_000
 def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
     """The rows whose column `by` has one of some values, in no order. Only those are kept in memory."""
     rows = dataset.count_rows()
-    schema = pa.schema([dataset.schema.field(name) for name in columns])
+    schema = pa.schema([_field(dataset, name) for name in columns])
     if rows == 0 or len(values) == 0:
         return schema.empty_table()
     if len(values) <= max(_FEW, rows // _SHARE):
@@ -35,6 +35,10 @@ def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: S
     groups = in_groups(reader, max(_TOGETHER, len(values)))
     found = [group.join(wanted, by, join_type="left semi") for group in groups]
     return pa.concat_tables(found).select(list(columns)).cast(schema)  # a join forgets which columns may be null
+
+
+def _field(dataset: LanceDataset, name: str) -> pa.Field:
+    return pa.field(_ROW_ID, pa.uint64()) if name == _ROW_ID else dataset.schema.field(name)
 
 
 def in_groups(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:

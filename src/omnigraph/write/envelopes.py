@@ -160,7 +160,8 @@ class EnvelopeReader:
         for name in value:
             if name not in members:
                 if not lenient:
-                    raise _RefusedError(f"unknown member '{cut(str(name))}' of the envelope")
+                    remedy = "; put it inside 'data'" if name == "id" or name in declared.properties else ""
+                    raise _RefusedError(f"unknown member '{cut(str(name))}' of the envelope{remedy}")
                 self._coerced(Leniency.IGNORED_MEMBER, f"{declared.name} envelope.{cut(str(name))}", position)
         data = value.get("data", {})
         if lenient and data is None:

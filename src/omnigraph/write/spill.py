@@ -7,20 +7,20 @@ in and throws them out as it likes.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError, StorageError, StorageErrorKind, cut
+from omnigraph.errors import InputError, cut
+from omnigraph.storage.scratch import Scratch
 
 MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
 """How much memory a load may take for its rows: bytes, or a number with KiB, MiB or GiB."""
 
 DEFAULT_BUDGET = 1 << 30
+_ADVICE = "make room there, name another directory in TMPDIR, or give the load more memory"
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
@@ -93,21 +93,7 @@ def to_file(parts: list[pa.Table]) -> pa.Table:
     Raises:
         StorageError: the temporary directory is full, or cannot be written to.
     """
-    schema = parts[0].schema
-    try:
-        with tempfile.TemporaryFile(prefix="omnigraph-load-") as file:
-            with pa.ipc.new_file(file, schema) as writer:
-                for part in parts:
-                    writer.write_table(part)
-            file.flush()
-            # The mapping outlives the file object, and the file goes with the last array that looks into it.
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise StorageError(
-            f"rows that exceed the memory budget cannot be put aside: {error.strerror or error}",
-            kind=StorageErrorKind.PERMANENT,
-            uri=tempfile.gettempdir(),
-            hint="make room there, name another directory in TMPDIR, or give the load more memory",
-        ) from error
-    with pa.ipc.open_file(pa.py_buffer(mapped)) as reader:
-        return reader.read_all()
+    with Scratch(parts[0].schema, hint=_ADVICE) as scratch:
+        for part in parts:
+            scratch.write(part)
+        return scratch.table()

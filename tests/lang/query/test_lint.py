@@ -271,6 +271,24 @@ def test_l204_counts_a_shared_filter_as_a_connection() -> None:
     assert findings(joined) == []
 
 
+def test_l204_is_silent_about_what_is_one_row() -> None:
+    one = (
+        '$a: Species { taxon: "x" }',
+        "$a: Species  $a.id = $p",
+        "$a: Accession  $a.garden_code = $p and 3 = $a.serial",
+    )
+    many = ("$a: Accession { serial: 3 }", '$a: Species  $a.taxon != "x"', '$a: Species { label: "x" }')
+    for clauses in (*one, *many):
+        text = f'query q($p: String = "x") {{ match {{ {clauses}  $g: Garden }} return {{ $a, $g, $p }} }}'
+        codes = [finding[0] for finding in findings(text)]
+        assert ("L204" in codes) is (clauses in many), clauses
+
+
+def test_l204_names_what_is_left_unconnected() -> None:
+    text = 'query q() { match { $a: Species { taxon: "x" }  $g: Garden  $c: Curator } return { $a, $g, $c } }'
+    assert "L204" in [finding[0] for finding in findings(text)]
+
+
 def test_l208_knows_what_null_does_to_a_filter() -> None:
     keeps = (
         "$a is null",

@@ -59,6 +59,8 @@ _WARNINGS = {
     "L207": "a hop range that no walk can reach",
     "L208": "an optional block whose variables are required later, so that it is not optional",
     "L209": "a mutation that sets a property to its default",
+    "L215": "a hop range that goes on where every walk has ended",
+    "L216": "an ascending order by a bm25 or rrf column, so that the best come last",
 }
 
 _INFOS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from omnigraph.errors import ParseError
 from omnigraph.lang.cursor import Cursor
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast import LiteralKind
@@ -33,6 +34,12 @@ _WORDS: dict[str, int] = {
 }
 OPERATOR_WORDS = frozenset(_WORDS)
 
+_LOWER_CASE = OPERATOR_WORDS | {
+    *("query", "match", "return", "distinct", "having", "order", "limit", "offset", "optional", "shortest", "as"),
+    *("asc", "desc", "nulls", "not", "null", "true", "false", "where", "set"),
+}
+"""Words that other languages also write in upper case."""
+
 FUNCTIONS = AGGREGATES | {
     *("now", "date", "datetime", "type", "length", "nodes", "edges"),
     *("nearest", "search", "fuzzy", "match_text", "bm25", "rrf"),
@@ -61,6 +68,12 @@ class ExpressionParser(Cursor):
         super().__init__(tokens)
         self.in_where = False
         """Whether a bare name is a property, so that even a property called `true` or `not` can be tested."""
+
+    def unexpected(self, expected: str, *, words: list[str] | None = None, hint: str | None = None) -> ParseError:
+        text = self.texts[self.i]
+        if hint is None and text.isupper() and text.lower() in _LOWER_CASE:
+            hint = f"write '{text.lower()}'"
+        return super().unexpected(expected, words=words, hint=hint)
 
     def expression(self, level: int = _OR) -> ast.Expr:
         """An expression whose operators bind at least as tightly as `level`."""

@@ -20,6 +20,8 @@ _OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
 }
 """What other languages call our scalars."""
 
+COMMENTS = "comments begin with // or are enclosed in /* */"
+
 _STATEMENTS = ("insert", "create", "merge", "update", "delete")
 
 
@@ -61,7 +63,8 @@ class QueryParser(ExpressionParser):
     def _query(self) -> ast.Query:
         start = self.i
         if not self.accept_word("query"):
-            raise self.unexpected("'query' or the end of the text", words=["query"])
+            hint = COMMENTS if self._at_dashes() else None
+            raise self.unexpected("'query' or the end of the text", words=["query"], hint=hint)
         name = self.expect("name", "the query's name (lower-case first letter)")
         name_span = self.tokens.span(self.i - 1)
         params = self._params()
@@ -221,7 +224,8 @@ class QueryParser(ExpressionParser):
             return self.error(f"'{word}' is given twice")
         if word in ("having", "order"):
             return self.error(f"'{word}' cannot stand here: the order is return, having, order, limit, offset")
-        return self.unexpected("'}'", words=["having", "order", "limit", "offset"])
+        hint = "write 'offset'" if word == "skip" else None
+        return self.unexpected("'}'", words=["having", "order", "limit", "offset"], hint=hint)
 
     def _block(self) -> tuple[ast.Clause, ...]:
         """The clauses between two braces."""
@@ -250,6 +254,15 @@ class QueryParser(ExpressionParser):
                 return ast.Negation(clauses, span) if text == "not" else ast.Optional(clauses, span)
             if text == "shortest" and after == "var":
                 return self._shortest()
+            if text == "not" and after == "var" and self._negates_traversal():
+                raise self.error("'not' stands before a block or an expression", hint="write not { … }")
+            if text == "exists" and after == "{":
+                raise self.error(
+                    "there is no block 'exists'",
+                    hint="write its clauses as they are, and 'return distinct' where they give a row several times",
+                )
+        if self._at_dashes() and self.kinds[i + 2] in ("name", "type") and self.kinds[i + 3] != "(":
+            raise self.error("a clause does not begin with --", hint=COMMENTS)
         if kind in ("}", "end", ","):
             hint = "clauses need no separator; remove the comma" if kind == "," else None
             raise self.unexpected("a clause: a pattern, a traversal, a filter or a block", hint=hint)
@@ -302,6 +315,21 @@ class QueryParser(ExpressionParser):
         return (kinds[i] == "name" and kinds[i + 1] in (">", "|", ")")) or (
             kinds[i] == "*" and kinds[i + 1] in (">", ")")
         )
+
+    def _at_dashes(self) -> bool:
+        i = self.i
+        return self.kinds[i] == "-" and self.kinds[i + 1] == "-" and self.ends[i] == self.starts[i + 1]
+
+    def _negates_traversal(self) -> bool:
+        """Whether `$a edge $b` follows a `not`, where no variable by itself can be meant."""
+        start = self.i
+        word = start + 2
+        if self.kinds[word] != "name" or self.texts[word] in {*OPERATOR_WORDS, "optional", "shortest"}:
+            return False
+        self.i = start + 1
+        found = self._at_traversal()
+        self.i = start
+        return found
 
     def _shortest(self) -> ast.Traversal:
         start = self.i
@@ -374,6 +402,8 @@ class QueryParser(ExpressionParser):
         start = self.i
         self.expect("{")
         least = self._hop_count()
+        if self.kinds[self.i] == "}":
+            raise self.unexpected("',': hop ranges are written {min,max}", hint=f"write {{{least},{least}}}")
         self.expect(",", "',': hop ranges are written {min,max}")
         most = None if self.kinds[self.i] == "}" else self._hop_count()
         self.expect("}")
@@ -408,6 +438,8 @@ class QueryParser(ExpressionParser):
 
     def _order(self) -> tuple[ast.Sort, ...]:
         self.i += 1
+        if self.at_word("by"):
+            raise self.unexpected("'{'", hint="write order { … }")
         self.expect("{")
         keys = [self._sort()]
         while self.accept(","):

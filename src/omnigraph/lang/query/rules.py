@@ -13,6 +13,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.scope import Context
 from omnigraph.lang.query.check.write import default_value
 from omnigraph.lang.query.walk import walk
+from omnigraph.lang.schema.catalog import Catalog
 
 
 def query_findings(query: ast.Query, checked: ir.Query, context: Context) -> Iterator[Finding]:
@@ -21,8 +22,9 @@ def query_findings(query: ast.Query, checked: ir.Query, context: Context) -> Ite
     if isinstance(query.body, ast.Read) and isinstance(checked.body, ir.Read):
         yield from _unused_variables(query.name, query.body)
         blocks = list(_blocks(query.body.match, checked.body.match, query.body.match_span))
-        yield from _products(query, blocks)
+        yield from _products(query, blocks, context.catalog)
         yield from _arbitrary_limit(query, query.body, checked.body)
+        yield from _best_last(query, query.body, checked.body)
         yield from _unreachable_hops(query, blocks)
         yield from _required_optionals(query, blocks)
     elif isinstance(query.body, ast.Write) and isinstance(checked.body, ir.Write):
@@ -76,28 +78,54 @@ def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Ite
             yield from _blocks(clause.clauses, lowered, clause.span)
 
 
-def _products(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
+def _products(query: ast.Query, blocks: Iterable[_Placed], catalog: Catalog) -> Iterator[Finding]:
     """Groups of variables that nothing connects."""
     for _, block, span in blocks:
-        message = _product(block)
+        message = _product(block, catalog)
         if message is not None:
             yield _warning("L204", f"{query.name}: {message}", query.name, span)
 
 
-def products(block: ir.Block) -> Iterator[str]:
+def products(block: ir.Block, catalog: Catalog) -> Iterator[str]:
     """The same for a match of which only the IR is there."""
     for part in walk(block):
-        message = _product(part) if isinstance(part, ir.Block) else None
+        message = _product(part, catalog) if isinstance(part, ir.Block) else None
         if message is not None:
             yield message
 
 
-def _product(block: ir.Block) -> str | None:
+def _product(block: ir.Block, catalog: Catalog) -> str | None:
     groups = _components(block)
-    if len(groups) < 2:
+    single = {node.name for node in block.nodes if _is_one(node, block, catalog)}
+    if sum(not (len(group) == 1 and group <= single) for group in groups) < 2:
         return None
     shown = " and ".join("{" + ", ".join(_shown(name) for name in sorted(group)) + "}" for group in groups)
     return f"nothing connects {shown}, so every combination is a row"
+
+
+def _is_one(node: ir.NodeVar, block: ir.Block, catalog: Catalog) -> bool:
+    """Whether the id or the whole key is fixed, so that a row has one node of each type at most."""
+    fixed: set[str] = set()
+    for part in (part for condition in block.filters for part in _conjuncts(condition)):
+        if not isinstance(part, ir.Compare) or part.op is not ir.CompareOp.EQ:
+            continue
+        for side, other in ((part.left, part.right), (part.right, part.left)):
+            if not isinstance(other, ir.Const | ir.Param):
+                continue
+            if isinstance(side, ir.Ident) and side.var == node.name and side.role is ir.Role.ID:
+                return True
+            if isinstance(side, ir.Prop) and side.var == node.name:
+                fixed.add(side.name)
+    keys = [catalog.nodes[name].key for name in node.types]
+    return all(key is not None and fixed.issuperset(key) for key in keys)
+
+
+def _conjuncts(condition: ir.Expr) -> Iterator[ir.Expr]:
+    if isinstance(condition, ir.And):
+        for operand in condition.terms:
+            yield from _conjuncts(operand)
+    else:
+        yield condition
 
 
 def _shown(name: str) -> str:
@@ -158,25 +186,48 @@ def _arbitrary_limit(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iter
         yield _warning("L205", message, query.name, read.limit.span)
 
 
+def _best_last(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[Finding]:
+    """Columns of which larger is better, as sort keys that do not say which end comes first."""
+    columns = {column.name: column.expr for column in checked.columns}
+    for written, key in zip(read.order, checked.order, strict=True):
+        expr = key.expr
+        while isinstance(expr, ir.Column):
+            expr = columns[expr.name]
+        if written.descending is None and isinstance(key.expr, ir.Column) and isinstance(expr, ir.Bm25 | ir.Fusion):
+            name = key.expr.name
+            message = f"{query.name}: the best by {name} come last; write {name} desc"
+            yield _warning("L216", message, query.name, written.span)
+
+
 def _unreachable_hops(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
+    """Ranges that begin, or end, beyond the last hop that the types allow."""
     for clauses, block, _ in blocks:
         written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
         for clause, expand in zip(written, block.expands, strict=True):
-            if expand.hops is not None and not _can_walk(expand.steps, expand.hops.min):
-                edges = " | ".join(sorted({step.edge for step in expand.steps}))
+            longest = None if expand.hops is None else _longest_walk(expand.steps)
+            if expand.hops is None or longest is None:
+                continue
+            edges = " | ".join(sorted({step.edge for step in expand.steps}))
+            if expand.hops.min > longest:
                 message = f"{query.name}: no walk along {edges} has {expand.hops.min} hops"
                 yield _warning("L207", message, query.name, clause.span)
+            elif expand.hops.max is None or expand.hops.max > longest:
+                hops = "one hop" if longest == 1 else f"{longest} hops"
+                ends = {(step.left_type, step.right_type) for step in expand.steps}
+                led = ": it leads from {} to {}".format(*ends.pop()) if len(ends) == 1 else ""
+                message = f"{query.name}: a walk along {edges} ends after {hops}{led}"
+                yield _warning("L215", message, query.name, clause.span)
 
 
-def _can_walk(steps: Iterable[ir.Step], hops: int) -> bool:
-    """Whether the types allow a walk of this many steps. A cycle of types allows any number."""
+def _longest_walk(steps: Iterable[ir.Step]) -> int | None:
+    """How many steps the types allow; None when a cycle of types allows any number."""
     pairs = {(step.left_type, step.right_type) for step in steps}
     reached = {left for left, _ in pairs}
-    for _ in range(min(hops, len(pairs) + 1)):
+    for hops in range(len(pairs) + 1):
         reached = {right for left, right in pairs if left in reached}
         if not reached:
-            return False
-    return True
+            return hops
+    return None
 
 
 def _required_optionals(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:

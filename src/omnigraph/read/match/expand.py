@@ -12,7 +12,7 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
 from omnigraph.read.match.frame import Binding, Frame, joined_frames
 from omnigraph.read.space.space import NOTHING, Mask, Numbers, Space
-from omnigraph.read.topology.topology import Adjacency
+from omnigraph.read.topology.topology import Edges
 
 _TOGETHER = 1 << 19
 """How many edges are walked at a time: few enough that a read is stopped soon, many enough that nobody notices."""
@@ -56,14 +56,10 @@ class Reached:
         )
 
 
-def adjacencies(context: Context, step: ir.Step) -> list[Adjacency]:
+def adjacencies(context: Context, step: ir.Step) -> list[Edges]:
     """The edges to walk for a step: one way, or both."""
-    topology = context.topologies.of(step.edge)
-    if step.direction is ir.Direction.OUT:
-        return [topology.out]
-    if step.direction is ir.Direction.IN:
-        return [topology.into]
-    return [topology.out, topology.into]
+    sides = {ir.Direction.OUT: (False,), ir.Direction.IN: (True,)}.get(step.direction, (False, True))
+    return [context.topologies.edges(step.edge, inward=inward, trace=context.trace) for inward in sides]
 
 
 def neighbours(
@@ -106,7 +102,7 @@ def _rows_of(start: Binding, type_name: str) -> Numbers:
     return np.array([], np.int64)
 
 
-def _gather(start: Binding, rows: Numbers, adjacency: Adjacency, which: int, edge_which: int) -> Reached:
+def _gather(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_which: int) -> Reached:
     degree, at = adjacency.walk(start.numbers[rows])
     return Reached(
         np.repeat(rows, degree),
@@ -175,14 +171,14 @@ def _portions(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Ite
     """Rows to walk from at a time; None for all of them. Between portions, a read can be stopped."""
     rows = len(start.numbers)
     walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
-    average = sum(len(adjacency.neighbour) / max(adjacency.nodes, 1) for _, adjacency in walked)
+    average = sum(adjacency.size / max(adjacency.nodes, 1) for _, adjacency in walked)
     if rows * average < _TOGETHER:
         yield None
         return
     degree = np.zeros(rows, np.int64)
     for type_name, adjacency in walked:
         mine = _rows_of(start, type_name)
-        degree[mine] += adjacency.degree.take(start.numbers[mine])
+        degree[mine] += adjacency.whole.degree.take(start.numbers[mine])
     ends = np.cumsum(degree)
     context.budget.expect(int(ends[-1]), _REACHED)
     bounds = np.unique(np.searchsorted(ends, np.arange(0, int(ends[-1]) + _TOGETHER, _TOGETHER), "right"))

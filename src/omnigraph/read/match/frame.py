@@ -50,11 +50,17 @@ class Binding:
         numbers = np.where(missing, NOTHING, self.numbers[rows])
         return Binding(self.spaces, numbers, None if self.which is None else self.which[rows])
 
+    def part(self, first: int, last: int) -> Binding:
+        """The same for the rows from one place to another, the last one excluded."""
+        return Binding(self.spaces, self.numbers[first:last], None if self.which is None else self.which[first:last])
+
     def values(self, name: str) -> pa.Array:
         """A column of the entities; null where there is no entity, or its type has no such column."""
         if self.which is None:
             return self.spaces[0].take(name, self.numbers)
         kinds = {space.schema.field(name).type for space in self.spaces if space.declares(name)}
+        if not kinds:
+            return pa.nulls(len(self.numbers))  # of an interface that no type implements
         parts, place = [pa.nulls(1, next(iter(kinds)))], np.zeros(len(self.numbers), np.int64)
         start = 1
         for number, space in enumerate(self.spaces):
@@ -67,15 +73,22 @@ class Binding:
 
     def places_by_id(self) -> pa.Array | None:
         """The place of each entity in the order of ids; null for nothing. None where ids are compared more cheaply."""
+        if self.which is not None:
+            return None
         space = self.spaces[0]
-        if self.which is not None or (len(self.numbers) * _OFTEN < space.count and not space.knows_id_order):
+        if len(self.numbers) * _OFTEN < space.count and not space.knows_id_order:
             return None
         missing = self.numbers == NOTHING
         found = space.id_order().take(self.numbers, mode="wrap") if space.slots else self.numbers
         return pa.array(found, mask=missing) if missing.any() else pa.array(found)
 
+    @property
+    def knows_places(self) -> bool:
+        """Whether places in the order of ids are at hand."""
+        return len(self.spaces) == 1 and self.spaces[0].knows_id_order
+
     def type_names(self) -> pa.Array:
-        names = pa.array([space.type_name for space in self.spaces])
+        names = pa.array([space.type_name for space in self.spaces], pa.utf8())
         which = np.zeros(len(self.numbers), np.int64) if self.which is None else self.which
         return names.take(places(np.where(self.numbers == NOTHING, NOTHING, which)))
 
@@ -109,21 +122,37 @@ class Path:
 
 
 def joined_frames(frames: Sequence[Frame]) -> Frame:
-    """The rows of several frames that bind the same variables of nodes and edges, one after another."""
+    """The rows of several frames that bind the same variables, one after another."""
     first = frames[0]
-    assert not any(frame.paths or frame.fused for frame in frames)
-    bindings = {}
-    for name, binding in first.bindings.items():
-        mine = [frame.bindings[name] for frame in frames]
-        which = None if binding.which is None else np.concatenate([b.which for b in mine if b.which is not None])
-        bindings[name] = Binding(binding.spaces, np.concatenate([b.numbers for b in mine]), which)
+    assert not any(frame.fused for frame in frames)
     origins = [frame.origin for frame in frames if frame.origin is not None]
     return Frame(
         sum(frame.count for frame in frames),
-        bindings,
+        {name: _joined_bindings([frame.bindings[name] for frame in frames]) for name in first.bindings},
+        {name: _joined_paths([frame.paths[name] for frame in frames]) for name in first.paths},
         origin=np.concatenate(origins) if origins else None,
         searching=first.searching,
     )
+
+
+def _joined_bindings(parts: Sequence[Binding]) -> Binding:
+    which = [part.which for part in parts if part.which is not None]
+    numbers = np.concatenate([part.numbers for part in parts])
+    return Binding(parts[0].spaces, numbers, np.concatenate(which) if which else None)
+
+
+def _joined_paths(parts: Sequence[Path]) -> Path:
+    return Path(
+        _joined_bindings([part.nodes for part in parts]),
+        _joined_firsts([part.node_first for part in parts]),
+        _joined_bindings([part.edges for part in parts]),
+        _joined_firsts([part.edge_first for part in parts]),
+    )
+
+
+def _joined_firsts(parts: Sequence[Numbers]) -> Numbers:
+    lengths = np.concatenate([np.diff(part) for part in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _stretches(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
@@ -198,6 +227,18 @@ class Frame:
             None if self.origin is None else np.where(rows == NOTHING, NOTHING, self.origin[rows]),
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
+        )
+
+    def part(self, first: int, last: int) -> Frame:
+        """The rows from one place to another, the last one excluded."""
+        if self.paths or self.fused:
+            return self.take(np.arange(first, last))
+        return Frame(
+            last - first,
+            {name: binding.part(first, last) for name, binding in self.bindings.items()},
+            origin=None if self.origin is None else self.origin[first:last],
+            searching=self.searching,
+            _columns={key: values.slice(first, last - first) for key, values in self._columns.items()},
         )
 
     def filter(self, mask: Mask) -> Frame:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 
 import numpy as np
 
@@ -17,12 +19,21 @@ from omnigraph.read.space.space import NOTHING, Mask, Numbers
 _BITS = 1 << 26
 """Up to so many pairs of a start and a node, those that were seen are marked in an array; starts beyond wait."""
 
+_MARKING = 8
+"""Marks are for no more pairs than one for so many bytes of the memory, unless a single start has more."""
+
+_COPIES = 3
+"""How often what was reached is in memory while it is put together."""
+
 _SPARSE = 32
 """With fewer keys than one of so many that there could be, they are sorted instead of marked."""
 
 _FAR = 6
 _MUCH = 500.0
 """Starts from which more edges than this are expected to be walked, within so many hops, are walked one by one."""
+
+_KEPT_MARKS = 1 << 27
+"""How many bytes of arrays wait for the next walk, at most."""
 
 _NOBODY: Numbers = np.array([], np.int64)
 
@@ -86,13 +97,13 @@ class Walk:
         begins = {name: int(begin) for name, begin in zip(self.edge_types, self.edge_begins, strict=False)}
         return [begins[step.edge] for step in self._steps for _ in adjacencies(self._context, step)]
 
-    @cached_property
-    def loops(self) -> Mask:
-        """Nodes that have an edge to themselves."""
-        found: Mask = np.zeros(self.world.size, bool)
+    def looping(self, nodes: Numbers) -> Mask:
+        """Which of some nodes have an edge to themselves."""
+        found: Mask = np.zeros(len(nodes), bool)
         for left, right, adjacency in self._parts:
             if left == right:
-                found[left : left + len(adjacency.loops)] |= adjacency.loops
+                mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
+                found[mine] |= adjacency.looping(nodes[mine] - left)
         return found
 
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
@@ -124,18 +135,22 @@ class Walk:
         Returns:
             Pairs: the place of a start in `starts`, and a node; ordered by both.
         """
-        size = max(self.world.size, 1)
-        if self._goes_far(hops):
-            found = [_in_order(nodes) for nodes in self._one_by_one(starts, hops)]
-            lengths = [len(nodes) for nodes in found]
-            return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
-        together = max(1, _BITS // size)
-        pairs = [
-            self._reach(starts[first : first + together], hops) + first * size
-            for first in range(0, len(starts), together)
-        ]
-        keys = np.concatenate([_NOBODY, *pairs])
-        return keys // size, keys % size
+        size, budget = max(self.world.size, 1), self._context.budget
+        found: list[Numbers] = []
+        with budget.keeping():
+            if self._goes_far(hops):
+                for parts in self._one_by_one(starts, hops):
+                    found.append(_in_order(parts))
+                    budget.keep(_COPIES * found[-1].nbytes)
+                lengths = [len(nodes) for nodes in found]
+                return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
+            bits = _BITS if budget.most is None else min(_BITS, budget.most // _MARKING)
+            together = max(1, bits // size)
+            for first in range(0, len(starts), together):
+                found.append(self._reach(starts[first : first + together], hops) + first * size)
+                budget.keep(_COPIES * found[-1].nbytes)
+            keys = np.concatenate([_NOBODY, *found])
+            return keys // size, keys % size
 
     def totals(self, starts: Numbers, hops: ir.HopRange, values: Numbers | Mask | None) -> Numbers:
         """The sum over what can be reached from each start.
@@ -159,35 +174,36 @@ class Walk:
 
     def _goes_far(self, hops: ir.HopRange) -> bool:
         """Whether one start is expected to reach so much that starts are better walked from one by one."""
-        edges = sum(len(adjacency.neighbour) for _, _, adjacency in self._parts)
+        edges = sum(adjacency.size for _, _, adjacency in self._parts)
         degree = edges / max(self.world.size, 1)
         return degree ** min(_FAR if hops.max is None else hops.max, _FAR) > _MUCH
 
     def _one_by_one(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
         """What can be reached from each start: distinct nodes, those of one distance after those of another."""
-        size = self.world.size
-        seen, marked = np.zeros(size, bool), np.zeros(size, bool)
-        for start in starts.tolist():
-            found: list[Numbers] = []
-            frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
-            touched: list[Numbers] = []
-            distance = 0
-            while len(frontier):
-                seen[frontier] = True
-                touched.append(frontier)
-                if distance and distance >= hops.min:
-                    found.append(frontier)
-                if distance == hops.max:
-                    break
-                if distance == hops.min - 1:
-                    # A loop is walked in this hop, and gives its node once more.
-                    found.append(frontier[self.loops[frontier]])
-                nodes = self._next(frontier)
-                frontier = _distinct(nodes[~seen.take(nodes)], marked)
-                distance += 1
-            for nodes in touched:
-                seen[nodes] = False
-            yield found
+        with _marks(self.world.size) as (seen, marked):
+            for start in starts.tolist():
+                found: list[Numbers] = []
+                frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
+                touched: list[Numbers] = []
+                distance = held = 0
+                while len(frontier):
+                    seen[frontier] = True
+                    touched.append(frontier)
+                    held += frontier.nbytes
+                    self._context.budget.need(_COPIES * held)
+                    if distance and distance >= hops.min:
+                        found.append(frontier)
+                    if distance == hops.max:
+                        break
+                    if distance == hops.min - 1:
+                        # A loop is walked in this hop, and gives its node once more.
+                        found.append(frontier[self.looping(frontier)])
+                    nodes = self._next(frontier)
+                    frontier = _distinct(nodes[~seen.take(nodes)], marked)
+                    distance += 1
+                for nodes in touched:
+                    seen[nodes] = False
+                yield found
 
     def _next(self, nodes: Numbers) -> Numbers:
         """All neighbours of some nodes."""
@@ -203,28 +219,73 @@ class Walk:
         return found[0] if len(found) == 1 else np.concatenate([_NOBODY, *found])
 
     def _reach(self, starts: Numbers, hops: ir.HopRange) -> Numbers:
-        size = max(self.world.size, 1)
+        size, budget = max(self.world.size, 1), self._context.budget
+        budget.need(2 * len(starts) * size)
         known = starts != NOTHING
         frontier = (np.flatnonzero(known) * size + starts[known]).astype(np.int64)
         seen, marked = np.zeros(len(starts) * size, bool), np.zeros(len(starts) * size, bool)
         seen[frontier] = True
         found: list[Numbers] = []
-        distance = 0
+        distance = held = 0
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
                 # A loop is walked in this hop, and gives its node once more.
-                found.append(frontier[self.loops[frontier % size]])
+                found.append(frontier[self.looping(frontier % size)])
             distance += 1
             at, nodes = self.step(frontier // size, frontier % size)
             keys = at * size + nodes
             keys = keys[~seen[keys]]
             seen[keys] = True
             frontier = _distinct(keys, marked)
+            held += frontier.nbytes
+            budget.need(2 * len(starts) * size + _COPIES * held)
             if distance >= hops.min:
                 found.append(frontier)
         keys = np.concatenate([np.array([], np.int64), *found])
         keys.sort()
         return keys
+
+
+class _Idle:
+    """Marks that no walk uses: of all threads together, up to a number of bytes."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[Mask, Mask]] = []
+        self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(seen.nbytes + marked.nbytes for seen, marked in self._marks)
+
+    def take(self, size: int) -> tuple[Mask, Mask] | None:
+        """Marks for so many nodes, the smallest that there are."""
+        with self._lock:
+            enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
+            return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None
+
+    def give(self, marks: tuple[Mask, Mask]) -> None:
+        """Marks for later walks. Those that were given first make room for them."""
+        if marks[0].nbytes + marks[1].nbytes > _KEPT_MARKS:
+            return
+        with self._lock:
+            self._marks.append(marks)
+            while self.nbytes > _KEPT_MARKS:
+                self._marks.pop(0)
+
+
+_idle = _Idle()
+
+
+@contextmanager
+def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
+    """Two arrays to mark so many nodes in, all False, and left so.
+
+    Those of an earlier walk are taken again: for a small answer in a large graph, new ones cost more than the walk.
+    """
+    marks = _idle.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
+    # A walk that is stopped on the way leaves marks behind, and they are given up.
+    yield marks[0][:size], marks[1][:size]
+    _idle.give(marks)
 
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from omnigraph.evaluate import holds
 from omnigraph.lang.query import ir
 from omnigraph.read.context import Context
 from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.described import entry_of
 from omnigraph.read.match.expand import extend, meet
 from omnigraph.read.match.frame import Binding, Frame, joined_frames, true_rows
+from omnigraph.read.match.gathered import gathered
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.shortest import Search
-from omnigraph.read.plan.plan import Action, Plan, Step
+from omnigraph.read.match.widths import made_at_once
+from omnigraph.read.plan.plan import Operator, Step, planned
+from omnigraph.read.portions import true_of
+from omnigraph.read.sorting import order_of
 from omnigraph.read.space.space import NOTHING, Mask, Numbers
+
+_PATH = 6
+"""How many times the bytes of nodes and edges along paths there are while these are put in order."""
+
+_PATH_NUMBERS = 24
+"""Bytes of a node or an edge along a path: its number, its type, and its place."""
 
 _TOGETHER = 1 << 19
 """How many rows of a product are made at a time: between portions, a read can be stopped."""
 
 
-def solutions(block: ir.Block, context: Context) -> Frame:
+def solutions(block: ir.Block, context: Context, candidates: Candidates | None = None) -> Frame:
     """The rows of a whole match."""
-    return solve(block, Frame(1, searching=context.search), context)
+    return solve(block, Frame(1, searching=context.search), context, candidates)
 
 
 def solve(block: ir.Block, frame: Frame, context: Context, candidates: Candidates | None = None) -> Frame:
@@ -47,12 +58,18 @@ class _Solver:
         self.candidates = candidates
 
     def run(self) -> Frame:
-        trace = self.context.trace
-        for step in Plan(self.block, self.frame.variables, self.frame.count, self.candidates, self.context):
+        trace, count = self.context.trace, self.frame.count
+        statistics = gathered(self.block, self.candidates, self.context)
+        plan = planned(self.block, self.candidates.others, self.frame.variables, count, statistics)
+        estimates: list[float] = []
+        if trace is not None:
+            trace.know(statistics)
+            estimates = plan.estimates(count, statistics)
+        for place, step in enumerate(plan.steps):
             if trace is None:
                 self._take(step)
             else:
-                with trace.step(step.action, step.text, step.estimate) as entry:
+                with trace.taking(entry_of(step, estimates[place], self.candidates)) as entry:
                     self._take(step)
                 entry.rows, entry.size = self.frame.count, self.frame.nbytes
             self.context.budget.hold(self.frame.nbytes)
@@ -64,20 +81,29 @@ class _Solver:
             case ir.NodeVar(name=name):
                 self._product(name)
             case ir.Expand():
-                self._expand(step.part)
+                self._expand(step.part, late=step.late)
             case ir.Block():
-                join = _left_join if step.action is Action.OPTIONAL else _without
+                join = _left_join if step.operator is Operator.LEFT else _without
                 self.frame = join(step.part, self.frame, self.context)
             case condition:
-                self.frame = self.frame.filter(true_rows(holds(condition, self.frame, self.context.request)))
+                self._require(condition)
+
+    def _require(self, condition: ir.Expr) -> None:
+        """Keep the rows for which a condition is true."""
+        self.context.budget.need(made_at_once(condition, self.frame))
+        self.frame = self.frame.filter(true_rows(true_of(condition, self.frame, self.context.request)))
 
     def _product(self, name: str) -> None:
         """Every row with every node that a variable may hold."""
         spaces, candidates = self.candidates.spaces(name), self.candidates.of(name)
+        count = self.frame.count
+        self.context.budget.spend(count * sum(map(len, candidates)), columns=2 * (self.frame.width + 2))
+        if count == 1 and len(spaces) == 1 and not self.frame.variables and self.frame.origin is None:
+            binding = Binding(spaces, candidates[0])
+            self.frame = replace(self.frame, count=len(candidates[0]), bindings={name: binding}, _columns={})
+            return
         numbers = np.concatenate([np.array([], np.int64), *candidates])
         which = np.repeat(np.arange(len(spaces)), [len(part) for part in candidates])
-        count = self.frame.count
-        self.context.budget.spend(count * len(numbers), columns=2 * (self.frame.width + 2))
         together = count if self.frame.paths else max(1, _TOGETHER // max(len(numbers), 1))
         parts = []
         for first in range(0, max(count, 1), max(together, 1)):
@@ -88,25 +114,35 @@ class _Solver:
             parts.append(self.frame.take(rows).bind(name, binding))
         self.frame = parts[0] if len(parts) == 1 else joined_frames(parts)
 
-    def _expand(self, expand: ir.Expand) -> None:
+    def _expand(self, expand: ir.Expand, *, late: bool) -> None:
+        """Walk edges. Conditions on what is walked to decide before, or late: on what was reached."""
         bound = self.frame.bindings
+        far = next((name for name in (expand.right, expand.left) if name not in bound), None)
+        late = late and far is not None and not self.candidates.is_chosen(far)
         if expand.hops is not None:
-            self._reach(expand)
+            self._reach(expand, late=late)
         elif expand.left in bound and expand.right in bound:
             self.frame = meet(self.context, self.frame, expand)
         else:
-            forward = expand.left in bound
-            far = expand.right if forward else expand.left
+            assert far is not None
             self.frame = extend(
                 self.context,
                 self.frame,
                 expand,
-                forward=forward,
+                forward=far == expand.right,
                 spaces=self.candidates.spaces(far),
-                allowed=self.candidates.masks(far),
+                allowed=self._allowed(far, late=late),
             )
+        if late:
+            assert far is not None
+            for condition in self.candidates.own(far):
+                self._require(condition)
 
-    def _reach(self, expand: ir.Expand) -> None:
+    def _allowed(self, name: str, *, late: bool) -> list[Mask | None]:
+        """The nodes that a variable may be bound to, for each of its types; None for all."""
+        return [None for _ in self.candidates.spaces(name)] if late else self.candidates.masks(name)
+
+    def _reach(self, expand: ir.Expand, *, late: bool) -> None:
         """Walk several hops, always from the left: distances are counted from there."""
         assert expand.hops is not None
         walk = Walk(self.context, expand.steps)
@@ -118,7 +154,8 @@ class _Solver:
             places, nodes = walk.reach(distinct, expand.hops)
         else:
             found = search.run(distinct)
-            order = np.lexsort((found.node, found.start))
+            self.context.budget.need(_PATH * (found.nodes.nbytes + found.edges.nbytes))
+            order = order_of(found.start, found.node)
             places, nodes, paths = found.start[order], found.node[order], search.path(found).take(order)
         # Rows that start at the same node reach the same nodes.
         first = np.searchsorted(places, np.arange(len(distinct) + 1))
@@ -131,17 +168,20 @@ class _Solver:
             kept = walk.world.numbers(self.frame.bindings[expand.right])[rows] == reached
             self.frame = self.frame.take(rows[kept])
         else:
-            kept = self._land(expand.right, walk, rows, reached)
+            kept = self._land(expand.right, walk, rows, reached, self._allowed(expand.right, late=late))
         if paths is not None:
             assert expand.path_var is not None
-            self.frame = self.frame.bind_path(expand.path_var, paths.take(at[kept]))
+            chosen = at[kept]
+            length = int(np.diff(paths.node_first)[chosen].sum())
+            self.context.budget.need(paths.nbytes + 2 * length * _PATH_NUMBERS)
+            self.frame = self.frame.bind_path(expand.path_var, paths.take(chosen))
 
-    def _land(self, name: str, walk: Walk, rows: Numbers, reached: Numbers) -> Mask:
+    def _land(self, name: str, walk: Walk, rows: Numbers, reached: Numbers, masks: Sequence[Mask | None]) -> Mask:
         """Bind a variable to what was reached, where it may hold that. Returns which those are."""
         spaces = self.candidates.spaces(name)
         which = np.full(len(reached), NOTHING, np.int64)
         numbers = np.zeros(len(reached), np.int64)
-        for number, (space, allowed) in enumerate(zip(spaces, self.candidates.masks(name), strict=True)):
+        for number, (space, allowed) in enumerate(zip(spaces, masks, strict=True)):
             if space.type_name not in walk.world.types:
                 continue
             begin = walk.world.begin(space.type_name)

@@ -7,11 +7,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from omnigraph.lang.query import ir
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.context import Context
 from omnigraph.read.match.frame import Binding, Path
 from omnigraph.read.match.hops import Walk
+from omnigraph.read.portions import portions
 from omnigraph.read.shape.order import ranks
+from omnigraph.read.sorting import groups_of, order_of
 from omnigraph.read.space.space import NOTHING, Mask, Numbers
+
+_NUMBERS = 8
+"""How many numbers are kept for each node that is reached: those of a layer, and that it was seen."""
+
+_NUMBER = 8
+"""Bytes of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,16 @@ class Search:
         self._edge_spaces = tuple(context.spaces.edges(name) for name in walk.edge_types)
 
     def run(self, starts: Numbers) -> Found:
-        """The shortest paths to all nodes within the range."""
+        """The shortest paths to all nodes within the range.
+
+        Raises:
+            BudgetExceededError: the paths would take more memory than the read may take.
+            CancelledError: it was told to stop.
+        """
+        with self._context.budget.keeping():
+            return self._run(starts)
+
+    def _run(self, starts: Numbers) -> Found:
         size = max(self._walk.world.size, 1)
         known = np.flatnonzero(starts != NOTHING)
         nothing = np.full(len(known), NOTHING, np.int64)
@@ -79,9 +97,13 @@ class Search:
                 kept.append((len(layers), loops))
             found = self._steps(last, loops=False)
             keys = found.start * size + found.node
-            found = found.filter(~np.isin(keys, seen))
+            found = found.filter(_are_new(keys, seen))
             layer = self._best(found)
-            seen = np.union1d(seen, layer.start * size + layer.node)
+            self._context.budget.keep(len(layer.node) * _NUMBERS * _NUMBER)
+            checkpoint()
+            # Two stretches that are in order already.
+            seen = np.concatenate([seen, layer.start * size + layer.node])
+            seen.sort(kind="stable")
             if len(layers) >= hops.min:
                 kept.append((len(layers), layer))
             layers.append(layer)
@@ -98,7 +120,8 @@ class Search:
         if len(found.node) == 0:
             return found
         edge_ids = ranks(self.edge_binding(found.edge).values("id"))
-        order = np.lexsort((edge_ids, found.by_edges, found.by_nodes, found.node, found.start))
+        order = order_of(found.start, found.node, found.by_nodes, found.by_edges, edge_ids)
+        checkpoint()
         found, edge_ids = found.filter(order), edge_ids[order]
         first = np.ones(len(order), bool)
         first[1:] = (np.diff(found.start) != 0) | (np.diff(found.node) != 0)
@@ -115,23 +138,33 @@ class Search:
         return Binding(self._edge_spaces, numbers - self._walk.edge_begins[which], which)
 
     def _paths(self, layers: list[_Layer], kept: list[tuple[int, _Layer]]) -> Found:
-        """The whole paths, from their ends back to their starts."""
-        parts: list[tuple[Numbers, Numbers, Numbers, Numbers]] = []
-        for distance, layer in kept:
-            nodes = np.empty((len(layer.node), distance + 1), np.int64)
-            edges = np.empty((len(layer.node), distance), np.int64)
-            at, place = layer, np.arange(len(layer.node))
-            for step in range(distance, 0, -1):
-                nodes[:, step], edges[:, step - 1] = at.node[place], at.edge[place]
-                at, place = layers[step - 1], at.parent[place]
-            nodes[:, 0] = at.node[place]
-            parts.append((layer.start, layer.node, nodes, edges))
-        start = np.concatenate([np.array([], np.int64), *(p[0] for p in parts)])
-        node = np.concatenate([np.array([], np.int64), *(p[1] for p in parts)])
-        lengths = np.concatenate([np.array([], np.int64), *(np.full(len(p[0]), p[3].shape[1]) for p in parts)])
-        all_nodes = np.concatenate([np.array([], np.int64), *(p[2].ravel() for p in parts)])
-        all_edges = np.concatenate([np.array([], np.int64), *(p[3].ravel() for p in parts)])
-        return Found(start, node, all_nodes, _firsts(lengths + 1), all_edges, _firsts(lengths))
+        """The whole paths, from their ends back to their starts: all of them together, the longest from further away.
+
+        Args:
+            layers: what is reached at each distance.
+            kept: what paths end with, by distance; ascending.
+        """
+        nothing = [np.array([], np.int64)]
+        start = np.concatenate([*nothing, *(layer.start for _, layer in kept)])
+        lengths = np.concatenate([*nothing, *(np.full(len(layer.node), distance) for distance, layer in kept)])
+        size = int(lengths.sum()) + len(lengths)
+        self._context.budget.need(2 * size * _NUMBER)
+        node_first, edge_first = _firsts(lengths + 1), _firsts(lengths)
+        nodes, edges = np.empty(node_first[-1], np.int64), np.empty(edge_first[-1], np.int64)
+        node = np.concatenate([*nothing, *(layer.node for _, layer in kept)])
+        nodes[node_first[1:] - 1] = node
+        edges[edge_first[1:] - 1] = np.concatenate([*nothing, *(layer.edge for _, layer in kept)])
+        place = np.concatenate([*nothing, *(layer.parent for _, layer in kept)])
+        for step in range(int(lengths.max(initial=0)) - 1, -1, -1):
+            checkpoint()
+            # Paths are in the order of their lengths.
+            longer = int(np.searchsorted(lengths, step, "right"))
+            layer, at = layers[step], place[longer:]
+            nodes[node_first[longer:-1] + step] = layer.node[at]
+            if step:
+                edges[edge_first[longer:-1] + step - 1] = layer.edge[at]
+                place[longer:] = layer.parent[at]
+        return Found(start, node, nodes, node_first, edges, edge_first)
 
     def path(self, found: Found) -> Path:
         return Path(self.node_binding(found.nodes), found.node_first, self.edge_binding(found.edges), found.edge_first)
@@ -144,5 +177,14 @@ def _firsts(lengths: Numbers) -> Numbers:
 def _then(first: Numbers, second: Numbers) -> Numbers:
     """Numbers that sort as pairs do."""
     pairs = first * (int(second.max()) + 1) + second
-    found: Numbers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
+    return groups_of(pairs)[1]
+
+
+def _are_new(keys: Numbers, seen: Numbers) -> Mask:
+    """Which of some numbers are not among those that were seen, which are in order."""
+    found = np.ones(len(keys), bool)
+    for first, last in portions(len(keys)):
+        part = keys[first:last]
+        at = np.searchsorted(seen, part)
+        found[first:last] = seen[np.minimum(at, len(seen) - 1)] != part
     return found

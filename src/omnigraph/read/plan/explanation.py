@@ -8,6 +8,7 @@ from typing import Any
 
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Spending
+from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.plan.trace import Entry
 
 
@@ -19,8 +20,8 @@ class Explanation:
         query: what the query means.
         branch: the branch whose newest state was looked at; None when the call named a state.
         snapshot: the commit whose state was looked at, when the call named it; else None.
-        steps: the steps, in order. How many nodes satisfy the conditions on single variables (`where`) is counted;
-            `estimate` says about how many rows are expected after a step.
+        steps: the steps, in order; `estimate` says about how many rows are expected after each.
+        statistics: what the plan of each block was made from. Equal statistics make equal plans.
         spent: what the query took, when it was run.
         returned: how many rows it gave, when it was run.
     """
@@ -32,6 +33,7 @@ class Explanation:
     spent: Spending | None = None
     seconds: float | None = None
     returned: int | None = None
+    statistics: tuple[Statistics, ...] = ()
 
     @property
     def analyzed(self) -> bool:
@@ -45,12 +47,15 @@ class Explanation:
             "target": {"branch": self.branch, "snapshot": self.snapshot},
             "ir": ir.to_json(self.query),
             "steps": [step.to_json() for step in self.steps],
+            "statistics": [known.to_json() for known in self.statistics],
         }
         if self.spent is not None and self.seconds is not None:
             members["analyzed"] = {
                 "row_count": self.returned,
                 "rows_looked_at": self.spent.rows,
                 "peak_bytes": self.spent.peak,
+                "bytes_read": self.spent.read,
+                "requests": self.spent.requests,
                 "milliseconds": round(self.seconds * 1000, 3),
             }
         return members
@@ -61,6 +66,7 @@ class Explanation:
             lines += [
                 "",
                 f"{self.returned} rows in {self.seconds * 1000:.2f} ms; looked at {self.spent.rows} rows, "
+                f"read {_size(self.spent.read)} in {self.spent.requests} requests, "
                 f"held {_size(self.spent.peak)} at most",
             ]
         return "\n".join(lines)
@@ -68,18 +74,20 @@ class Explanation:
 
 def _lines(steps: Sequence[Entry], level: int) -> Iterator[tuple[str, Entry]]:
     for step in steps:
-        yield f"{'  ' * level}{step.action} {step.text}".rstrip(), step
+        ways = f", by {' and '.join(step.ways)}" if step.ways else ""
+        yield f"{'  ' * level}{step.action} {step.text}".rstrip() + ways, step
         yield from _lines(step.steps, level + 1)
 
 
 def _aligned(lines: Sequence[tuple[str, Entry]], *, analyzed: bool) -> list[str]:
     """Steps as a table: what is done, the estimate, and what came out."""
-    head = ["step", "estimate", "rows", *(["ms", "bytes"] if analyzed else [])]
+    head = ["step", "estimate", "rows", *(["ms", "bytes", "read", "calls"] if analyzed else [])]
     table = [head]
     for text, entry in lines:
         row = [text, "" if entry.estimate is None else _about(entry.estimate), _known(entry.rows)]
         if analyzed:
             row += ["" if entry.seconds is None else f"{entry.seconds * 1000:.2f}", _known(entry.size)]
+            row += [str(entry.read), str(entry.calls)]
         table.append(row)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [

@@ -1,50 +1,69 @@
-"""Plans: in which order the parts of a block are solved, and about how many rows there are after each.
+"""Plans: in which steps a block is solved, and about how many rows there are after each.
 
-The order depends on the sizes of tables and on how many nodes satisfy the conditions on each variable alone, never on
-the rows in between: it is known before the first step is taken, and the same for the same data.
+A plan depends on the block, on what is bound before it, and on statistics. Sizes are rounded to powers of two, so that
+a query that runs again with other values has its plan already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion, expression
-from omnigraph.read.context import Context
-from omnigraph.read.match.candidates import Candidates
-
-_FAR = 8
-"""Beyond so many hops, walking on is taken to find nothing new."""
-
-_KEPT = 1 / 3
-_KEPT_EQUAL = 1 / 10
-"""The share of rows that a condition on several variables is taken to keep, and one that wants something equal."""
+from omnigraph.read.plan.order import Estimates, Move, Ordering, held
+from omnigraph.read.plan.statistics import Statistics, rounded_rows
 
 _WITHOUT = 1 / 2
 """The share of rows for which a block is taken to have no solution."""
 
+_MOST = 4096
+"""How many plans are kept."""
 
-class Action(StrEnum):
+
+class Operator(StrEnum):
     """What a step does."""
 
+    LOOKUP = "lookup"
+    """Find nodes by id or key."""
+    INDEX = "index lookup"
+    """Find nodes by an index of a property."""
+    WHERE = "where"
+    """Find the nodes of a type for which conditions hold, before anything is walked."""
     SCAN = "scan"
     """Take every node that a variable may hold."""
     PRODUCT = "product"
     """The same for every row there is: nothing connects the variable with those before it."""
     EXPAND = "expand"
     """Walk from one end of edges to the other."""
-    MEET = "meet"
+    MEMBER = "membership"
     """Keep rows whose two nodes an edge joins."""
     REACH = "reach"
     """Walk several hops."""
+    SHORTEST = "shortest"
+    """The same, with the shortest path to each node."""
     FILTER = "filter"
     """Keep rows for which a condition holds."""
-    OPTIONAL = "optional"
-    """Join the solutions of a block to each row, or nothing."""
-    NOT = "not"
+    LEFT = "left join"
+    """Join the solutions of an optional block to each row, or nothing."""
+    ANTI = "anti join"
     """Keep rows for which a block has no solution."""
+    COUNT = "count"
+    """Count by degree what need not be listed."""
+    RANK = "rank"
+    """Find the best nodes of a variable before their rows are listed."""
+    PORTIONS = "portions"
+    """Match a portion at a time, in the order of the result, until there are enough rows."""
+    AGGREGATE = "aggregate"
+    HAVING = "having"
+    """Keep groups for which a condition holds."""
+    DISTINCT = "distinct"
+    SORT = "sort"
+    TOP = "top"
+    """Sort only what comes first."""
+    PROJECT = "project"
+    """Fetch the values of what is returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +72,22 @@ class Step:
 
     Attributes:
         part: what is done: a variable to be bound, edges to be walked, a condition, or a block.
-        estimate: about how many rows there are after it.
-        reversed: whether edges are walked from right to left.
+        move: the move of the order that it is; None for blocks.
     """
 
-    action: Action
+    operator: Operator
     part: ir.NodeVar | ir.Expand | ir.Expr | ir.Block
-    estimate: float
-    reversed: bool = False
+    move: Move | None = None
+
+    @property
+    def reversed(self) -> bool:
+        """Whether edges are walked from right to left."""
+        return self.move is not None and not self.move.forward
+
+    @property
+    def late(self) -> bool:
+        """Whether the conditions on the variable that is walked to are tried on what was reached."""
+        return self.move is not None and self.move.late
 
     @property
     def text(self) -> str:
@@ -75,155 +102,160 @@ class Step:
         return expression(self.part)
 
 
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The steps that solve a block.
 
-    Args:
-        block: the block.
-        bound: the variables that have a value before.
-        rows: how many rows there are before.
-        candidates: what each variable of the block may hold.
-        context: the read.
+    Attributes:
+        steps: the steps, in order.
+        rows: about how many rows there are in the end.
+        cost: what the steps cost together, in edges that are walked.
     """
 
+    steps: tuple[Step, ...]
+    rows: float
+    cost: float
+
+    def estimates(self, rows: float, statistics: Statistics) -> list[float]:
+        """About how many rows there are after each step, for so many before."""
+        expected, found = Estimates(statistics), []
+        for step in self.steps:
+            if step.move is not None:
+                rows = expected.after(step.move, rows)
+            elif step.operator is Operator.ANTI:
+                rows *= _WITHOUT
+            found.append(rows)
+        return found
+
+
+Conditions = Sequence[tuple[ir.Expr, frozenset[str]]]
+"""Conditions that are not about one variable of the block alone, with their variables."""
+
+_made: dict[tuple[object, ...], tuple[ir.Block, Plan]] = {}
+
+
+def planned(
+    block: ir.Block, conditions: Conditions, bound: frozenset[str], rows: float, statistics: Statistics
+) -> Plan:
+    """The plan of a block; the one from before, when it is asked for again.
+
+    Args:
+        block: the block.
+        conditions: those of its conditions that are not about one of its variables alone.
+        bound: the variables that have a value before.
+        rows: how many rows there are before.
+        statistics: about what the block mentions.
+    """
+    key = (id(block), bound, rounded_rows(rows), statistics.key())
+    known = _made.get(key)
+    if known is not None and known[0] is block:
+        return known[1]
+    plan = _Planner(block, conditions, bound, rounded_rows(rows), statistics.rounded()).plan()
+    if len(_made) >= _MOST:
+        _made.clear()
+    # The block is held too, so that no other gets its place in memory.
+    _made[key] = (block, plan)
+    return plan
+
+
+class _Planner:
     def __init__(
-        self, block: ir.Block, bound: Iterable[str], rows: float, candidates: Candidates, context: Context
+        self, block: ir.Block, conditions: Conditions, bound: frozenset[str], rows: float, statistics: Statistics
     ) -> None:
         self._block = block
-        self._candidates = candidates
-        self._context = context
+        self._conditions = conditions
         self._nodes = {node.name: node for node in block.nodes}
-        self._filters = list(candidates.others)
         self._expands = list(block.expands)
-        self.bound = set(bound)
-        """The variables that have a value after the steps so far."""
-        self.rows = rows
-        """About how many rows there are after the steps so far."""
+        self._left = [(place, names) for place, (_, names) in enumerate(conditions)]
+        self._estimates = Estimates(statistics)
+        self._bound = set(bound)
+        self._rows = rows
+        self._cost = 0.0
 
-    def __iter__(self) -> Iterator[Step]:
-        """The steps, in order. To be used once."""
+    def plan(self) -> Plan:
+        return Plan(tuple(self._steps()), self._rows, self._cost)
+
+    def _steps(self) -> Iterator[Step]:
         yield from self._bind(self._without_optionals())
         for optional in self._block.optionals:
             yield from self._bind([name for name in optional.outer if name in self._nodes])
-            yield Step(Action.OPTIONAL, optional, self.rows)
-            self.bound |= _introduced(optional)
+            self._cost += self._estimates.block(optional, self._rows)
+            yield Step(Operator.LEFT, optional)
+            self._bound |= introduced(optional)
         yield from self._bind(list(self._nodes))
         for negation in self._block.negations:
-            self.rows *= _WITHOUT
-            yield Step(Action.NOT, negation, self.rows)
+            self._cost += self._estimates.block(negation, self._rows)
+            self._rows *= _WITHOUT
+            yield Step(Operator.ANTI, negation)
 
     def _without_optionals(self) -> list[str]:
         """The variables that no chain of edges joins with one of an optional block: they can be bound at once."""
-        joined = {e.left for e in self._expands} | {e.right for e in self._expands}
-        waiting = joined - self._nodes.keys() - self.bound
-        grown = True
-        while grown:
-            more = {name for e in self._expands for name in (e.left, e.right) if {e.left, e.right} & waiting}
-            grown = not more <= waiting
-            waiting |= more
+        waiting = _closure(
+            ({e.left for e in self._expands} | {e.right for e in self._expands}) - self._nodes.keys() - self._bound,
+            self._expands,
+        )
         return [name for name in self._nodes if name not in waiting]
 
-    def _bind(self, names: list[str]) -> Iterator[Step]:
+    def _bind(self, names: Sequence[str]) -> Iterator[Step]:
         """Bind some variables at least, and walk every expand that can be walked from what is bound."""
-        while True:
-            yield from self._filter()
-            expand = self._next()
-            if expand is not None:
-                self._expands.remove(expand)
-                yield from self._expand(expand)
-                continue
-            missing = [name for name in names if name not in self.bound]
-            if not missing:
-                return
-            yield self._scan(min(missing, key=self._candidates.size))
+        known = self._bound | self._nodes.keys()
+        possible = [e for e in self._expands if e.left in known and e.right in known]
+        reached = _closure(self._bound | set(names), possible)
+        expands = [e for e in possible if e.left in reached]
+        wanted = [name for name in self._nodes if name in reached and name not in self._bound]
+        ordering = Ordering(wanted, expands, self._left, frozenset(self._bound), self._estimates)
+        way = ordering.best(self._rows)
+        self._rows, self._cost = way.rows, self._cost + way.cost
+        self._expands = [e for e in self._expands if not any(e is walked for walked in expands)]
+        first = not self._bound
+        for move in way.moves:
+            yield self._step(move, first=first)
+            first = False
+        self._bound |= {*wanted, *(name for e in expands for name in held(e))}
+        tried = {move.condition for move in way.moves}
+        self._left = [(place, names_) for place, names_ in self._left if place not in tried]
 
-    def _filter(self) -> Iterator[Step]:
-        """Every condition whose variables are all bound."""
-        ready = [expr for expr, names in self._filters if names <= self.bound]
-        self._filters = [(expr, names) for expr, names in self._filters if not names <= self.bound]
-        for expr in ready:
-            self.rows *= _share(expr)
-            yield Step(Action.FILTER, expr, self.rows)
-
-    def _scan(self, name: str) -> Step:
-        action = Action.PRODUCT if self.bound else Action.SCAN
-        self.bound.add(name)
-        self.rows *= self._candidates.size(name)
-        return Step(action, self._nodes[name], self.rows)
-
-    def _next(self) -> ir.Expand | None:
-        """The expand to walk next: one whose ends are both bound, else the one that leads to the fewest rows."""
-        bound = self.bound
-        closing = [e for e in self._expands if e.left in bound and e.right in bound]
-        if closing:
-            return min(closing, key=lambda e: e.hops is not None)
-        ready = [
-            e
-            for e in self._expands
-            if (e.left in bound and e.right in self._nodes) or (e.right in bound and e.left in self._nodes)
-        ]
-        return min(ready, key=self._growth, default=None)
-
-    def _expand(self, expand: ir.Expand) -> Iterator[Step]:
-        if expand.hops is not None and expand.left not in self.bound:
-            # Distances are counted from the left.
-            yield self._scan(expand.left)
-        backwards = expand.left not in self.bound
-        closes = not backwards and expand.right in self.bound
-        self.rows *= self._meeting(expand) if closes else self._growth(expand)
-        self.bound |= {expand.left, expand.right, *_held(expand)}
-        action = Action.REACH if expand.hops is not None else Action.MEET if closes else Action.EXPAND
-        yield Step(action, expand, self.rows, backwards)
-
-    def _growth(self, expand: ir.Expand) -> float:
-        """About how many rows an expand makes of one."""
-        forward = expand.left in self.bound
-        far = expand.right if forward else expand.left
-        share = self._candidates.size(far) / max(sum(space.count for space in self._candidates.spaces(far)), 1)
-        return self._degree(expand, forward=forward) * share
-
-    def _degree(self, expand: ir.Expand, *, forward: bool) -> float:
-        """About how many nodes an expand leads to from one."""
-        total = 0.0
-        for step in expand.steps:
-            near_type = step.left_type if forward else step.right_type
-            edges = self._context.spaces.edges(step.edge).count
-            total += edges / max(self._context.spaces.nodes(near_type).count, 1)
-        if expand.hops is not None:
-            total = max(total, 1.0) ** min(expand.hops.max or _FAR, _FAR)
-        return total
-
-    def _meeting(self, expand: ir.Expand) -> float:
-        """About the share of rows whose two nodes an expand joins."""
-        there = sum(self._context.spaces.nodes(name).count for name in {step.right_type for step in expand.steps})
-        return min(1.0, self._degree(expand, forward=True) / max(there, 1))
+    def _step(self, move: Move, *, first: bool) -> Step:
+        if move.condition is not None:
+            return Step(Operator.FILTER, self._conditions[move.condition][0], move)
+        if move.scan is not None:
+            return Step(Operator.SCAN if first else Operator.PRODUCT, self._nodes[move.scan], move)
+        assert move.expand is not None
+        if move.expand.path_var is not None:
+            return Step(Operator.SHORTEST, move.expand, move)
+        if move.expand.hops is not None:
+            return Step(Operator.REACH, move.expand, move)
+        return Step(Operator.MEMBER if move.closing else Operator.EXPAND, move.expand, move)
 
 
-def _share(expr: ir.Expr) -> float:
-    """About the share of rows for which a condition holds."""
-    match expr:
-        case ir.SameEntity(negated=negated):
-            return 1 - _KEPT_EQUAL if negated else _KEPT_EQUAL
-        case ir.Compare(op=ir.CompareOp.EQ):
-            return _KEPT_EQUAL
-        case ir.Compare(op=ir.CompareOp.NE):
-            return 1 - _KEPT_EQUAL
-    return _KEPT
+def _closure(names: set[str], expands: Sequence[ir.Expand]) -> set[str]:
+    """Some variables, and all that chains of edges join with them."""
+    found = set(names)
+    grown = True
+    while grown:
+        more = {name for e in expands if {e.left, e.right} & found for name in (e.left, e.right)} - found
+        found |= more
+        grown = bool(more)
+    return found
 
 
-def _held(expand: ir.Expand) -> Iterator[str]:
-    """The edge and path variables of an expand."""
-    if expand.edge_var is not None:
-        yield expand.edge_var.name
-    if expand.path_var is not None:
-        yield expand.path_var
+def binds(step: Step) -> frozenset[str]:
+    """The variables that have a value after a step."""
+    match step.part:
+        case ir.NodeVar(name=name):
+            return frozenset({name})
+        case ir.Expand() as expand:
+            return frozenset({expand.left, expand.right, *held(expand)})
+        case ir.Block() as block if step.operator is Operator.LEFT:
+            return frozenset(introduced(block))
+    return frozenset()
 
 
-def _introduced(block: ir.Block) -> set[str]:
+def introduced(block: ir.Block) -> set[str]:
     """The variables that an optional block brings in."""
     found = {node.name for node in block.nodes}
     for expand in block.expands:
-        found |= {*_held(expand)}
+        found |= {*held(expand)}
     for inner in block.optionals:
-        found |= _introduced(inner)
+        found |= introduced(inner)
     return found

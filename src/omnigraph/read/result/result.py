@@ -81,7 +81,13 @@ class Result:
         return self._table
 
     def batches(self, rows: int = _TOGETHER) -> Iterator[pa.RecordBatch]:
-        """The rows as batches of at most so many. Nothing is copied."""
+        """The rows as batches of at most so many. Nothing is copied.
+
+        Raises:
+            InputError: that is no number of rows.
+        """
+        if rows < 1:
+            raise InputError(f"batches of {rows} rows cannot be made", hint="give a whole number above zero")
         yield from self._table.to_batches(max_chunksize=rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -93,13 +99,20 @@ class Result:
         return list(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a data frame.
+        """The rows as a data frame. Whole numbers stay exact: with nulls among them, a column is a nullable `Int64`.
 
         Raises:
             InputError: pandas is not installed.
         """
-        _wanted("pandas")
-        return self._table.to_pandas()
+        arrays = _wanted("pandas").arrays
+        whole = [f.name for f in self._table.schema if pa.types.is_integer(f.type) and self._table[f.name].null_count]
+        frame: pandas.DataFrame = self._table.drop_columns(whole).to_pandas()
+        for name in whole:
+            column = self._table[name]
+            missing = column.is_null().to_numpy()
+            values = arrays.IntegerArray(column.fill_null(0).to_numpy(), missing)
+            frame.insert(self.columns.index(name), name, values)
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a data frame.
@@ -175,8 +188,14 @@ def _cell(text: str | None) -> str:
     return f"<td>{escape(text if len(text) <= _LONG else text[:_LONG] + '…')}</td>"
 
 
+_PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))
+"""Types that are shown as they are."""
+
+
 def for_people(table: pa.Table) -> pa.Table:
     """A table of the engine as a result shows it: times are timestamps."""
+    if all(kind.id in _PLAIN for kind in table.schema.types):
+        return table
     columns = [
         pa.chunked_array([readable(c) for c in column.chunks] or [_none(column.type)]) for column in table.columns
     ]

@@ -7,7 +7,7 @@ is done once for each distinct piece.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import checkpoint
+from omnigraph.read.sorting import dense_ranks, order_of
 from omnigraph.read.space.space import Mask, Numbers, one_piece
 from omnigraph.storage.analysis import words_of
 
@@ -25,7 +26,13 @@ Places = npt.NDArray[np.int32]
 _TEXT_BYTES = 1 << 22
 """About how much text is taken apart at a time: a read that is told to stop does so in between."""
 
+_PIECE_BYTES = 1 << 18
+"""The same for pieces that are analysed."""
+
 _SPACES = b" \t\n\x0c\r"
+_CONTROLS = [chr(code) for code in (*range(1, 32), 127) if code not in _SPACES]
+
+_NONE: Numbers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,6 @@ class Occurrences:
             pieces, home = _pieces(part, analyzer.tokenizer)
             cut.append(pieces.dictionary_encode())
             self._homes.append((home + start).astype(np.int32))
-            checkpoint()
         whole = pa.chunked_array(cut).unify_dictionaries()
         distinct = whole.chunk(0).dictionary
         self._pieces = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in whole.chunks]
@@ -81,12 +87,19 @@ class Occurrences:
 def _portions(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
     """A column in parts of bounded size, with the number of the first text of each."""
     texts = pc.fill_null(texts, "").cast(pa.large_utf8())
-    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
+    for start, end in _cuts(texts, _TEXT_BYTES):
+        yield start, texts.slice(start, end - start)
+
+
+def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
+    """The first and the last text of each part of about so many bytes, the last one excluded."""
+    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(texts):
+        checkpoint()
         before = int(ends[start - 1]) if start else 0
-        end = max(int(np.searchsorted(ends, before + _TEXT_BYTES, "right")), start + 1)
-        yield start, texts.slice(start, end - start)
+        end = max(int(np.searchsorted(ends, before + size, "right")), start + 1)
+        yield start, end
         start = end
 
 
@@ -153,28 +166,39 @@ class _Analysed:
 
 def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
     width = np.ones(len(pieces), np.int64)
-    if analyzer.tokenizer == "raw":
-        words, piece, place = _one_by_one(pieces.to_pylist(), analyzer)
-    elif analyzer.tokenizer == "whitespace":
-        words, piece = _single_words(pieces.to_pylist(), analyzer)
-        place = np.zeros(len(piece), np.int64)
-    else:
-        plain = pc.string_is_ascii(pieces).to_numpy(zero_copy_only=False)
-        singles, others = np.flatnonzero(plain), np.flatnonzero(~plain)
-        words, at = _single_words(pieces.take(pa.array(singles)).to_pylist(), analyzer)
-        more, other, offset, wide = _several_words(pieces.take(pa.array(others)).to_pylist(), analyzer)
-        width[others] = wide
-        words, piece = words + more, np.concatenate([singles[at], others[other]])
-        place = np.concatenate([np.zeros(len(at), np.int64), offset])
-    encoded = pa.array(words, pa.utf8()).dictionary_encode()
-    vocabulary = encoded.dictionary
-    by_text = pc.sort_indices(vocabulary)
-    rank = np.empty(len(vocabulary), np.int64)
-    rank[by_text.to_numpy()] = np.arange(len(vocabulary))
-    word = rank[encoded.indices.to_numpy(zero_copy_only=False)]
-    order = np.lexsort((place, piece))
-    first = np.concatenate([[0], np.cumsum(np.bincount(piece, minlength=len(pieces)))])
-    return _Analysed(one_piece(vocabulary.take(by_text)), width, first, word[order], place[order])
+    words, piece, place = [pa.array([], pa.utf8()).dictionary_encode()], [_NONE], [_NONE]
+    for start, end in _cuts(pieces, _PIECE_BYTES):
+        found, of, at, wide = _words_in(pieces.slice(start, end - start), analyzer)
+        words.append(pa.array(found, pa.utf8()).dictionary_encode())
+        piece.append(of + start)
+        place.append(at)
+        width[start:end] = wide
+    whole = pa.chunked_array(words).unify_dictionaries()
+    vocabulary = whole.chunk(0).dictionary
+    rank = dense_ranks(vocabulary) - 1
+    by_text = np.empty(len(vocabulary), np.int64)
+    by_text[rank] = np.arange(len(vocabulary))
+    word = rank[np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in whole.chunks])]
+    pieces_of, places = np.concatenate(piece), np.concatenate(place)
+    order = order_of(pieces_of, places)
+    first = np.concatenate([[0], np.cumsum(np.bincount(pieces_of, minlength=len(pieces)))])
+    return _Analysed(one_piece(vocabulary.take(pa.array(by_text))), width, first, word[order], places[order])
+
+
+def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
+    """The words of some pieces, the piece of each, the place of each within its piece, and places per piece."""
+    width = np.ones(len(pieces), np.int64)
+    if analyzer.tokenizer != "simple":
+        among = _whole_texts if analyzer.tokenizer == "raw" else _single_words
+        words, piece = among(pieces.to_pylist(), analyzer)
+        return words, piece, np.zeros(len(piece), np.int64), width
+    plain = pc.string_is_ascii(pieces).to_numpy(zero_copy_only=False)
+    singles, others = np.flatnonzero(plain), np.flatnonzero(~plain)
+    words, at = _single_words(pieces.take(pa.array(singles)).to_pylist(), analyzer)
+    more, other, offset, wide = _several_words(pieces.take(pa.array(others)).to_pylist(), analyzer)
+    width[others] = wide
+    place = np.concatenate([np.zeros(len(at), np.int64), offset])
+    return words + more, np.concatenate([singles[at], others[other]]), place, width
 
 
 def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
@@ -198,12 +222,27 @@ def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str],
     return list(words[~marks]), piece, place[~marks] - begins[piece] - 1, np.diff(begins) - 1
 
 
-def _one_by_one(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers]:
-    """Whole texts, each analysed as it is."""
-    analysed = [words_of(piece, analyzer) for piece in pieces]
-    words = [word for found, _ in analysed for word in found]
-    piece = np.repeat(np.arange(len(pieces)), [len(found) for found, _ in analysed])
-    return words, piece, np.array([place for _, places in analysed for place in places], np.int64)
+def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
+    """What becomes of whole texts, each of which is one word with its spaces."""
+    if len(pieces) == 1:
+        words, _ = words_of(pieces[0], analyzer)
+        return words, np.zeros(len(words), np.int64)
+    # Letters that no text has stand for spaces meanwhile, and for what is between texts. The analysis leaves them as
+    # they are, and makes none of them.
+    letters = set().union(*pieces)
+    spaces = [space for space in _SPACES.decode() if space in letters]
+    free = [letter for letter in _CONTROLS if letter not in letters]
+    if len(free) <= len(spaces):
+        half = len(pieces) // 2
+        (words, piece), (more, other) = _whole_texts(pieces[:half], analyzer), _whole_texts(pieces[half:], analyzer)
+        return words + more, np.concatenate([piece, other + half])
+    end, *marks = free[: len(spaces) + 1]
+    hidden = str.maketrans(dict(zip(spaces, marks, strict=True)) | {end: " "})
+    words, piece = _single_words(
+        end.join(pieces).translate(hidden).split(" "), replace(analyzer, tokenizer="whitespace")
+    )
+    shown = str.maketrans(dict(zip(marks, spaces, strict=True)))
+    return end.join(words).translate(shown).split(end) if words else [], piece
 
 
 def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from omnigraph.lang.query import ir
-from omnigraph.read.search.vectors import Vector
+from omnigraph.read.search.outline import Vector
 from omnigraph.read.space.space import Mask, Numbers, Space
 
 _SEVERAL = 4

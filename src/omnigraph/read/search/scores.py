@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.read.sorting import nth_least
 from omnigraph.read.space.space import Mask
 
 Scores = npt.NDArray[np.float64]
@@ -22,6 +23,20 @@ def rounded(values: Scores) -> Scores:
     return np.where(np.isinf(narrow), values, narrow)
 
 
+def above(values: Floats, bound: float) -> np.floating:
+    """The least number of the precision of some others that is not below a bound.
+
+    Numbers are compared with others of their precision: that is quicker, and gives the same.
+    """
+    near = values.dtype.type(bound)
+    return near if float(near) >= bound else np.nextafter(near, values.dtype.type(np.inf))
+
+
+def below(values: Floats, bound: float) -> np.floating:
+    """The largest number of the precision of some others that is not above a bound."""
+    return -above(values, -bound)
+
+
 @dataclass(frozen=True, slots=True)
 class Nearly:
     """Numbers that put entities in order, the smallest first, but for a little.
@@ -35,13 +50,16 @@ class Nearly:
     values: Floats
     doubt: float
 
+    def front(self, count: int) -> float:
+        """Everybody with a larger number, or with none, comes after so many; infinity if there are not so many."""
+        if count >= len(self.values):
+            return np.inf
+        last = float(nth_least(self.values, count)) if count else -np.inf
+        return np.inf if np.isnan(last) else last + 2 * self.doubt
+
     def contenders(self, count: int) -> Mask:
         """Which entities may be among the first `count`: all others come after so many, or have no number."""
-        there = ~np.isnan(self.values)
         if count == 0:
-            return np.zeros(len(there), bool)
-        if int(there.sum()) <= count:
-            return there
-        last = np.float64(np.partition(self.values, count - 1)[count - 1])
-        near: Mask = self.values <= last + 2 * self.doubt
+            return np.zeros(len(self.values), bool)
+        near: Mask = self.values <= below(self.values, self.front(count))
         return near

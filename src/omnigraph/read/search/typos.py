@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.read.space.space import Numbers
+from omnigraph.read.budget import checkpoint
+from omnigraph.read.space.space import Mask, Numbers
 
 Letters = npt.NDArray[np.uint32]
 
@@ -30,6 +31,7 @@ class Spellings:
         lengths = pc.utf8_length(self._words).to_numpy(zero_copy_only=False)
         found = {}
         for length in np.unique(lengths):
+            checkpoint()
             numbers = np.flatnonzero(lengths == length)
             texts = np.array(self._words.take(pa.array(numbers)).to_pylist(), f"U{max(length, 1)}")
             found[int(length)] = (numbers, texts.view(np.uint32).reshape(len(numbers), -1)[:, :length])
@@ -42,17 +44,32 @@ class Spellings:
         for length in range(max(len(word) - edits, 0), len(word) + edits + 1):
             if length in self._by_length:
                 numbers, table = self._by_length[length]
-                parts.append(numbers[distances(letters, table) <= edits])
+                parts.append(numbers[within(letters, table, edits)])
         return np.concatenate(parts)
 
 
-def distances(word: Letters, words: Letters) -> npt.NDArray[np.int16]:
-    """The least number of edits between a word and each of several words of one length."""
-    # A row of the table of distances between beginnings, for all words at once.
-    row = [np.full(len(words), place, np.int16) for place in range(words.shape[1] + 1)]
+def within(word: Letters, words: Letters, edits: int) -> Mask:
+    """Which of several words of one length a few edits at most make of a word.
+
+    The length differs by no more than that.
+    """
+    # A row of the table of distances between beginnings, for all words at once. Only beginnings whose lengths differ by
+    # no more than the edits matter: the n-th of a row is that of the words' beginnings with n - edits letters more.
+    size, band, far = words.shape[1], 2 * edits + 1, edits + 1
+    beyond = np.full(len(words), far, np.uint8)
+    row = [np.full(len(words), more, np.uint8) if 0 <= more <= size else beyond for more in range(-edits, far)]
     for done, letter in enumerate(word, 1):
-        above, row = row, [np.full(len(words), done, np.int16)]
-        for place in range(words.shape[1]):
-            other = above[place] + (words[:, place] != letter)
-            row.append(np.minimum(np.minimum(above[place + 1], row[place]) + 1, other).astype(np.int16))
-    return row[-1]
+        checkpoint()
+        above, row = [*row, beyond], [beyond]
+        for at in range(band):
+            place = done + at - edits
+            if not 0 <= place <= size:
+                row.append(beyond)
+                continue
+            best = np.minimum(np.minimum(above[at + 1], row[at]) + 1, beyond)
+            if place:
+                np.minimum(best, above[at] + (words[:, place - 1] != letter), out=best)
+            row.append(best)
+        row = row[1:]
+    found: Mask = row[size - len(word) + edits] <= edits
+    return found

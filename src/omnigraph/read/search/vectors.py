@@ -7,22 +7,30 @@ tells which vectors cannot be among them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.read.budget import checkpoint
-from omnigraph.read.search.scores import Nearly, Scores, rounded
-from omnigraph.read.space.space import Numbers
+from omnigraph.read.budget import checkpoint, note_read
+from omnigraph.read.search.outline import Matrix, Outline, Vector, products_of, width_of
+from omnigraph.read.search.scores import Nearly, Scores, below, rounded
+from omnigraph.read.sorting import nth_least
+from omnigraph.read.space.space import Numbers, Space
 
-Vector = npt.NDArray[np.float32]
-Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]
-
+_ROW_ID = "_rowid"
 _AT_ONCE = 1 << 20
 """About how many numbers are held in double precision at a time."""
+
+_WORTHWHILE = 5_000
+"""Among fewer vectors than this, each is looked at."""
+
+_LIKELY = 4
+"""So many times as many as are wanted are looked at first: whoever is further away than those is not."""
+
+_PRICE = 16
+"""Outlines are made once so many times as many products were computed as there are vectors: they cost about that."""
 
 _LARGEST, _SMALLEST = 1e37, 1e-30
 """Products and squares between these are far from the largest and the smallest number of single precision."""
@@ -38,6 +46,7 @@ class Vectors:
         narrow: the same in single precision.
         longest: the largest of them.
         shortest: the smallest that is not zero.
+        outlines: tell of most vectors that they are not among the nearest.
     """
 
     matrix: Matrix
@@ -45,6 +54,7 @@ class Vectors:
     narrow: Vector
     longest: float
     shortest: float
+    outlines: Outlines = field(default_factory=lambda: Outlines(), compare=False)
 
     @classmethod
     def of(cls, column: pa.Array) -> Vectors:
@@ -65,7 +75,8 @@ class Vectors:
 
     @property
     def nbytes(self) -> int:
-        return self.matrix.nbytes + self.lengths.nbytes + self.narrow.nbytes
+        outlines = 4 * len(self.matrix) * (width_of(self.matrix.shape[1]) + 1)
+        return self.matrix.nbytes + self.lengths.nbytes + self.narrow.nbytes + outlines
 
     def distances(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
         """The distance of each of some entities; NaN where there is none.
@@ -91,31 +102,102 @@ class Vectors:
     def nearly(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> Nearly:
         """Numbers in the order of distances, but for a little."""
         own = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
-        if not (self.longest + own) ** 2 < _LARGEST or self.shortest * own < _SMALLEST:
+        if not self._is_moderate(own):
             return Nearly(self.distances(query, metric, numbers), 0.0)
-        product, narrow = self._products(query, numbers)
+        chosen = None if self._are_all(numbers) else numbers
+        values = self._ordering(self._products(query, chosen), metric, chosen)
         # No sum of this many products in single precision is further off, in whatever order it is made. And numbers
         # that are not further apart than this may be equal once they are rounded.
         sums = (len(query) + 4) * 2.0**-23
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if metric is ir.Metric.L2:
-                doubt = 2 * sums * self.longest * own + 2.0**-21 * (self.longest + own) ** 2
-                return Nearly(np.square(narrow) - 2 * product, doubt + 1e-30)
-            if metric is ir.Metric.COSINE:
-                return Nearly(-product / narrow, own * (sums + 2.0**-20) + 1e-30)
-        product = np.where(np.isnan(narrow), narrow, -product)
-        return Nearly(product, (sums + 2.0**-21) * self.longest * own + 2.0**-22)
+        if metric is ir.Metric.L2:
+            doubt = 2 * sums * self.longest * own + 2.0**-21 * (self.longest + own) ** 2
+            return Nearly(values, doubt + 1e-30)
+        if metric is ir.Metric.COSINE:
+            return Nearly(values, own * (sums + 2.0**-20) + 1e-30)
+        return Nearly(values, (sums + 2.0**-21) * self.longest * own + 2.0**-22)
 
-    def _products(self, query: Vector, numbers: Numbers) -> tuple[Vector, Vector]:
-        """The products of some vectors with a query, and their lengths."""
-        # Row by row: as quick as a product with the whole matrix, which waits for other threads on a busy machine.
+    def foremost(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> Nearly:
+        """The same for who may be among the first `count`; all others have infinity."""
+        own = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
+        outline = self._outline(len(numbers), count)
+        if outline is None or not self._is_moderate(own):
+            return self.nearly(query, metric, numbers)
+        chosen = None if self._are_all(numbers) else numbers
+        least = self._ordering(outline.most(query, own, self.longest, chosen), metric, chosen)
+        likely = np.flatnonzero(least <= below(least, Nearly(least, 0.0).front(count * _LIKELY)))
+        some = self.nearly(query, metric, numbers[likely])
+        if int(np.count_nonzero(~np.isnan(some.values))) < count:
+            return self.nearly(query, metric, numbers)
+        last = float(nth_least(some.values, count))
+        near = np.flatnonzero(least <= below(least, last + 4 * some.doubt))
+        if len(near) * _LIKELY > len(numbers):
+            return self.nearly(query, metric, numbers)
+        values = np.where(np.isnan(least), least, np.float32(np.inf))
+        found = self.nearly(query, metric, numbers[near])
+        values[near] = found.values
+        return Nearly(values, found.doubt)
+
+    def _is_moderate(self, own: float) -> bool:
+        """Whether products with a query of some length are far from what single precision can hold."""
+        return (self.longest + own) ** 2 < _LARGEST and self.shortest * own >= _SMALLEST
+
+    def _outline(self, asked: int, count: int) -> Outline | None:
+        """Outlines, where they help: once many products were computed without them."""
+        if (
+            asked < _WORTHWHILE
+            or count * _LIKELY**2 > asked
+            or self.matrix.shape[1] < 2 * width_of(self.matrix.shape[1])
+        ):
+            return None
+        return self.outlines.find(self.matrix, self.lengths, asked)
+
+    def _are_all(self, numbers: Numbers) -> bool:
         total = len(self.matrix)
-        if len(numbers) == total and (total == 0 or bool((np.diff(numbers) == 1).all())):
-            return np.vecdot(self.matrix, query), self.narrow
-        if 3 * len(numbers) > total:
+        return len(numbers) == total and (total == 0 or bool((numbers[1:] > numbers[:-1]).all()))
+
+    def _ordering(self, product: Vector, metric: ir.Metric, chosen: Numbers | None) -> Vector:
+        """Products with a query as numbers that are smaller for what is nearer; NaN where there is no vector."""
+        narrow = self.narrow if chosen is None else self.narrow[chosen]
+        if metric is ir.Metric.L2:
+            return np.square(narrow) - 2 * product
+        if metric is ir.Metric.COSINE:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return -product / narrow
+        return np.where(np.isnan(narrow), narrow, -product)
+
+    def _products(self, query: Vector, chosen: Numbers | None) -> Vector:
+        """The products of some vectors with a query, or of all."""
+        if chosen is not None and 3 * len(chosen) > len(self.matrix):
             # In one go over all of them is quicker than picking out many.
-            return np.vecdot(self.matrix, query)[numbers], self.narrow[numbers]
-        return np.vecdot(self.matrix[numbers], query), self.narrow[numbers]
+            return products_of(self.matrix, query, None)[chosen]
+        return products_of(self.matrix, query, chosen)
+
+
+def streamed_distances(space: Space, name: str, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
+    """The distance of each of some entities, of which no more vectors are in memory than are read at a time."""
+    checkpoint(space.slots, 1)
+    found = np.full(space.slots, np.nan)
+    for batch in space.batches([name, _ROW_ID]):
+        checkpoint()
+        note_read(batch.nbytes)
+        at = space.numbers(batch.column(_ROW_ID).to_numpy().astype(np.int64))
+        found[at] = Vectors.of(batch.column(name)).distances(query, metric, np.arange(len(at)))
+    return found[numbers]
+
+
+class Outlines:
+    """The outlines of some vectors, made when enough was asked for."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._made: Outline | None = None
+
+    def find(self, matrix: Matrix, lengths: Scores, asked: int) -> Outline | None:
+        if self._made is None:
+            self._asked += asked
+            if self._asked > _PRICE * len(matrix):
+                self._made = Outline.of(matrix, lengths)
+        return self._made
 
 
 def _portions(count: int, dimension: int) -> list[slice]:

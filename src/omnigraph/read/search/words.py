@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import numpy as np
@@ -15,6 +15,9 @@ from omnigraph.read.search.analysis import Occurrences, Places
 from omnigraph.read.search.scores import Scores, rounded
 from omnigraph.read.search.typos import Spellings
 from omnigraph.read.space.space import Mask, Numbers
+
+K1 = 1.2
+B = 0.75
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Words:
         begin: where the places of each entry begin.
         place: places, ascending for each entry.
         length: how many words each entity has.
-        texts: how many entities have a text.
+        told: which entities have a text.
     """
 
     vocabulary: pa.Array
@@ -37,7 +40,8 @@ class Words:
     begin: Numbers
     place: Places
     length: Places
-    texts: int
+    told: Mask
+    _discounts: tuple[float, Scores] | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, texts: pa.Array, analyzer: ir.Analyzer) -> Words:
@@ -70,18 +74,32 @@ class Words:
             np.append(begin, total),
             place,
             length,
-            len(texts) - texts.null_count,
+            texts.is_valid().to_numpy(zero_copy_only=False),
         )
 
     @property
     def nbytes(self) -> int:
-        arrays = (self.first, self.entity, self.begin, self.place, self.length)
-        return int(self.vocabulary.nbytes) + sum(int(array.nbytes) for array in arrays)
+        arrays = (self.first, self.entity, self.begin, self.place, self.length, self.told)
+        discounts = 8 * len(self.length)
+        return int(self.vocabulary.nbytes) + sum(int(array.nbytes) for array in arrays) + discounts
 
     @cached_property
     def spellings(self) -> Spellings:
         """The words, to find those that are nearly a given one."""
         return Spellings(self.vocabulary)
+
+    def discounts(self, average: float) -> Scores:
+        """By how much the length of each text makes its words count less, where texts have so many words on average."""
+        if self._discounts is not None and self._discounts[0] == average:
+            return self._discounts[1]
+        found: Scores = K1 * (1 - B + B * self.length.astype(np.float64) / average)
+        object.__setattr__(self, "_discounts", (average, found))
+        return found
+
+    @cached_property
+    def texts(self) -> int:
+        """How many entities have a text."""
+        return int(np.count_nonzero(self.told))
 
     @property
     def total(self) -> int:
@@ -151,10 +169,6 @@ def _both(left: Numbers, right: Numbers) -> Numbers:
     return np.intersect1d(left, right, assume_unique=True)
 
 
-K1 = 1.2
-B = 0.75
-
-
 def relevance(collection: Sequence[Words], words: Sequence[str]) -> list[Scores]:
     """BM25 of each entity of several types for the words of a query; NaN where no word occurs.
 
@@ -175,10 +189,18 @@ def relevance(collection: Sequence[Words], words: Sequence[str]) -> list[Scores]
         having = sum(span.stop - span.start for span in spans)
         weight = np.log1p((texts - having + 0.5) / (having + 0.5))
         for part, span, score in zip(collection, spans, scores, strict=True):
-            entities = part.entity[span]
+            if span.start == span.stop:
+                continue
+            entities = part.entity[span].astype(np.int64)
             often = np.diff(part.begin[span.start : span.stop + 1]).astype(np.float64)
-            lengths = part.length[entities]
-            counted = often * (K1 + 1) / (often + K1 * (1 - B + B * lengths / average))
+            counted = often * (K1 + 1) / (often + part.discounts(average)[entities])
             score[entities] += weight * counted
-    # Every word that occurs counts something.
-    return [rounded(np.where(score > 0, score, np.nan)) for score in scores]
+    return [_told(score) for score in scores]
+
+
+def _told(score: Scores) -> Scores:
+    """Rounded, and NaN where nothing was added: every word that occurs counts something."""
+    found = np.full(len(score), np.nan)
+    there = np.flatnonzero(score)
+    found[there] = rounded(score[there])
+    return found

@@ -13,12 +13,16 @@ from omnigraph.errors import ExecutionError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.shape.codes import Codes, renumbered, together, value_codes
 from omnigraph.read.shape.order import ranks
+from omnigraph.read.sorting import float_keys, order_of
 from omnigraph.read.space.space import Numbers
 
 _LOW = np.int64(0xFFFFFFFF)
 _EXACT = float(2**53)
+_LARGEST = float(2**63 - 2**40)
+"""The largest count; a little less than what an I64 holds, since it is compared as a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Groups:
         if codes.apart:
             return cls(codes.size, codes.of_row, codes.of_row)
         of_row, count = renumbered(codes)
+        checkpoint()
         first = np.empty(count, np.int64)
         first[of_row[::-1]] = np.arange(len(of_row))[::-1]
         return cls(count, of_row, first)
@@ -58,11 +63,15 @@ class Groups:
 
 
 def _whole_sums(numbers: Numbers, group: Numbers, count: int) -> Numbers:
-    if count == 1:
+    is_small = len(numbers) == 0 or float(numbers.max()) * len(numbers) < _EXACT
+    if count == 1 and is_small:
         return numbers.sum(keepdims=True) if len(numbers) else np.zeros(1, np.int64)
-    if len(numbers) == 0 or float(numbers.max()) * len(numbers) < _EXACT:
+    about = np.bincount(group, weights=numbers, minlength=count)
+    if is_small:
         # Floats add whole numbers of this size without loss.
-        return np.bincount(group, weights=numbers, minlength=count).astype(np.int64)
+        return about.astype(np.int64)
+    if float(about.max()) > _LARGEST:
+        raise ExecutionError("a count is too large for I64")
     found = np.zeros(count, np.int64)
     np.add.at(found, group, numbers)
     return found
@@ -91,12 +100,16 @@ def aggregated(
         return pa.array(np.bincount(groups.of_row, minlength=groups.count).astype(np.int64))
     there = values.is_valid().to_numpy(zero_copy_only=False)
     group, present = groups.of_row[there], values.drop_null()
+    checkpoint()
     if aggregate.distinct:
         told_apart = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
         codes = [Codes(group, groups.count), *map(value_codes, told_apart)]
+        checkpoint()
         keep = np.sort(Groups.of(together(codes, len(group))).first)
         group, present = group[keep], present.take(pa.array(keep))
+    checkpoint()
     counts = np.bincount(group, minlength=groups.count).astype(np.int64)
+    checkpoint()
     kind = arrow_type(aggregate.type)
     match aggregate.function:
         case AggregateFunction.COUNT:
@@ -115,7 +128,7 @@ def aggregated(
 
 def _sorted(values: pa.Array, group: Numbers) -> Numbers:
     """Rows by group, and within it by value."""
-    return np.lexsort((ranks(values), group))
+    return order_of(group, ranks(values))
 
 
 def _end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa.Array:
@@ -179,7 +192,8 @@ def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numb
 def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
     """Sums, each divided by a number. They do not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    order = np.lexsort((numbers, group))
+    order = order_of(group, float_keys(numbers))
+    checkpoint()
     found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
     for place in np.flatnonzero(~np.isfinite(found)):
         # Too large on the way, which does not mean that the result is.

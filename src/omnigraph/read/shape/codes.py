@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import Scalar
+from omnigraph.read.budget import checkpoint
 from omnigraph.read.match.frame import Binding, Frame
 from omnigraph.read.shape.order import list_codes
+from omnigraph.read.sorting import dense_ranks, groups_of
 from omnigraph.read.space.numbers import narrow
 from omnigraph.read.space.space import Integers, Numbers, Space
 
@@ -26,6 +28,9 @@ _WORTHWHILE = 4
 _ROOM = 8
 _LEAST = 1 << 16
 """Codes are told apart in an array while it has at most so many places for each row, or so many in all."""
+
+_MANY = 1 << 18
+"""Beyond so many values, they are numbered in portions."""
 
 _SAME_TEXT = frozenset(
     {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE, Scalar.DATETIME}
@@ -78,6 +83,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
                 parts.append(_looked_up(space_codes(space, expr.name), binding.numbers))
                 continue
         parts.append(value_codes(values(name)))
+        checkpoint()
     return together(parts, frame.count)
 
 
@@ -131,6 +137,8 @@ def _numbered(values: pa.Array) -> Numbers:
     if pa.types.is_floating(values.type):
         # Both zeros are equal.
         values = pc.add(values, pa.scalar(0, values.type))
+    if len(values) > _MANY:
+        return dense_ranks(values)
     encoded = values.dictionary_encode(null_encoding="encode")
     codes: Numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
@@ -143,6 +151,7 @@ def together(parts: Sequence[Codes], rows: int) -> Codes:
     first, *others = parts
     codes, size = first.of_row, first.size
     for part in others:
+        checkpoint()
         if size >= 2**62 // part.size:
             codes, size = renumbered(Codes(codes, size))
         codes, size = codes * part.size + part.of_row, size * part.size
@@ -152,8 +161,9 @@ def together(parts: Sequence[Codes], rows: int) -> Codes:
 def renumbered(codes: Codes) -> tuple[Numbers, int]:
     """The same numbers without gaps, in their order, and how many there are."""
     if codes.size > max(_ROOM * len(codes.of_row), _LEAST):
-        distinct, found = np.unique(codes.of_row, return_inverse=True)
-        return found.astype(np.int64), len(distinct)
+        first, found = groups_of(codes.of_row)
+        return found, len(first)
+    checkpoint()
     there = np.zeros(codes.size, bool)
     there[codes.of_row] = True
     places = np.cumsum(there)

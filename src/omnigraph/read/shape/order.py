@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.read.budget import checkpoint
+from omnigraph.read.portions import portions
+from omnigraph.read.sorting import dense_ranks, groups_of, nth_least, order_of
 from omnigraph.read.space.space import Mask, Numbers
 
 _SORTED = 6
@@ -23,11 +25,16 @@ _MANY = 4
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A sort key. Its values are computed where earlier keys do not decide: for all rows (None), or for some."""
+    """A sort key. Its values are computed where earlier keys do not decide: for all rows (None), or for some.
+
+    Attributes:
+        at_hand: whether values are whole numbers that cost next to nothing.
+    """
 
     values: Callable[[Numbers | None], pa.Array]
     descending: bool = False
     nulls_first: bool = True
+    at_hand: bool = False
 
 
 def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
@@ -42,16 +49,18 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
     rows: Numbers | None = None
     begins = np.zeros(count, bool)
     """Which rows are greater than the one before, as far as is known."""
-    for key in keys:
+    for number, key in enumerate(keys):
         checkpoint(len(begins), _SORTED)
         tied = None if rows is None else _tied(begins)
         if tied is not None and len(tied) == 0:
             break
         asked = rows if rows is None or tied is None else rows[tied]
+        if all(other.at_hand for other in keys[number:]) and (rows is not None or end * _MANY > count):
+            return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
         if rows is None:
             # Rows that are equal to the last that is kept may still come before it.
-            chosen = _foremost(values, key, end) if end * _MANY <= count else None
+            chosen = foremost(values, key, end) if end * _MANY <= count else None
             rows = np.arange(count) if chosen is None else chosen
             values = values if chosen is None else values.take(pa.array(chosen))
             tied = np.arange(len(rows))
@@ -60,15 +69,30 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         assert asked is not None
         assert tied is not None
         codes = _codes(values, key)
+        checkpoint()
         group = np.cumsum(begins)[tied]
-        order = np.lexsort((codes, group))
+        checkpoint()
+        order = order_of(group, codes)
+        checkpoint()
         rows[tied] = asked[order]
+        checkpoint()
         codes, group = codes[order], group[order]
         begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
         behind = np.flatnonzero(begins[end:])
         if len(behind):
             rows, begins = rows[: end + int(behind[0])], begins[: end + int(behind[0])]
     return (np.arange(count) if rows is None else rows)[offset:end]
+
+
+def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | None, begins: Mask) -> Numbers:
+    """All rows in order, by all keys that are left at once."""
+    checkpoint(len(begins), _SORTED + len(keys))
+    if rows is None or tied is None:
+        return order_of(*(_codes(key.values(None), key) for key in keys))
+    asked = rows[tied]
+    order = order_of(np.cumsum(begins, dtype=np.int64)[tied], *(_codes(key.values(asked), key) for key in keys))
+    rows[tied] = asked[order]
+    return rows
 
 
 def _tied(begins: Mask) -> Numbers:
@@ -78,7 +102,7 @@ def _tied(begins: Mask) -> Numbers:
     return np.flatnonzero(equal[1:] | equal[:-1])
 
 
-def _foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
+def foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
     """The rows that are among the first so many, and all that are equal to the last of those; None for all rows."""
     if pa.types.is_nested(values.type) or pa.types.is_boolean(values.type):
         return None
@@ -107,32 +131,19 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
         numbers = values.to_numpy(zero_copy_only=False)
         if numbers.dtype.kind == "f" and np.isnan(numbers).any():
             return None
-        last = _nth(numbers, count, largest=key.descending)
+        last = nth_least(numbers, count, largest=key.descending)
         found: Mask = numbers >= last if key.descending else numbers <= last
         return found
     direction = "descending" if key.descending else "ascending"
-    first = pc.select_k_unstable(values, count, sort_keys=[("", direction)])
-    last = values[first[-1].as_py()]
-    inside = pc.greater_equal(values, last) if key.descending else pc.less_equal(values, last)
-    kept: Mask = inside.to_numpy(zero_copy_only=False)
+    best = values.slice(0, 0)
+    for first, last in portions(len(values)):
+        best = pa.concat_arrays([best, values.slice(first, last - first)])
+        best = best.take(pc.select_k_unstable(best, count, sort_keys=[("", direction)]))
+    bound = best[-1]
+    parts = [values.slice(first, last - first) for first, last in portions(len(values))]
+    within = pc.greater_equal if key.descending else pc.less_equal
+    kept: Mask = np.concatenate([within(part, bound).to_numpy(zero_copy_only=False) for part in parts])
     return kept
-
-
-_STRETCH = 64
-"""Of so many numbers in a row, the least alone may tell that none of them is among the first."""
-
-
-def _nth(numbers: npt.NDArray[Any], count: int, *, largest: bool) -> Any:
-    """The n-th least or largest of some numbers."""
-    whole = len(numbers) // _STRETCH
-    if whole > _MANY * count:
-        ends = numbers[: whole * _STRETCH].reshape(whole, _STRETCH)
-        ends = ends.max(axis=1) if largest else ends.min(axis=1)
-        # There are at least n numbers as good as this.
-        bound = _nth(ends, count, largest=largest)
-        numbers = numbers[numbers >= bound] if largest else numbers[numbers <= bound]
-    place = len(numbers) - count if largest else count - 1
-    return np.partition(numbers, place)[place]
 
 
 def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
@@ -153,16 +164,10 @@ def ranks(values: pa.Array) -> Numbers:
     """Numbers that sort as values do and are equal where they are; null is the lowest. Lists go item by item."""
     if pa.types.is_nested(values.type):
         return list_codes(values, ranks)
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    elif pa.types.is_floating(values.type):
+    if pa.types.is_floating(values.type):
         # Both zeros are equal.
         values = pc.add(values, pa.scalar(0, values.type))
-    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
-    codes: Numbers = found.to_numpy(zero_copy_only=False).astype(np.int64)
-    if values.null_count:
-        codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
-    return codes
+    return dense_ranks(values)
 
 
 def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
@@ -183,5 +188,6 @@ def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> N
         has = lengths > place
         codes = codes * size
         codes[has] += items[starts[has] + place]
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        checkpoint()
+        codes = groups_of(codes)[1]
     return codes

@@ -46,8 +46,15 @@ class ColumnCache:
         self._size = 0
         self._lock = Lock()
         self._paid: OrderedDict[Hashable, int] = OrderedDict()
-        self._turns: dict[Hashable, Lock] = {}
+        self._outsized: OrderedDict[Hashable, int] = OrderedDict()
+        """What was too large to be kept, and how large it is at least."""
+        self._turns: dict[Hashable, _Turn] = {}
         """Who makes something that is not there makes it alone; others that want it wait."""
+
+    @property
+    def limit(self) -> int:
+        """How many bytes are kept at most."""
+        return self._limit
 
     @property
     def size(self) -> int:
@@ -59,19 +66,22 @@ class ColumnCache:
         with self._lock:
             if (found := self._find(key)) is not None:
                 return found  # type: ignore[no-any-return]
-            turn = self._turns.setdefault(key, Lock())
-        with _taken(turn):
-            with self._lock:
-                if (found := self._find(key)) is not None:
-                    return found  # type: ignore[no-any-return]
-            try:
+            turn = self._turns.setdefault(key, _Turn())
+            turn.wanted += 1
+        try:
+            with _taken(turn.lock):
+                with self._lock:
+                    if (found := self._find(key)) is not None:
+                        return found  # type: ignore[no-any-return]
                 made = make()
                 with self._lock:
                     self._keep(key, made)
-            finally:
-                with self._lock:
-                    self._turns.pop(key, None)
-        return made
+            return made
+        finally:
+            with self._lock:
+                turn.wanted -= 1
+                if not turn.wanted:
+                    del self._turns[key]
 
     def fits(self, size: int) -> bool:
         """Whether so many bytes could be kept at all."""
@@ -85,32 +95,57 @@ class ColumnCache:
     def keep(self, key: Hashable, made: Sized) -> None:
         """Keep something in the place of what was kept under a key."""
         with self._lock:
-            self._size -= self._held.pop(key, (None, 0))[1]
             self._keep(key, made)
+
+    def note_outsized(self, key: Hashable, size: int) -> None:
+        """Note that something is too large to be made: it has at least so many bytes."""
+        with self._lock:
+            self._outgrows(key, size)
+
+    def outsized(self, key: Hashable) -> int:
+        """How large something is at least that was too large; 0 where nothing is known."""
+        with self._lock:
+            return self._outsized.get(key, 0)
 
     def holds(self, key: Hashable) -> bool:
         with self._lock:
             return key in self._held
 
-    def rents(self, key: Hashable, rent: int, price: int) -> bool:
+    def rents(self, key: Hashable, rent: int, price: int, size: int = 0) -> bool:
         """Whether to do once more without what is not kept under a key, instead of making it.
 
-        It is done without until that has cost as much as making it: then it never costs more than twice the best.
+        It is done without until that has cost as much as making it: then it never costs more than twice the best. What
+        is too large to be kept would have to be made each time, and is done without whenever that costs less.
 
         Args:
             key: what is not kept.
             rent: what doing without costs this time.
             price: what making it costs.
+            size: how many bytes it has at least, as far as that is known.
         """
         with self._lock:
-            paid = self._paid.get(key, 0) + rent
-            if paid > price:
+            if size > self._limit or key in self._outsized:
+                return rent <= price
+            if self._paid.get(key, 0) + rent > price:
                 return False
-            self._paid[key] = paid
-            self._paid.move_to_end(key)
-            while len(self._paid) > _REMEMBERED:
-                self._paid.popitem(last=False)
+            self._pay(key, rent)
         return True
+
+    def would_rent(self, key: Hashable, rent: int, price: int) -> bool:
+        """What `rents` would say."""
+        with self._lock:
+            return (0 if key in self._outsized else self._paid.get(key, 0)) + rent <= price
+
+    def pay(self, key: Hashable, rent: int) -> None:
+        """Note that doing without has cost more than was said."""
+        with self._lock:
+            self._pay(key, rent)
+
+    def _pay(self, key: Hashable, rent: int) -> None:
+        self._paid[key] = self._paid.get(key, 0) + rent
+        self._paid.move_to_end(key)
+        while len(self._paid) > _REMEMBERED:
+            self._paid.popitem(last=False)
 
     def _find(self, key: Hashable) -> Any:
         found = self._held.get(key)
@@ -121,13 +156,31 @@ class ColumnCache:
 
     def _keep(self, key: Hashable, made: Sized) -> None:
         size = made.nbytes
+        self._size -= self._held.pop(key, (None, 0))[1]
+        self._paid.pop(key, None)
         if size > self._limit:
+            self._outgrows(key, size)
             return
         self._held[key] = (made, size)
         self._size += size
         while self._size > self._limit:
-            _, (_, gone) = self._held.popitem(last=False)
+            lost, (_, gone) = self._held.popitem(last=False)
+            self._paid.pop(lost, None)
             self._size -= gone
+
+    def _outgrows(self, key: Hashable, size: int) -> None:
+        self._outsized[key] = max(size, self._outsized.get(key, 0))
+        self._outsized.move_to_end(key)
+        while len(self._outsized) > _REMEMBERED:
+            self._outsized.popitem(last=False)
+
+
+class _Turn:
+    """Whose turn it is to make something, and how many there are that make it or wait."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.wanted = 0
 
 
 @contextmanager

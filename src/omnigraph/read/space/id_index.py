@@ -29,6 +29,14 @@ class IdIndex(Protocol):
 
     def find(self, wanted: pa.Array) -> Numbers: ...
 
+    def finding(self, column: str) -> pc.Expression:
+        """What to compute from a column of ids in a stream, for `found`. It is prepared once for the whole stream."""
+        ...
+
+    def found(self, computed: pa.Array) -> Numbers:
+        """The numbers of the ids of which that was computed."""
+        ...
+
 
 def id_index(ids: pa.Array) -> IdIndex:
     """An index of ids by number; null where there is no entity."""
@@ -38,8 +46,11 @@ def id_index(ids: pa.Array) -> IdIndex:
 
 def find_all(ids: pa.Array, wanted: pa.Array) -> Numbers:
     """The numbers of many ids. Everything is prepared anew for each call."""
-    places = pc.index_in(wanted, value_set=ids, skip_nulls=True).fill_null(NOTHING)
-    found: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    return _numbers(pc.index_in(wanted, value_set=ids, skip_nulls=True))
+
+
+def _numbers(places: pa.Array) -> Numbers:
+    found: Numbers = places.fill_null(NOTHING).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
@@ -63,6 +74,12 @@ class TextIndex:
         if len(wanted) > _SINGLE:
             return find_all(self._ids, wanted)
         return np.array([NOTHING if id_ is None else self._find(id_) for id_ in wanted.to_pylist()], np.int64)
+
+    def finding(self, column: str) -> pc.Expression:
+        return pc.index_in(pc.field(column), value_set=self._ids, skip_nulls=True)
+
+    def found(self, computed: pa.Array) -> Numbers:
+        return _numbers(computed)
 
     def _find(self, id_: str) -> int:
         ordered = _Ordered(self._ids, self._order)
@@ -148,11 +165,21 @@ class NumberIndex:
         # The same number may be written in another way, which is another id.
         written = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
         found[self._lengths.take(found, mode="wrap") != written] = NOTHING
+        # As long may be what begins with a zero: Arrow reads 0xFF as a number.
+        found[pc.starts_with(wanted, "0").to_numpy(zero_copy_only=False) & (written > 1)] = NOTHING
         return found
+
+    def finding(self, column: str) -> pc.Expression:
+        return pc.field(column)
+
+    def found(self, computed: pa.Array) -> Numbers:
+        return self.find(computed)
 
     def _find_one(self, id_: str | None) -> int:
         # No number is as long as an id may be.
-        if id_ is None or len(id_) > _LONGEST or not id_.lstrip("-").isdecimal() or str(number := int(id_)) != id_:
+        if id_ is None or len(id_) > _LONGEST or not id_.removeprefix("-").isdecimal():
+            return NOTHING
+        if str(number := int(id_)) != id_:
             return NOTHING
         if not self._low <= number <= self._high:
             return NOTHING

@@ -45,6 +45,11 @@ def looked_up(
     return space.everything(), conditions
 
 
+def are_found_by_id(conditions: Sequence[ir.Expr], space: Space, context: Context) -> bool:
+    """Whether one of some conditions says which entities there can be, by id."""
+    return any(_listed(expr, space, context) is not None for expr in conditions)
+
+
 _LARGE = 50_000
 """Up to so many entities, reading whole columns is as quick."""
 
@@ -54,17 +59,36 @@ _LARGE = 50_000
 
 def _ids(expr: ir.Expr, space: Space, context: Context) -> list[str] | None:
     """The ids of all entities for which a condition holds; None where it does not say."""
+    found = _listed(expr, space, context)
+    if found is None:
+        return None
+    scalar, values = found
+    return [canonical_text(scalar, value) for value in values if isinstance(value, str | int)]
+
+
+def _listed(expr: ir.Expr, space: Space, context: Context) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
+    """The keys of all entities for which a condition holds, and their type; None where it does not say."""
+    for place, given, is_list in _equated(expr):
+        scalar = _identifies(place, space, context)
+        if scalar is not None:
+            value = _value(given, context)
+            if not is_list:
+                return _fitting(scalar, (value,))
+            if isinstance(value, tuple):
+                return _fitting(scalar, value)
+    return None
+
+
+@remembered
+def _equated(expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Const | ir.Param, bool], ...]:
+    """What a condition says is equal to which value, or to one of a list."""
     match expr:
         case ir.Compare(ir.CompareOp.EQ, left, right):
-            for place, value in ((left, right), (right, left)):
-                scalar = _identifies(place, space, context)
-                if scalar is not None and isinstance(value, ir.Const | ir.Param):
-                    return _texts(scalar, (_value(value, context),))
-        case ir.InList(place, items, negated=False) if isinstance(items, ir.Const | ir.Param):
-            scalar, listed = _identifies(place, space, context), _value(items, context)
-            if scalar is not None and isinstance(listed, tuple):
-                return _texts(scalar, listed)
-    return None
+            sides = ((left, right), (right, left))
+            return tuple((side, value, False) for side, value in sides if isinstance(value, ir.Const | ir.Param))
+        case ir.InList(value, items, negated=False) if isinstance(items, ir.Const | ir.Param):
+            return ((value, items, True),)
+    return ()
 
 
 def _value(expr: ir.Const | ir.Param, context: Context) -> ir.ConstValue:
@@ -83,12 +107,12 @@ def _identifies(expr: ir.Expr, space: Space, context: Context) -> Scalar | None:
     return None
 
 
-def _texts(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> list[str] | None:
-    """The ids that values of a key make; None when some are of another type, and may be equal all the same."""
+def _fitting(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
+    """Values of a key; None when some are of another type, and may be equal all the same."""
     wanted = str if scalar is Scalar.STRING else bool if scalar is Scalar.BOOL else int
     if scalar.is_float or not all(value is None or type(value) is wanted for value in values):
         return None
-    return [canonical_text(scalar, value) for value in values if isinstance(value, str | int)]
+    return scalar, values
 
 
 # By an index

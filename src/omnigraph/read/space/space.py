@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.read.budget import checkpoint
+from omnigraph.errors import BudgetExceededError
+from omnigraph.read.budget import checkpoint, memory_of_read, note_read
 from omnigraph.read.space.cache import ColumnCache, Sized
 from omnigraph.read.space.id_index import IdIndex, find_all, id_index
 from omnigraph.read.space.numbers import NOTHING, Integers, Mask, Numbers
-from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.indexes import Coverage, IndexSpec
 
 __all__ = [
     "NOTHING",
@@ -54,8 +55,23 @@ _SCANNING = 20_000
 """The same for a search in an index."""
 
 _FEW = 16
+_PREPARING = 25
+"""Preparing a table of all ids costs as much as looking through all of them so often."""
+
 _INDEXING = 50
 """Making an index of all ids costs as much as looking through all of them so often."""
+
+_MOST_IN_ONE = 2**31 - 1
+"""How many bytes of texts, or values of lists, one array has room for."""
+
+_ROOM_FOR_COLUMNS = (
+    "the values of a whole property are needed: make the query more selective, give it a larger budget of memory, "
+    "or raise OMNIGRAPH_CACHE_MEMORY"
+)
+_ROOM_IN_ONE = (
+    "the values of one property are looked at together, up to 2 GiB: make the query more selective by key, id or an "
+    "indexed property"
+)
 
 _ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
 
@@ -129,7 +145,7 @@ class Space:
         self.count = pin.row_count
         self._snapshot = snapshot
         self._cache = cache
-        self._covered: dict[IndexSpec, bool] = {}
+        self._covered: dict[IndexSpec, Coverage] = {}
 
     def is_of(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot of the same graph has this version of the table."""
@@ -174,8 +190,13 @@ class Space:
     def numbering(self) -> Numbering:
         return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
 
+    def let_go(self) -> None:
+        """Hold no array any more but those that the cache has room for."""
+        for name in ("numbering", "_everything"):
+            self.__dict__.pop(name, None)
+
     def _read_row_ids(self) -> Numbers:
-        found: Numbers = _all_of(self.batches([_ROW_ID]))[_ROW_ID].to_numpy().view(np.int64)
+        found: Numbers = self.read([_ROW_ID])[_ROW_ID].to_numpy().view(np.int64)
         return found
 
     @property
@@ -222,9 +243,17 @@ class Space:
         """
         return self._snapshot.batches(self.key, columns=columns, after=after)
 
+    def read(self, columns: Sequence[str], *, after: int = 0) -> pa.Table:
+        """The same as a table; the read that waits for it can be stopped meanwhile."""
+        return _all_of(self.batches(columns, after=after))
+
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
         """Columns of entities that are there, by row id."""
-        return self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns)
+        return _noted(self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns))
+
+    def having(self, name: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """Columns of the entities that have one of some values in a column, in no order."""
+        return _noted(self._snapshot.lookup(self.key, name, pa.chunked_array([values]), columns=columns))
 
     def declares(self, name: str) -> bool:
         return name in self.names
@@ -248,11 +277,43 @@ class Space:
         return self._cache.get(self._name(name), lambda: self._read(name))
 
     def _read(self, name: str) -> pa.Array:
-        values = one_piece(_all_of(self.batches([name]))[name])
+        self._expect(name, max(self._least_size(name), self._cache.outsized(self._name(name))))
+        values = self._read_all(name)
         positions = self.numbering.positions
         if positions is None:
             return values
         return one_piece(values.take(pa.array(positions, mask=positions == NOTHING)))
+
+    def _read_all(self, name: str) -> pa.Array:
+        """A column as it lies in the table."""
+        batches = self.batches([name])
+        found, size = [], 0
+        for batch in batches:
+            checkpoint()
+            found.append(batch.column(0))
+            size += batch.nbytes
+            self._expect(name, size)
+        values = _noted(pa.chunked_array(found, batches.schema.field(0).type))
+        try:
+            return one_piece(values)
+        except BudgetExceededError:
+            self._cache.note_outsized(self._name(name), size)
+            raise
+
+    def _expect(self, name: str, size: int) -> None:
+        """Look ahead: whether a column of so many bytes may be read whole, be it for the cache or for one read alone.
+
+        Raises:
+            BudgetExceededError: it has room in neither.
+        """
+        most = memory_of_read()
+        if most is not None and size > most and not self.fits(size):
+            self._cache.note_outsized(self._name(name), size)
+            raise BudgetExceededError("bytes", max(most, self._cache.limit), size, hint=_ROOM_FOR_COLUMNS)
+
+    def _least_size(self, name: str) -> int:
+        """How many bytes a column has at least: what its type says."""
+        return self.count * _least_width(self.schema.field(name).type)
 
     def whole(self, name: str) -> pa.Array:
         """A column by number, for once: it need not stay in memory."""
@@ -268,14 +329,21 @@ class Space:
 
     def covered_by(self, spec: IndexSpec) -> bool:
         """Whether an index covers all entities."""
+        return self._coverage(spec).built and self.uncovered_by(spec) == 0
+
+    def uncovered_by(self, spec: IndexSpec) -> int:
+        """How many entities an index does not cover; all where there is none."""
+        found = self._coverage(spec)
+        return found.uncovered if found.built else self.count
+
+    def _coverage(self, spec: IndexSpec) -> Coverage:
         if spec not in self._covered:
-            (found,) = self._snapshot.index_coverage(self.key, [spec])
-            self._covered[spec] = found.built and found.uncovered == 0
+            (self._covered[spec],) = self._snapshot.index_coverage(self.key, [spec])
         return self._covered[spec]
 
     def matching(self, name: str, words: str, *, phrase: bool, every_word: bool) -> Numbers:
         """Entities whose texts have some or every word, or the phrase, by an index that covers all."""
-        found = self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word).to_numpy()
+        found = _noted(self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word)).to_numpy()
         return self.numbers(found.astype(np.int64))
 
     def fits(self, size: int) -> bool:
@@ -289,14 +357,22 @@ class Space:
 
     def nearest(self, name: str, vector: Sequence[float], count: int, metric: str, probes: int, refine: int) -> Numbers:
         """Entities whose vectors are nearest, by an index: some may be missed."""
-        found = self._snapshot.nearest(
-            self.key, name, vector, count, metric=metric, probes=probes, refine=refine
+        found = _noted(
+            self._snapshot.nearest(self.key, name, vector, count, metric=metric, probes=probes, refine=refine)
         ).to_numpy()
         return self.numbers(found.astype(np.int64))
 
     def kept(self, label: str, make: Callable[[], Made]) -> Made:
         """Something that is made of the values of entities, and stays in memory under a label."""
         return self._cache.get(self._name(label), make)
+
+    def find_latest(self, label: str) -> object:
+        """What `keep_latest` kept last under a label, for whatever version of a table."""
+        return self._cache.find(("latest", label))
+
+    def keep_latest(self, label: str, made: Sized) -> None:
+        """Keep something for other versions of the table to go on from, in the place of what was kept before."""
+        self._cache.keep(("latest", label), made)
 
     def id_order(self) -> Numbers:
         """The place of each entity in the order of ids."""
@@ -314,16 +390,30 @@ class Space:
         """
         if self._asks(name, len(numbers)):
             return self._ask(name, numbers)
-        column = self.column(name)
-        if numbers is self.__dict__.get("_everything") and len(numbers) == len(column):
+        try:
+            column = self.column(name)
+        except BudgetExceededError:
+            if not self._asks(name, len(numbers)):  # now it is known to be too large
+                raise
+            return self._ask(name, numbers)
+        everything = self.__dict__.get("_everything")
+        if everything is None or len(numbers) == 0:
+            return column.take(places(numbers))
+        if numbers is everything and len(numbers) == len(column):
             return column
+        if numbers.base is everything and int(numbers[-1]) - int(numbers[0]) == len(numbers) - 1:
+            return column.slice(int(numbers[0]), len(numbers))  # a stretch of them
         return column.take(places(numbers))
 
     def _asks(self, name: str, count: int) -> bool:
         """Whether to ask the table for some values."""
         if self.count <= _SMALL or self.has(name) or not self.holds_plain(name):
             return False
-        return self._cache.rents(self._name(name), _ASKING + _TAKING * count, self.count)
+        return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
+
+    def are_few(self, count: int) -> bool:
+        """Whether to ask for so many values costs less than to read all."""
+        return _price(count) <= self.count
 
     def _ask(self, name: str, numbers: Numbers) -> pa.Array:
         there = numbers != NOTHING
@@ -339,7 +429,7 @@ class Space:
         rents = [self._cache.rents(self._name(name), _SCANNING + self.count // 16, self.count) for name in columns]
         if not all(rents):
             return None
-        rows = self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition)
+        rows = _noted(self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition))
         found = self.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
         found.sort()
         return found
@@ -353,7 +443,15 @@ class Space:
             return np.full(len(ids), NOTHING, np.int64)
         if self._looks_up(len(ids)):
             return self._look_up(ids)
-        index = self._id_index()
+        try:
+            return self._find_in_memory(ids)
+        except BudgetExceededError:
+            if not self._looks_up(len(ids)):  # now ids are known to be too many
+                raise
+            return self._look_up(ids)
+
+    def _find_in_memory(self, ids: pa.Array) -> Numbers:
+        index = self._id_index(len(ids))
         if index is not None:
             return index.find(ids)
         stored = self.column("id")
@@ -362,17 +460,15 @@ class Space:
             return np.array([NOTHING if i is None else pc.index(stored, i).as_py() for i in ids.to_pylist()], np.int64)
         return find_all(stored, ids)
 
-    def find_all(self, ids: pa.Array) -> Numbers:
-        """The same for about as many ids as there are entities."""
-        if self.count == 0:
-            return np.full(len(ids), NOTHING, np.int64)
-        index = self.derived(_ID_INDEX, "id", id_index)
-        return index.find(ids)
+    def index_of_ids(self) -> IdIndex:
+        """An index of all ids, for about as many ids as there are entities."""
+        return self.derived(_ID_INDEX, "id", id_index)
 
-    def _id_index(self) -> IdIndex | None:
+    def _id_index(self, wanted: int) -> IdIndex | None:
         """An index of all ids, once enough ids were looked for."""
         name = self._name(_ID_INDEX)
-        if not self._cache.holds(name) and self._cache.rents(name, self.count, _INDEXING * self.count):
+        rent = self.count * (wanted if wanted <= _FEW else _PREPARING)
+        if not self._cache.holds(name) and self._cache.rents(name, rent, _INDEXING * self.count):
             return None
         return self.derived(_ID_INDEX, "id", id_index)
 
@@ -384,7 +480,7 @@ class Space:
 
     def _look_up(self, ids: pa.Array) -> Numbers:
         wanted = pa.chunked_array([ids.drop_null()])
-        found = self._snapshot.lookup(self.key, "id", wanted, columns=["id", _ROW_ID])
+        found = _noted(self._snapshot.lookup(self.key, "id", wanted, columns=["id", _ROW_ID]))
         at = pc.index_in(ids, value_set=one_piece(found["id"]))
         if at.null_count == len(at):
             return np.full(len(ids), NOTHING, np.int64)
@@ -415,6 +511,13 @@ class Spaces:
     def edges(self, name: str) -> Space:
         return self._of(f"edge:{name}")
 
+    def let_go(self, others: Spaces) -> None:
+        """Hold nothing large any more for spaces that others do not have."""
+        with self._lock:
+            for key, space in self._made.items():
+                if others._made.get(key) is not space:
+                    space.let_go()
+
     def _of(self, key: str) -> Space:
         found = self._made.get(key)
         if found is None:
@@ -441,13 +544,48 @@ def _all_of(batches: pa.RecordBatchReader) -> pa.Table:
     for batch in batches:
         checkpoint()
         found.append(batch)
-    return pa.Table.from_batches(found, batches.schema)
+    return _noted(pa.Table.from_batches(found, batches.schema))
+
+
+Found = TypeVar("Found", bound=Sized)
+
+
+def _noted(found: Found) -> Found:
+    """What a table gave, once it is noted that it did."""
+    note_read(found.nbytes)
+    return found
 
 
 def one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Values as one array.
+
+    Raises:
+        BudgetExceededError: they are texts, bytes or lists with more in them than one array has room for.
+    """
     if not isinstance(values, pa.ChunkedArray):
         return values
-    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    try:
+        return values.combine_chunks()
+    except pa.ArrowInvalid as error:
+        if values.nbytes <= _MOST_IN_ONE:
+            raise
+        raise BudgetExceededError("bytes", _MOST_IN_ONE, values.nbytes, hint=_ROOM_IN_ONE) from error
+
+
+def _price(count: int) -> int:
+    return _ASKING + _TAKING * count
+
+
+def _least_width(kind: pa.DataType) -> int:
+    """How many bytes a value of a type has at least."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _least_width(kind.value_type)
+    try:
+        return int(kind.bit_width) // 8
+    except ValueError:
+        return 0  # as many as it needs
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.read.budget import checkpoint
+from omnigraph.read.sorting import in_order, order_of
 from omnigraph.read.space.numbers import Integers, Mask, Numbers
 
-_NARROW = 2**31
 _WALKED = 5
 """How many numbers there are about an edge that is walked, at most."""
 
@@ -20,8 +20,75 @@ _WALKED = 5
 _PORTION = 1 << 18
 """About how many edges are looked at together."""
 
+_LOOKING = 20_000
+"""Looking for the loops of a few nodes takes as long as looking at so many edges."""
 
-class Adjacency:
+
+class Stretches:
+    """Edges of nodes at one end: those of a node are a stretch, in which the nodes at the other end ascend.
+
+    Attributes:
+        neighbour: the nodes at the other end, stretch after stretch.
+    """
+
+    neighbour: Integers
+
+    def stretches(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        """Where the stretches of some nodes begin and end. Both arrays belong to the caller."""
+        raise NotImplementedError
+
+    def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        """The edges of some nodes, one after another.
+
+        Returns:
+            How many edges each node has, and their places.
+        """
+        begin, degree = self.stretches(nodes)
+        degree -= begin
+        ends = np.cumsum(degree)
+        if len(ends):
+            checkpoint(int(ends[-1]), _WALKED)
+        begin += degree
+        begin -= ends
+        places = np.repeat(begin, degree)
+        places += np.arange(len(places))
+        return degree, places
+
+    def far(self, places: Numbers) -> Numbers:
+        """The nodes at the other end of edges."""
+        return self.neighbour.take(places).astype(np.int64)
+
+    def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
+        """The edges from some nodes to others, pair by pair.
+
+        Returns:
+            How many edges each pair has, and the place of the first.
+        """
+        begin, end = self.stretches(near)
+        low = self._search(begin, end, far)
+        return self._search(low, end, far + 1) - low, low
+
+    def _search(self, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
+        """The first place in each stretch whose neighbour is not less than what is wanted there."""
+        low, high = low.copy(), high.copy()
+        while (open_ := np.flatnonzero(low < high)).size:
+            middle = (low[open_] + high[open_]) // 2
+            less = self.neighbour.take(middle) < wanted[open_]
+            low[open_[less]] = middle[less] + 1
+            high[open_[~less]] = middle[~less]
+        return low
+
+    def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
+        """How many edges, or different neighbours, each of some nodes has."""
+        degree, places = self.walk(nodes)
+        if not distinct or len(places) == 0:
+            return degree
+        far, owner = self.far(places), np.repeat(np.arange(len(nodes)), degree)
+        again = (far[1:] == far[:-1]) & (owner[1:] == owner[:-1])
+        return degree - np.bincount(owner[1:][again], minlength=len(nodes))
+
+
+class Adjacency(Stretches):
     """The edges of each node at one end.
 
     Args:
@@ -38,6 +105,7 @@ class Adjacency:
         self.neighbour = neighbour
         self.others = others
         self._edge = edge
+        self._asked_about_loops = 0
 
     @cached_property
     def edge(self) -> Integers:
@@ -48,51 +116,22 @@ class Adjacency:
         """How many numbers there are at this end."""
         return len(self.first) - 1
 
-    def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """The edges of some nodes, one after another.
+    @property
+    def size(self) -> int:
+        """How many edges there are."""
+        return len(self.neighbour)
 
-        Returns:
-            How many edges each node has, and their places.
-        """
-        begin = self.first.take(nodes)
-        degree = self.first.take(nodes + 1)
-        degree -= begin
-        ends = np.cumsum(degree)
-        if len(ends):
-            checkpoint(int(ends[-1]), _WALKED)
-        begin += degree
-        begin -= ends
-        places = np.repeat(begin, degree)
-        places += np.arange(len(places))
-        return degree, places
+    @property
+    def whole(self) -> Adjacency:
+        """The edges of all nodes: these."""
+        return self
 
-    def far(self, places: Numbers) -> Numbers:
-        """The nodes at the other end of edges."""
-        return self.neighbour.take(places).astype(np.int64)
+    def stretches(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        return self.first.take(nodes), self.first.take(nodes + 1)
 
     def edges(self, places: Numbers) -> Numbers:
         """Edges by place."""
         return self.edge.take(places).astype(np.int64)
-
-    def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
-        """The edges from some nodes to others, pair by pair.
-
-        Returns:
-            How many edges each pair has, and the place of the first.
-        """
-        begin, end = self.first.take(near), self.first.take(near + 1)
-        low = self._search(begin, end, far)
-        return self._search(low, end, far + 1) - low, low
-
-    def _search(self, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
-        """The first place in each stretch whose neighbour is not less than what is wanted there."""
-        low, high = low.copy(), high.copy()
-        while (open_ := np.flatnonzero(low < high)).size:
-            middle = (low[open_] + high[open_]) // 2
-            less = self.neighbour.take(middle) < wanted[open_]
-            low[open_[less]] = middle[less] + 1
-            high[open_[~less]] = middle[~less]
-        return low
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
         """For each node, the sum over its neighbours of what each of them counts.
@@ -141,6 +180,14 @@ class Adjacency:
         """The node of each edge."""
         return np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
 
+    def looping(self, nodes: Numbers) -> Mask:
+        """Which of some nodes have an edge to themselves, where both ends are of one type."""
+        if "loops" not in self.__dict__:
+            self._asked_about_loops += _LOOKING + len(nodes)
+            if self._asked_about_loops <= self.size:
+                return self.between(nodes, nodes)[0] > 0
+        return self.loops.take(nodes)
+
     @cached_property
     def loops(self) -> Mask:
         """Which nodes have an edge to themselves, where both ends are of one type."""
@@ -164,7 +211,7 @@ def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
         return _in_order(_joined(near, far, b), c)
     # First in portions by the highest digits of the near end, then each portion by itself.
     portions = (near >> max(a - _PORTION_BITS, 0)).astype(np.uint16)
-    order: Numbers = np.argsort(portions, kind="stable").astype(np.int64)
+    order = order_of(portions)
     ends = np.cumsum(np.bincount(portions))
     for first, last in pairwise([0, *ends.tolist()]):
         checkpoint()
@@ -182,7 +229,7 @@ def by_one(numbers: Integers, size: int) -> Numbers:
     """The order of numbers below a size; equal ones stay in their order."""
     c = _bits(len(numbers))
     if _bits(size) + c > _WORD:
-        return np.argsort(numbers, kind="stable").astype(np.int64)
+        return order_of(numbers)
     return _in_order(numbers.astype(np.uint64), c)
 
 
@@ -207,10 +254,11 @@ def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
 
     Each is sorted together with its place, which is quicker than sorting places. The keys are used up.
     """
+    checkpoint()
     keys <<= np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
-    # What is nearly in order, as after a small change, is sorted in one pass.
-    descents = np.count_nonzero(keys[1:] < keys[:-1])
-    keys.sort(kind="stable" if descents * 64 < len(keys) else "quicksort")
+    checkpoint()
+    keys = in_order(keys)
+    checkpoint()
     keys &= np.uint64((1 << bits) - 1)
     return keys.view(np.int64)

@@ -14,18 +14,27 @@ from itertools import islice
 from threading import Lock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pd
 
 from omnigraph.lang.schema import Catalog
-from omnigraph.read.budget import checkpoint
+from omnigraph.read.budget import checkpoint, note_read
 from omnigraph.read.derived import DamagedError, DerivedFiles, Made, Stored, process_files
+from omnigraph.read.plan.statistics import Degrees
+from omnigraph.read.plan.trace import Trace
 from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.numbers import NOTHING, Integers, Numbers, narrow
 from omnigraph.read.space.space import Spaces, one_piece
 from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
+from omnigraph.read.topology.looked_up import LookedUp, Way
 from omnigraph.read.topology.update import Arrays, Tables, Update, brought_up_to_date
 from omnigraph.storage.lookup import in_groups
 
-__all__ = ["Adjacency", "Topologies", "Topology"]
+__all__ = ["Adjacency", "Edges", "Topologies", "Topology"]
+
+Edges = Adjacency | LookedUp
+"""The edges of each node at one end."""
 
 _ROW_ID = "_rowid"
 _TOGETHER = 1 << 18
@@ -68,11 +77,25 @@ class Topology:
         """By target."""
         return self._adjacency("into", self.made.targets.slots, self.made.sources.slots)
 
+    @cached_property
+    def degrees(self) -> Degrees:
+        """How many edges nodes have."""
+        out, into = np.diff(self._array("out.first")), np.diff(self._array("into.first"))
+        return Degrees(
+            int(out.sum()),
+            int(np.count_nonzero(out)),
+            int(np.count_nonzero(into)),
+            int(out.max(initial=0)),
+            int(into.max(initial=0)),
+        )
+
     def _adjacency(self, side: str, nodes: int, others: int) -> Adjacency:
         first, neighbour = self._array(f"{side}.first"), self._array(f"{side}.neighbour")
         if len(first) <= nodes:
             # Nodes that came later have no edges.
             first = np.concatenate([first, np.full(nodes + 1 - len(first), first[-1])])
+        # And those that went from the end had none.
+        first = first[: nodes + 1]
         return Adjacency(first.astype(np.int64, copy=False), neighbour, lambda: self._array(f"{side}.edge"), others)
 
     def _array(self, name: str) -> Integers:
@@ -83,6 +106,18 @@ class Topology:
                 if isinstance(self.arrays, Stored):
                     _, self.arrays = _made_anew(self._tables, self._files)
             return self.arrays[name]
+
+    def make_sure(self) -> None:
+        """Make it anew if its file was cut since it was mapped."""
+        if self._is_cut():
+            with self._lock:
+                if self._is_cut():
+                    _, self.arrays = _made_anew(self._tables, self._files)
+                    for name in ("out", "into", "degrees"):
+                        self.__dict__.pop(name, None)
+
+    def _is_cut(self) -> bool:
+        return isinstance(self.arrays, Stored) and not self.arrays.is_whole
 
     @property
     def nbytes(self) -> int:
@@ -106,14 +141,81 @@ class Topologies:
         self._made: dict[str, Topology] = {}
 
     def of(self, edge: str) -> Topology:
+        """The topology of a type: in memory, on disk, brought up to date, or made."""
         found = self._made.get(edge)
-        if found is None:
-            declared = self._catalog.edges[edge]
-            spaces = self._spaces
-            tables = Tables(spaces.edges(edge), spaces.nodes(declared.from_type), spaces.nodes(declared.to_type))
-            found = spaces.cache.get(tables.key, lambda: _found(tables, spaces.cache, self._files))
+        if found is not None:
+            found.make_sure()
+        else:
+            tables, cache = self._tables(edge), self._spaces.cache
+            found = cache.get(tables.key, lambda: _found(tables, cache, self._files))
+            found.make_sure()
             self._made[edge] = found
         return found
+
+    def let_go(self) -> None:
+        """Hold no topology any more but those that the cache has room for."""
+        self._made.clear()
+
+    def make_all(self) -> None:
+        """Make every topology that is not ready, for later reads in any process. Where none are kept, do nothing."""
+        if self._files.keeps:
+            for edge in self._catalog.edges:
+                self.of(edge)
+
+    def known(self, edge: str) -> Topology | None:
+        """The topology of a type, unless it would have to be made or brought up to date."""
+        return self.of(edge) if edge in self._made or self._is_ready(self._tables(edge)) else None
+
+    def edges(self, edge: str, *, inward: bool, trace: Trace | None = None) -> Edges:
+        """The edges of a type by source, or inward by target: looked up while few are asked for and nothing is ready.
+
+        Args:
+            edge: the type.
+            inward: by target.
+            trace: is told which way is taken.
+        """
+        note = _unnoted if trace is None else trace.walked
+        if self.way(edge, 1, inward=inward) is Way.LOOKUPS:
+            tables, cache = self._tables(edge), self._spaces.cache
+            return LookedUp(
+                tables.end(inward=inward),
+                lambda: self._side(edge, inward=inward),
+                lambda rent: cache.rents(tables.key, rent, tables.edges.count),
+                lambda rent: cache.pay(tables.key, rent),
+                note,
+            )
+        note(Way.TOPOLOGY)
+        return self._side(edge, inward=inward)
+
+    def way(self, edge: str, nodes: float, *, inward: bool) -> Way:
+        """How the edges of about so many nodes would be found."""
+        if edge in self._made:
+            return Way.TOPOLOGY
+        tables, cache = self._tables(edge), self._spaces.cache
+        if tables.edges.count == 0 or self._is_ready(tables):
+            return Way.TOPOLOGY
+        end = tables.end(inward=inward)
+        affordable = end.is_indexed and cache.would_rent(tables.key, end.rent(nodes), tables.edges.count)
+        return Way.LOOKUPS if affordable else Way.TOPOLOGY
+
+    def _is_ready(self, tables: Tables) -> bool:
+        """Whether the topology of these tables is in memory or on disk."""
+        if self._spaces.cache.holds(tables.key):
+            return True
+        stored = self._files.find(tables.place, tables.edges.fingerprint)
+        return stored is not None and tables.are(stored.made)
+
+    def _side(self, edge: str, *, inward: bool) -> Adjacency:
+        topology = self.of(edge)
+        return topology.into if inward else topology.out
+
+    def _tables(self, edge: str) -> Tables:
+        declared, spaces = self._catalog.edges[edge], self._spaces
+        return Tables(spaces.edges(edge), spaces.nodes(declared.from_type), spaces.nodes(declared.to_type))
+
+
+def _unnoted(way: Way) -> None:
+    """Nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,37 +301,54 @@ def _made_anew(tables: Tables, files: DerivedFiles) -> tuple[Made, Arrays]:
 
 def _read(tables: Tables) -> tuple[Integers, Integers, Integers]:
     """Both ends of all edges, and the edges, a portion at a time: the ids need not fit memory."""
-    edges, sources, targets = tables.edges, tables.sources, tables.targets
-    # For texts, every search prepares all ids anew, so there should be few.
-    together = max(_TOGETHER, sources.slots, targets.slots)
-    sizes = (sources.slots, targets.slots, edges.slots)
+    edges, sources, targets = tables.edges, tables.sources.index_of_ids(), tables.targets.index_of_ids()
+    sizes = (tables.sources.slots, tables.targets.slots, edges.slots)
     lie_in_order = edges.numbering.row_ids is None and edges.numbering.positions is None
     columns = ["src", "dst"] if lie_in_order else ["src", "dst", _ROW_ID]
+    asked = {"src": sources.finding("src"), "dst": targets.finding("dst")} | {n: pc.field(n) for n in columns[2:]}
+    read: list[int] = []
+    batches = edges.batches(columns)
+    stream = pd.Scanner.from_batches(_counted(batches, read), schema=batches.schema, columns=asked).to_reader()
     parts: list[tuple[Integers, ...]] = []
     first = 0
-    for rows in in_groups(edges.batches(columns), together):
+    for rows in in_groups(stream, _TOGETHER):
         checkpoint()
-        source, target = sources.find_all(one_piece(rows["src"])), targets.find_all(one_piece(rows["dst"]))
+        source, target = sources.found(one_piece(rows["src"])), targets.found(one_piece(rows["dst"]))
         if lie_in_order:
             number = np.arange(first, first + rows.num_rows)
         else:
             number = edges.numbers(rows[_ROW_ID].to_numpy().view(np.int64))
         first += rows.num_rows
         parts.append(tuple(map(narrow, (source, target, number), sizes)))
+    note_read(sum(read))
     source, target, edge = (np.concatenate(part) for part in zip(*parts, strict=True))
     return source, target, edge
+
+
+def _counted(batches: pa.RecordBatchReader, read: list[int]) -> Iterator[pa.RecordBatch]:
+    """A stream, whose sizes are noted on the way. It is read by other threads."""
+    for batch in batches:
+        read.append(batch.nbytes)
+        yield batch
 
 
 def _arrays(source: Integers, target: Integers, edge: Integers, tables: Tables) -> dict[str, Integers]:
     sources, targets = tables.sources.slots, tables.targets.slots
     order = by_both(source, target, sources, targets)
-    source, target = narrow(source.take(order), sources), narrow(target.take(order), targets)
-    edge = narrow(edge.take(order), tables.edges.slots)
+    source = _taken(source, order, sources)
+    target = _taken(target, order, targets)
+    edge = _taken(edge, order, tables.edges.slots)
     out = {"out.first": firsts(source, sources), "out.neighbour": target, "out.edge": edge}
     order = by_one(target, targets)
     return {
         **out,
         "into.first": firsts(target, targets),
-        "into.neighbour": source.take(order),
-        "into.edge": edge.take(order),
+        "into.neighbour": _taken(source, order, sources),
+        "into.edge": _taken(edge, order, tables.edges.slots),
     }
+
+
+def _taken(numbers: Integers, order: Numbers, size: int) -> Integers:
+    """Numbers below a size in another order."""
+    checkpoint()
+    return narrow(numbers.take(order), size)

@@ -233,6 +233,9 @@ class _Result:
         node = sort.expr
         if isinstance(node, ast.Name):
             return self._any_alias(node)
+        if isinstance(node, ast.Var) and node.name in self.columns and node.name not in self._known():
+            hint = f"{node.name} is a column: write {node.name}"
+            raise fail("T30", f"${node.name} is not a value", node.span, hint=hint)
         if self.grouped or self.node.distinct:
             name = self.written.get(node)
             if name is not None and not (self.grouped and name in self.aggregated):
@@ -245,6 +248,10 @@ class _Result:
         if _has_aggregate(node):
             raise fail("T30", "an aggregate cannot be a sort key", node.span, hint="sort by its alias")
         return Expressions(self.scope, Allow.RANKS, self._any_alias).check(node)
+
+    def _known(self) -> set[str]:
+        """The names that are written with $."""
+        return {*self.scope.vars, *self.scope.context.params}
 
     def _not_in_result(self, node: ast.Expr) -> TypeCheckError:
         if self.grouped and isinstance(node, ast.Call) and node.function in ("nearest", "bm25", "rrf"):

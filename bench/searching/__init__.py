@@ -1,0 +1,1 @@
+"""The search benchmark: its documents, its questions, and the peer."""

@@ -1,0 +1,246 @@
+"""What explain tells: every operator by its name, why it is done so, and what came out beside what was expected."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.read.watched import follows
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.read.match import candidates, first
+from omnigraph.read.plan import order
+from omnigraph.read.plan.explanation import Explanation
+from omnigraph.read.plan.trace import Entry
+
+SCHEMA = """
+interface Named { name: String }
+node Person implements Named { name: String @key  age: I64?  kind: enum(good, bad)? }
+node City implements Named { name: String @key }
+edge Follows: Person -> Person { since: I64? }
+edge LivesIn: Person -> City
+"""
+PEOPLE = [f"p{i:03}" for i in range(60)]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
+        pairs = [(PEOPLE[i], PEOPLE[(i * k + k) % 60]) for i in range(60) for k in (1, 7, 11)]
+        made.load(
+            {
+                "Person": pa.table({"name": PEOPLE, "age": [i % 10 for i in range(60)]}),
+                "City": pa.table({"name": ["c0", "c1", "c2"]}),
+                "Follows": follows(pairs),
+                "LivesIn": follows([(name, f"c{i % 3}") for i, name in enumerate(PEOPLE)]),
+            },
+            mode="append",
+        )
+        yield made
+
+
+def explained(graph: Graph, body: str, *, analyze: bool = False) -> Explanation:
+    return graph.explain(f"query q() {{ {body} }}", analyze=analyze)
+
+
+def operators(steps: tuple[Entry, ...] | list[Entry]) -> list[str]:
+    return [name for step in steps for name in (str(step.action), *operators(step.steps))]
+
+
+ONE = '$p: Person { name: "p001" }'
+
+NAMED = {
+    "lookup": (f"match {{ {ONE} }} return {{ $p.age }}", ["lookup", "scan", "sort", "project"]),
+    "where": ("match { $p: Person { age: 3 } } return { $p.name }", ["where", "scan", "sort", "project"]),
+    "expand": (
+        f"match {{ {ONE}  $p follows $f }} return {{ $f.name }}",
+        ["lookup", "scan", "expand", "sort", "project"],
+    ),
+    "membership": (
+        "match { $p: Person  $p follows $f  $f follows $p } return { $p.name }",
+        ["scan", "expand", "membership", "sort", "project"],
+    ),
+    "reach": (
+        f"match {{ {ONE}  $p follows{{1,3}} $f }} return {{ $f.name }}",
+        ["lookup", "scan", "reach", "sort", "project"],
+    ),
+    "shortest": (
+        f"match {{ {ONE}  shortest $way: $p follows{{1,3}} $f }} return {{ length($way) as n }}",
+        ["lookup", "scan", "shortest", "sort", "project"],
+    ),
+    "anti join": (
+        "match { $p: Person  not { $p livesIn $c } } return { $p.name }",
+        ["scan", "anti join", "expand", "sort", "project"],
+    ),
+    "left join": (
+        "match { $p: Person  optional { $p livesIn $c } } return { $p.name, $c.name }",
+        ["scan", "left join", "expand", "sort", "project"],
+    ),
+    "product": (
+        "match { $p: City  $q: City } return { $p.name, $q.name as other }",
+        ["scan", "product", "sort", "project"],
+    ),
+    "filter": (
+        "match { $p: Person  $p follows $q  $p.age < $q.age } return { $p.name }",
+        ["scan", "expand", "filter", "sort", "project"],
+    ),
+    "count": (
+        "match { $p: Person  $p follows $f } return { count(*) as n }",
+        ["count", "aggregate", "sort", "project"],
+    ),
+    "aggregate": (
+        "match { $p: Person } return { $p.age as age, sum($p.age) as n } having { n > 3 }",
+        ["scan", "aggregate", "having", "sort", "project"],
+    ),
+    "distinct": ("match { $p: Person } return distinct { $p.age }", ["scan", "distinct", "sort", "project"]),
+    "top": ("match { $p: Person } return { $p.name } limit 3", ["scan", "top", "project"]),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_operator_is_named(graph: Graph, name: str) -> None:
+    body, expected = NAMED[name]
+    assert operators(explained(graph, body).steps) == expected
+    done = explained(graph, body, analyze=True)
+    assert set(operators(done.steps)) == set(expected) - ({"having"} if name == "aggregate" else set())
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_step_has_what_was_expected_and_what_came_out(graph: Graph, name: str) -> None:
+    done = explained(graph, NAMED[name][0], analyze=True)
+
+    def check(steps: tuple[Entry, ...] | list[Entry]) -> None:
+        for step in steps:
+            assert step.calls >= 1
+            assert step.seconds is not None
+            assert step.rows is not None
+            check(step.steps)
+
+    check(done.steps)
+    assert done.steps[-1].rows == done.returned
+    json.dumps(done.to_json())  # all of it is plain
+
+
+def test_what_is_pushed_into_a_step_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "_TRIED", 0)
+    monkeypatch.setattr(order, "_LATE", 0.0)
+    steps = explained(graph, f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}").steps
+    expand = next(step for step in steps if step.action == "expand")
+    assert expand.pushed == ("($f.age > 3)",)
+    assert expand.columns == ("$f.age",)
+    assert expand.reason == "conditions are tried on what is reached"
+    assert expand.to_json()["pushed"] == ["($f.age > 3)"]
+
+
+def test_conditions_that_are_tried_late_read_no_whole_column(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}"
+    before = graph.query(f"query q() {{ {body} }}").to_pylist()
+    monkeypatch.setattr(candidates, "_TRIED", 0)
+    monkeypatch.setattr(order, "_LATE", 0.0)
+    done = explained(graph, body, analyze=True)
+    assert graph.query(f"query q() {{ {body} }}").to_pylist() == before
+    assert "where" not in operators(done.steps)
+    assert done.spent is not None
+    assert done.spent.rows < len(PEOPLE)
+
+
+def test_bytes_and_requests_are_counted_once(graph: Graph) -> None:
+    body = "match { $p: Person } return { $p.age }"
+    first_time = explained(graph, body, analyze=True)
+    assert first_time.spent is not None
+    assert first_time.spent.requests >= 1
+    assert sum(step.read for step in first_time.steps) == first_time.spent.read > 0
+    again = explained(graph, body, analyze=True)
+    assert again.spent is not None
+    assert (again.spent.read, again.spent.requests) == (0, 0)
+
+
+def test_the_statistics_are_told(graph: Graph) -> None:
+    body = (
+        'match { $p: Person { kind: "good" }  $p $e:follows $q  $e.since > 3  $p follows{1,2} $r } return { $q.name }'
+    )
+    graph.query(f"query q() {{ {body} }}")
+    (known,) = explained(graph, body).to_json()["statistics"]
+    assert known["variables"]["p"] == {"nodes": 60, "rows": 0.0, "counted": True}
+    assert known["nodes"] == {"Person": 60}
+    assert known["edges"]["Follows"]["edges"] == 180
+    assert known["edges"]["Follows"]["sources"] == 60
+    assert known["edges"]["Follows"]["most_out"] == 3
+
+
+# ---- estimates beside what came out
+
+
+def test_estimates_are_logged_beside_what_came_out(graph: Graph, caplog: pytest.LogCaptureFixture) -> None:
+    text = "query q() { match { $p: Person  $p livesIn $c } return { $c.name as c, sum($p.age) as n } order { c } }"
+    with caplog.at_level(logging.DEBUG, "omnigraph.read.plan"):
+        found = graph.query(text).to_pylist()
+    told: list[dict[str, Any]] = [record.__dict__["step"] for record in caplog.records]
+    assert [(step["action"], step["estimated_rows"], step["rows"]) for step in told] == [
+        ("scan", 3, 3),
+        ("expand", 60.0, 60),
+        ("aggregate", 3.0, 3),
+        ("sort", 3.0, 3),
+        ("project", 3.0, 3),
+    ]
+    assert "60 rows expected, 60 found" in caplog.text
+    caplog.clear()
+    assert graph.query(text).to_pylist() == found
+    assert not caplog.records
+
+
+def test_a_block_that_is_run_for_each_portion_is_one_step(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first, "_CHEAP", -1.0)
+    monkeypatch.setattr(first, "_GAIN", 0.0)
+    monkeypatch.setattr(first, "_LEAST", 1)
+    done = explained(
+        graph,
+        "match { $p: Person  $p follows $q  $p.age + $q.age > 17 } return { $p.name } limit 3",
+        analyze=True,
+    )
+    portions = done.steps[0]
+    assert portions.action == "portions"
+    expand = next(step for step in portions.steps if step.action == "expand")
+    assert expand.calls > 1
+
+
+# ---- the same plan everywhere
+
+
+FRESH = """
+import json, sys, omnigraph
+with omnigraph.open(sys.argv[1], read_only=True) as graph:
+    found = graph.explain(sys.argv[2])
+    print(json.dumps([found.to_json()["steps"], found.to_json()["statistics"]]))
+"""
+
+
+def test_another_process_makes_the_same_plan(graph: Graph) -> None:
+    text = """query q() {
+        match { $p: Person { name: "p001" }  $p follows $f  $f follows $g  $g livesIn $c  $g.age > 3 }
+        return { $c.name as c, $g.name as g } order { c } limit 5 }"""
+    for _ in range(3):
+        graph.query(text)
+    warm = graph.explain(text).to_json()
+    done = subprocess.run([sys.executable, "-c", FRESH, graph.uri, text], capture_output=True, text=True, check=True)
+    steps, statistics = json.loads(done.stdout)
+    assert statistics == warm["statistics"]
+    for step in (*steps, *warm["steps"]):
+        # What it took differs, and what was expected of conditions, whose values are in memory in one of them. They
+        # are tried before the plan is made: it depends on what came out.
+        for name in (
+            "milliseconds",
+            "bytes_read",
+            "requests",
+            *(["estimated_rows"] if "where" in step["what"] else []),
+        ):
+            step.pop(name, None)
+    assert steps == warm["steps"]

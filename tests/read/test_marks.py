@@ -1,0 +1,53 @@
+"""The arrays that walks mark nodes in are used again, by whatever thread, and only so many of them wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from omnigraph.read.match import hops
+
+
+@pytest.fixture(autouse=True)
+def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hops, "_idle", hops._Idle())
+
+
+def test_marks_are_used_again() -> None:
+    with hops._marks(100) as (first, _):
+        pass
+    with ThreadPoolExecutor(1) as other, hops._marks(50) as (second, marked):
+        assert second.base is first.base
+        assert len(second) == len(marked) == 50
+        assert other.submit(lambda: hops._marks(50).__enter__()[0].base).result() is not first.base
+
+
+def test_marks_of_a_walk_that_was_stopped_are_given_up() -> None:
+    def walk() -> None:
+        with hops._marks(100) as (seen, _):
+            seen[3] = True
+            raise OSError("stop")
+
+    with pytest.raises(OSError, match="stop"):
+        walk()
+    with hops._marks(100) as (seen, marked):
+        assert not seen.any()
+        assert not marked.any()
+
+
+def test_only_so_many_bytes_of_marks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hops, "_KEPT_MARKS", 500)
+    together = Barrier(8)
+
+    def walk(_: int) -> None:
+        with hops._marks(100):
+            together.wait()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(walk, range(8)))
+    assert hops._idle.nbytes == 400
+    with hops._marks(1_000):
+        pass
+    assert hops._idle.nbytes == 400, "what is too large pushes nothing out"

@@ -1,0 +1,109 @@
+"""Each way to walk and to join, on a graph small enough to be seen through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.read.test_hard_reads import edge, loaded, node, rows
+
+from omnigraph.graph import Graph
+
+SCHEMA = """
+interface Named { label: String }
+node P implements Named { label: String  age: I64? }
+node Q implements Named { label: String }
+edge Knows: P -> P { since: I64? }
+edge Likes: P -> P
+edge Owns: P -> Q
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    """Here a knows b twice and is known by b; b likes c; c knows itself; a and c own q; nobody is as old as c."""
+    with loaded(
+        tmp_path,
+        SCHEMA,
+        node("P", "a", label="one", age=1),
+        node("P", "b", label="two"),
+        node("P", "c", label="one", age=3),
+        node("Q", "a", label="one"),
+        node("Q", "q", label="two"),
+        edge("Knows", "k1", "a", "b", since=1),
+        edge("Knows", "k2", "a", "b", since=2),
+        edge("Knows", "k3", "b", "a"),
+        edge("Knows", "k4", "c", "c"),
+        edge("Likes", "l1", "b", "c"),
+        edge("Owns", "o1", "a", "q"),
+        edge("Owns", "o2", "c", "q"),
+    ) as made:
+        yield made
+
+
+ASKED: dict[str, tuple[str, list[list[Any]]]] = {
+    "an interface is all of its types": (
+        'match { $x: Named { label: "one" } } return { $x, type($x) as t }',
+        [["a", "P"], ["a", "Q"], ["c", "P"]],
+    ),
+    "a scan with a condition": ("match { $x: P  $x.age > 1 } return { $x }", [["c"]]),
+    "neighbours are a set": ("match { $x: P  $x knows $y } return { $x, $y }", [["a", "b"], ["b", "a"], ["c", "c"]]),
+    "edges are rows": (
+        "match { $x: P  $x $e:knows $y } return { $e.id as e, $x }",
+        [["k1", "a"], ["k2", "a"], ["k3", "b"], ["k4", "c"]],
+    ),
+    "either way, as a set": ("match { $x: P  $x <knows> $y } return { $x, $y }", [["a", "b"], ["b", "a"], ["c", "c"]]),
+    "either way, by edge": (
+        'match { $x: P { id: "a" }  $x $e:<knows> $y } return { $e.id as e, $y }',
+        [["k1", "b"], ["k2", "b"], ["k3", "b"]],
+    ),
+    "a loop is one edge either way": ('match { $x: P { id: "c" }  $x $e:<knows> $y } return { $e.id as e }', [["k4"]]),
+    "one of several edges": (
+        "match { $x: P  $x (knows | likes) $y } return { $x, $y }",
+        [["a", "b"], ["b", "a"], ["b", "c"], ["c", "c"]],
+    ),
+    "any edge": (
+        'match { $x: P { id: "a" }  $x $e:(*) $y } return { type($e) as t, $y }',
+        [["Knows", "b"], ["Knows", "b"], ["Owns", "q"]],
+    ),
+    "any edge over hops": ('match { $x: P { id: "a" }  $x (knows | likes){1,2} $y } return { $y }', [["b"], ["c"]]),
+    "both ends bound": (
+        "match { $x: P  $x knows $y  $y knows $x } return { $x, $y }",
+        [["a", "b"], ["b", "a"], ["c", "c"]],
+    ),
+    "from the right": ('match { $y: Q { id: "q" }  $x owns $y } return { $x }', [["a"], ["c"]]),
+    "what has no solution": ("match { $x: P  not { $x owns $y } } return { $x }", [["b"]]),
+    "nothing in nothing": ("match { $x: P  not { $x knows $y  not { $y owns $z } } } return { $x }", [["b"], ["c"]]),
+    "perhaps": (
+        "match { $x: P  optional { $x owns $y } } return { $x, $y }",
+        [["a", "q"], ["b", None], ["c", "q"]],
+    ),
+    "every combination": (
+        "match { $x: Q  $y: Q } return { $x, $y }",
+        [["a", "a"], ["a", "q"], ["q", "a"], ["q", "q"]],
+    ),
+    "unknown is not true": ("match { $x: P  $x.age != 1 } return { $x }", [["c"]]),
+    "unknown is not false": ("match { $x: P  not ($x.age = 1) } return { $x }", [["c"]]),
+    "unknown or true": ('match { $x: P  $x.age > 5 or $x.label = "two" } return { $x }', [["b"]]),
+    "groups": (
+        "match { $x: Named } return { $x.label as label, count(*) as n, collect($x.id) as ids } having { n > 2 }",
+        [["one", 3, ["a", "a", "c"]]],
+    ),
+    "one group of nothing": ('match { $x: P { label: "no" } } return { count(*) as n, max($x.age) as m }', [[0, None]]),
+    "different rows": ("match { $x: Named } return distinct { $x.label as l }", [["one"], ["two"]]),
+    "ties go by id": ("match { $x: P } return { $x } order { $x.label }", [["a"], ["c"], ["b"]]),
+    "a window": ("match { $x: P } return { $x } order { $x.age desc } offset 1 limit 1", [["a"]]),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_rows_are_these(graph: Graph, name: str) -> None:
+    body, expected = ASKED[name]
+    assert rows(graph, body) == expected
+
+
+def test_every_combination_is_warned_about(graph: Graph) -> None:
+    result = graph.query("query q() { match { $x: Q  $y: Q } return { $x, $y } }")
+    assert result.warnings == ("nothing connects {$x} and {$y}, so every combination is a row",)

@@ -1,0 +1,250 @@
+"""Plans depend on statistics alone, and are as cheap as any order of the same steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from omnigraph.lang.query import compile_query, ir
+from omnigraph.lang.schema import compile_schema
+from omnigraph.read.match.candidates import conjuncts
+from omnigraph.read.match.frame import variables
+from omnigraph.read.match.values import sampled
+from omnigraph.read.plan import order
+from omnigraph.read.plan.order import Estimates, Ordering
+from omnigraph.read.plan.plan import Operator, Plan, planned
+from omnigraph.read.plan.shares import share
+from omnigraph.read.plan.statistics import Degrees, Held, Statistics, Values
+
+CATALOG = compile_schema(
+    "node P { n: I64 @key  age: I64? } node C { n: I64 @key }"
+    " edge Knows: P -> P { since: I64? } edge Lives: P -> C edge Owns: P -> C"
+)
+NODES = {"P": 10_000, "C": 200}
+EDGES = {"Knows": Degrees(80_000), "Lives": Degrees(10_000), "Owns": Degrees(30_000)}
+
+
+def block(match: str) -> ir.Block:
+    read = compile_query(f"query q() {{ match {{ {match} }} return {{ count(*) as n }} }}", CATALOG, None).body
+    assert isinstance(read, ir.Read)
+    return read.match
+
+
+def others(of: ir.Block) -> list[tuple[ir.Expr, frozenset[str]]]:
+    """The conditions on several variables."""
+    own = {node.name for node in of.nodes}
+    found = ((expr, variables(expr)) for expr in conjuncts(of.filters))
+    return [(expr, names) for expr, names in found if len(names) != 1 or not names <= own]
+
+
+def statistics(of: ir.Block, sizes: dict[str, float] | None = None, share_: float = 0.1) -> Statistics:
+    held = {}
+    for node in of.nodes:
+        there = sum(NODES[name] for name in node.types)
+        held[node.name] = Held(there, (sizes or {}).get(node.name, there))
+    return Statistics(held, NODES, EDGES, tuple(share_ for _ in others(of)))
+
+
+def plan(of: ir.Block, known: Statistics, rows: float = 1, bound: Sequence[str] = ()) -> Plan:
+    return planned(of, others(of), frozenset(bound), rows, known)
+
+
+def said(found: Plan) -> list[str]:
+    return [f"{step.operator} {step.text}" for step in found.steps]
+
+
+# ---- what plans depend on
+
+
+CHAIN = "$a: P  $a knows $b  $b knows $c  $c lives $d"
+
+
+def test_equal_statistics_make_equal_plans() -> None:
+    one, two = block(CHAIN), block(CHAIN)
+    found = plan(one, statistics(one, {"d": 1}))
+    assert found == plan(two, statistics(two, {"d": 1}))
+    assert found is plan(one, statistics(one, {"d": 1}))  # made once
+    assert found != plan(one, statistics(one, {"a": 1}))
+
+
+def test_a_plan_does_not_depend_on_what_was_asked_before() -> None:
+    sizes: list[dict[str, float]] = [{"a": 5.0}, {"a": 7.0}, {"a": 8.0}]
+    for first in sizes:
+        fresh = block(CHAIN)
+        plan(fresh, statistics(fresh, first))
+        # Sizes are rounded before, so that whoever comes first does not decide for others.
+        assert said(plan(fresh, statistics(fresh, {"a": 8.0}))) == said(plan(block(CHAIN), statistics(fresh, sizes[0])))
+
+
+def test_a_plan_begins_where_there_is_least() -> None:
+    of = block(CHAIN)
+    assert said(plan(of, statistics(of, {"d": 1})))[0] == "scan $d: C"
+    assert said(plan(of, statistics(of, {"a": 1})))[0] == "scan $a: P"
+    from_a_bound_one = plan(of, statistics(of), 10, ["b"])
+    assert from_a_bound_one.steps[0].operator is Operator.EXPAND
+
+
+def test_two_ends_that_are_few_are_bound_before_they_meet() -> None:
+    of = block("$a: P  $a knows $b  $c knows $b")
+    dense = replace(statistics(of, {"a": 1, "c": 1}), edges={"Knows": Degrees(800_000)})
+    assert said(plan(of, dense)) == [
+        "scan $a: P",
+        "product $c: P",
+        "expand $a to $b by P -Knows-> P",
+        "membership $c to $b by P -Knows-> P",
+    ]
+
+
+def test_conditions_are_tried_as_soon_as_their_variables_are_bound() -> None:
+    of = block("$a: P  $a knows $b  $b knows $c  $a.age = $b.age")
+    found = plan(of, statistics(of, {"a": 2}))
+    assert [step.operator for step in found.steps] == [
+        Operator.SCAN,
+        Operator.EXPAND,
+        Operator.FILTER,
+        Operator.EXPAND,
+    ]
+
+
+def test_what_waits_for_an_optional_block_comes_after_it() -> None:
+    of = block("$a: P  optional { $a knows $b }  $b lives $c")
+    operators = [step.operator for step in plan(of, statistics(of)).steps]
+    assert operators == [Operator.SCAN, Operator.LEFT, Operator.EXPAND]
+
+
+def test_conditions_are_tried_late_where_little_is_reached() -> None:
+    of = block("$a: P  $a knows $b")
+    known = statistics(of, {"a": 1})
+    tried = replace(known, variables={**known.variables, "b": Held(10_000, 100.0, counted=False)})
+    assert plan(of, tried).steps[-1].late
+    many = replace(tried, variables={**tried.variables, "a": Held(10_000, 9_000)})
+    assert not plan(of, many).steps[-1].late
+
+
+def test_hops_are_walked_from_the_left_and_reach_what_edges_arrive_at() -> None:
+    of = block("$a: P  $a knows{1,3} $b")
+    known = statistics(of, {"b": 1})
+    first, second = plan(of, known).steps[:2]
+    assert (first.text, second.operator) == ("$a: P", Operator.REACH)
+    few = replace(known, edges={**EDGES, "Knows": Degrees(80_000, sources=9_000, targets=20, most_out=9, most_in=9)})
+    whole, narrow = Estimates(known).joined(of.expands[0]), Estimates(few).joined(of.expands[0])
+    assert narrow == pytest.approx(20 / 10_000)
+    assert narrow < whole
+
+
+def test_shares_that_differ_little_make_the_same_plan() -> None:
+    of = block("$a: P  $b: P  $a.age = $b.age")
+    little, more, less = (statistics(of, {"a": 8.0, "b": 8.0}, share) for share in (0.3, 0.41, 0.2))
+    assert little.key() == more.key() != less.key()
+    assert little.rounded() == more.rounded() != less.rounded()
+    assert statistics(of, {"a": 8.0, "b": 8.0}, 0.0).rounded().shares == (0.0,)
+    assert less.rounded().shares == (0.25,)
+
+
+# ---- how good they are
+
+
+def random_match(rng: Random) -> str:
+    names = [f"x{i}" for i in range(rng.randint(2, 4))]
+    parts = [f"${name}: P" for name in names]
+    for place, name in enumerate(names[1:], 1):
+        if rng.random() < 0.9:
+            hops = rng.choice(["", "", "", "{1,2}"])
+            parts.append(f"${rng.choice(names[:place])} knows{hops} ${name}")
+    for _ in range(rng.randint(0, 2)):
+        left, right = rng.choice(names), rng.choice(names)
+        parts.append(f"${left} knows ${right}")
+    if rng.random() < 0.4:
+        parts.append(f"${names[0]}.age = ${names[-1]}.age")
+    return "  ".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
+    rng = Random(seed)
+    of = block(random_match(rng))
+    known = statistics(of, {node.name: float(2 ** rng.randint(0, 13)) for node in of.nodes}, rng.choice([0.01, 0.5]))
+    names, expands = [node.name for node in of.nodes], list(of.expands)
+    conditions = [(place, names_) for place, (_, names_) in enumerate(others(of))]
+    ordering = Ordering(names, expands, conditions, frozenset(), Estimates(known.rounded()))
+    every = list(ordering.every(1.0))
+    best = ordering.best(1.0)
+    assert best.cost == pytest.approx(min(way.cost for way in every))
+    # However one gets there, there are as many rows.
+    assert {round(way.rows, 6) for way in every} == {round(best.rows, 6)}
+    assert plan(of, known).cost == pytest.approx(best.cost)
+
+
+def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "_ALL_WAYS", 0)
+    monkeypatch.setattr(order, "_KEPT", 4)
+    worse = 0.0
+    for seed in range(30):
+        rng = Random(seed)
+        of = block(random_match(rng))
+        known = statistics(of, {node.name: float(2 ** rng.randint(0, 13)) for node in of.nodes})
+        conditions = [(place, names) for place, (_, names) in enumerate(others(of))]
+        ordering = Ordering([n.name for n in of.nodes], list(of.expands), conditions, frozenset(), Estimates(known))
+        worse = max(worse, ordering.best(1.0).cost / min(way.cost for way in ordering.every(1.0)))
+    assert worse < 2
+
+
+def test_every_part_is_there_however_many_there_are() -> None:
+    names = [f"x{i}" for i in range(15)]
+    of = block("  ".join(["$x0: P", *(f"${a} knows ${b}" for a, b in pairwise(names))]))
+    found = plan(of, statistics(of, {"x7": 1}))
+    assert found.steps[0].text == "$x7: P"
+    assert len(found.steps) == 15
+
+
+# ---- estimates
+
+
+def test_estimates_follow_sizes_and_degrees() -> None:
+    of = block("$a: P  $a knows $b")
+    known = statistics(of, {"a": 10, "b": 100})
+    assert plan(of, known).estimates(1, known) == [10, pytest.approx(10 * 8 * 0.01)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("$a.age = 7", 0.01),
+        ("$a.age != 7", 0.99),
+        ("$a.age < 25", 0.25),
+        ("25 > $a.age", 0.25),
+        ("$a.age >= 75", 0.25),
+        ("$a.age > 1000", 0.005),
+        ("$a.age in [1, 2, 3]", 0.03),
+        ("$a.age not in [1, 2, 3]", 0.97),
+        ("$a.age < 50 and $a.age >= 50", 0.25),
+        ("$a.age < 50 or $a.age >= 50", 0.75),
+        ("not ($a.age < 25)", 0.75),
+        ("$a.age is null", 0.0),
+    ],
+)
+def test_shares_come_from_values(condition: str, expected: float) -> None:
+    known = Values(100, 0.0, tuple(range(100)))
+    kept = 1.0
+    for expr in block(f"$a: P  {condition}").filters:
+        kept *= share(expr, lambda *_: known, {})
+    assert kept == pytest.approx(expected, abs=0.011)
+
+
+def test_a_sample_tells_about_all_values() -> None:
+    rng = np.random.default_rng(1)
+    few = sampled(pa.array(rng.integers(0, 50, 100_000)), 100_000)
+    assert few.distinct == pytest.approx(50, rel=0.1)
+    keys = sampled(pa.array([f"k{i}" for i in range(100_000)]), 100_000)
+    assert 5_000 < keys.distinct <= 100_000
+    gaps = sampled(pa.array([None if i % 4 == 0 else i for i in range(10_000)], pa.int64()), 10_000)
+    assert gaps.missing == pytest.approx(0.25, abs=0.1)
+    assert sampled(pa.nulls(10, pa.int64()), 10) == Values(1.0, 1.0)
+    small = sampled(pa.array([3, 1, 2, 1]), 4)
+    assert small == Values(3.0, 0.0, (1, 1, 2, 3))

@@ -1,0 +1,312 @@
+"""What a read would take is known before it is taken: long texts, long paths, and all that can be reached."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.read.test_sorting import Counting
+from tests.read.test_spilled import fill
+
+import omnigraph
+from omnigraph import Budget
+from omnigraph.errors import BudgetExceededError, InputError
+from omnigraph.graph import Graph
+from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.read import engine, portions, sorting
+from omnigraph.read.match import expand, hops, match
+from omnigraph.read.match.shortest import Search
+from omnigraph.read.shape import shape
+
+SCHEMA = """
+node P { k: String @key  t: String?  tags: [String]? }
+node Q { k: String @key }
+node Person { name: String @key  age: I32?  score: F64  city: String? }
+edge Knows: Person -> Person { since: I32? }
+edge Next: Q -> Q
+"""
+COUNT = 100
+LONG = 20_000
+SMALL = Budget(memory=16 << 20)
+"""The texts of all P fit eight times; those of all pairs of a P and a Q take two hundred times as much."""
+LARGE = Budget(memory=None)
+DEPTH = 500
+PAIRS = '$a: P  $b: Q  $b.k < "q0100"'
+
+_POOLS: list[pa.MemoryPool] = []
+"""What was allocated from a pool is given back to it, maybe much later."""
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(FSYNC_VARIABLE, "0")
+        with omnigraph.init(tmp_path_factory.mktemp("refused") / "graph", SCHEMA) as made:
+            texts = [None if n % 10 == 3 else f"{n * 7 % 20:05}" + "x" * LONG for n in range(COUNT)]
+            tags = [None if text is None else [text[:5], "y" * LONG] for text in texts]
+            keys = [f"p{n:04}" for n in range(COUNT)]
+            made.load(pa.table({"k": keys, "t": texts, "tags": tags}), mode="append", type_name="P")
+            keys = [f"q{n:04}" for n in range(DEPTH)]
+            made.load(pa.table({"k": keys}), mode="append", type_name="Q")
+            made.load(pa.table({"from": keys[:-1], "to": keys[1:]}), mode="append", type_name="Next")
+            fill(made)
+            yield made
+
+
+@contextmanager
+def allocated() -> Iterator[Callable[[], int]]:
+    """Gives the most bytes that values took at a time since it was opened."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    _POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        yield lambda: int(pool.max_memory()) + tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+def ask(graph: Graph, body: str, budget: Budget = LARGE, **others: Any) -> pa.Table:
+    return graph.query(f"query q() {{ {body} }}", budget=budget, **others).to_arrow()
+
+
+FITTING = {
+    "sort": "return { $a.k as a, $b.k as b } order { $a.t desc }",
+    "sort by a column": "return { $a.k as a, $b.k as b, $a.t as t } order { t } limit 5 offset 3",
+    "least and greatest": "return { $b.k as b, min($a.t) as m, max($a.t) as n } limit 3",
+    "count": "return { $b.k as b, count($a.t) as m, count(distinct $a.t) as n, count($a.tags) as o }",
+    "distinct": "return distinct { $a.t as t, $b.k as b } limit 5",
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_texts_that_are_compared_are_not_copied_to_every_row(graph: Graph, name: str) -> None:
+    body = f"match {{ {PAIRS} }} {FITTING[name]}"
+    ask(graph, "match { $a: P } return { count($a.t) as n, count($a.tags) as m }")
+    with allocated() as most:
+        found = ask(graph, body, SMALL)
+        taken = most()
+    assert taken < (SMALL.memory or 0)
+    with pytest.MonkeyPatch.context() as patched:
+        # As values, and not as numbers.
+        patched.setattr(shape, "ranked", lambda *_: None)
+        assert found.to_pylist() == ask(graph, body).to_pylist()
+
+
+def test_long_texts_of_many_rows_lie_in_a_file(graph: Graph) -> None:
+    with allocated() as most:
+        found = ask(graph, f"match {{ {PAIRS} }} return {{ $a.t as t, $b.k as b }}", SMALL)
+        taken = most()
+    assert found.num_rows == COUNT * COUNT
+    assert found.nbytes > 8 * (SMALL.memory or 0)
+    assert taken < 2 * (SMALL.memory or 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return { $a.k as a, $b.k as b } order { lower($a.t) }",
+        "return { collect($a.t) as t }",
+    ],
+)
+def test_texts_that_do_not_fit_are_refused_before_they_are_made(graph: Graph, body: str) -> None:
+    ask(graph, "match { $a: P } return { count($a.t) as n }")
+    with allocated() as most:
+        with pytest.raises(BudgetExceededError, match="of memory") as caught:
+            ask(graph, f"match {{ {PAIRS} }} {body}", SMALL)
+        taken = most()
+    assert caught.value.resource == "bytes"
+    assert taken < 2 * (SMALL.memory or 0)
+
+
+def test_a_condition_on_long_texts_takes_what_it_may(graph: Graph) -> None:
+    body = f"match {{ {PAIRS}  $c: P  $a.t < $c.t }} return {{ count(*) as n }}"
+    with allocated() as most:
+        found = ask(graph, body, SMALL)
+        taken = most()
+    assert taken < 2 * (SMALL.memory or 0)
+    assert found.to_pylist() == ask(graph, body).to_pylist()
+
+
+# Paths
+
+
+CHAIN = 'match { $a: Q  $b: Q  $a.k = "q0000"  shortest $p: $a next{1,} $b }'
+
+
+def test_long_paths_are_refused_before_they_are_made(graph: Graph) -> None:
+    """Each node of a chain ends a path, and all of them together are longer than the chain by hundreds."""
+    small = Budget(memory=512 * 1024)
+    body = f"{CHAIN} return {{ count(*) as n, max(length($p)) as m }}"
+    assert ask(graph, body).to_pylist() == [{"n": DEPTH - 1, "m": DEPTH - 1}]
+    with allocated() as most:
+        with pytest.raises(BudgetExceededError, match="of memory") as caught:
+            ask(graph, body, small)
+        taken = most()
+    assert caught.value.actual > 8 * DEPTH * DEPTH
+    assert taken < 2 * (small.memory or 0)
+
+
+def test_paths_of_all_lengths_are_whole(graph: Graph) -> None:
+    found = ask(graph, CHAIN.replace("{1,}", "{1,40}") + " return { nodes($p) as p, length($p) as n, $b.k as b }")
+    ids = dict(ask(graph, "match { $a: Q } return { $a.k as k, $a.id as i }").select(["k", "i"]).to_pandas().values)
+    for row in found.to_pylist():
+        assert row["p"] == [ids[f"q{n:04}"] for n in range(row["n"] + 1)]
+        assert row["p"][-1] == ids[row["b"]]
+    assert sorted(found["n"].to_pylist()) == list(range(1, 41))
+
+
+# What can be reached
+
+
+@pytest.mark.parametrize("way", ["one by one", "together"])
+def test_what_is_reached_is_counted_while_it_is_found(graph: Graph, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(hops, "_MUCH", 0.0 if way == "one by one" else float("inf"))
+    monkeypatch.setattr(hops, "_BITS", 1_000)
+    small = Budget(memory=256 * 1024)
+    given: list[int] = []
+    refused: list[float] = []
+    reach = hops.Walk.reach
+
+    def watched(walk: hops.Walk, *args: Any) -> Any:
+        try:
+            pairs = reach(walk, *args)
+        except BudgetExceededError as error:
+            refused.append(error.actual)
+            raise
+        given.append(sum(part.nbytes for part in pairs))
+        return pairs
+
+    monkeypatch.setattr(hops.Walk, "reach", watched)
+    body = "match { $a: Person  $a knows{1,4} $b } return { $a.name as a, $b.name as b }"
+    expected = ask(graph, body)
+    assert given.pop() > (small.memory or 0)
+    assert ask(graph, body, small).to_pylist() == expected.to_pylist()
+    assert refused
+    # A portion too many is noticed at once.
+    assert max(refused) < 1.5 * (small.memory or 0)
+    assert max(given) <= (small.memory or 0)
+
+
+# Errors
+
+
+def test_what_does_not_fit_an_array_is_told_as_what_exceeds_the_budget(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(error: Exception) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        for name in ("_at_once", "_in_blocks"):
+            monkeypatch.setattr(engine, name, fail)
+
+    body = "match { $a: Q } return { $a.k as k }"
+    for error in (
+        pa.ArrowInvalid("Take operation overflowed binary array capacity"),
+        pa.ArrowInvalid("offset overflow while concatenating arrays"),
+        pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes"),
+        pa.ArrowMemoryError("malloc of size 1 failed"),
+        MemoryError(),
+    ):
+        for budget in (LARGE, SMALL):
+            fails(error)
+            with pytest.raises(BudgetExceededError) as caught:
+                ask(graph, body, budget)
+            assert caught.value.__cause__ is error
+    for other in (pa.ArrowInvalid("Could not convert"), ValueError("no"), KeyError("k")):
+        fails(other)
+        with pytest.raises(type(other)):
+            ask(graph, body)
+
+
+def test_an_array_that_overflows_says_what_is_known() -> None:
+    """The words by which it is told are those of the library."""
+    texts = pa.array(["x" * (1 << 20)])
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowCapacityError)) as caught:
+        pa.concat_arrays([texts] * 2_049)
+    assert any(said in str(caught.value) for said in engine._OVERFLOWS)
+
+
+@pytest.mark.parametrize("limit", ["seconds", "memory", "rows", "returned", "disk"])
+@pytest.mark.parametrize("value", ["a", -1, True, [1], float("nan")])
+def test_a_limit_is_a_number(limit: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"'{limit}' of a budget is"):
+        Budget(**{limit: value})  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_wrong_type_are_told(graph: Graph) -> None:
+    text = "query q() { match { $a: Q } return { $a.k as k } }"
+    wrong: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("the query is 123, of type int", (123,), {}),
+        (r"params is \['a'\], of type list", (text, ["a"]), {}),
+        ("name is 7, of type int", (text,), {"name": 7}),
+        ("budget is 5, of type int", (text,), {"budget": 5}),
+        ("cancel is true, of type bool", (text,), {"cancel": True}),
+    ]
+    for said, args, others in wrong:
+        for ask_ in (graph.query, graph.explain):
+            with pytest.raises(InputError, match=said):
+                ask_(*args, **others)
+
+
+# How often a read looks whether it has to stop
+
+_STEP = 64
+TWO_HOPS = "match { $a: Person  $b: Person  $c: Person  $a knows $b  $b knows $c }"
+CHECKED: dict[str, tuple[object, str, str]] = {
+    "sorting": (shape, "in_order", f"{TWO_HOPS} return {{ $a.name as a }} order {{ $b.score, $c.city desc }}"),
+    "expansion": (match, "extend", f"{TWO_HOPS} return {{ $a.name as a, $c.name as c }}"),
+    "shortest": (Search, "run", "match { $a: Person  shortest $p: $a knows{1,3} $b } return { length($p) as n }"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_read_looks_often_whether_it_has_to_stop(graph: Graph, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Work goes in portions of a known size, and there is a look between any two of them."""
+    for home, numbers in (
+        (portions, ["PORTION"]),
+        (sorting, ["_PIECE", "_TEXTS"]),
+        (expand, ["_TOGETHER"]),
+        (match, ["_TOGETHER"]),
+    ):
+        for number in numbers:
+            monkeypatch.setattr(home, number, _STEP)
+    cancel = Counting(10**9)
+    home_, function, body = CHECKED[name]
+    real, looks = getattr(home_, function), []
+
+    def watched(*args: Any, **others: Any) -> Any:
+        before = cancel.asked
+        found = real(*args, **others)
+        rows = found.count if name == "expansion" else len(found if name == "sorting" else found.node)
+        looks.append((rows, cancel.asked - before))
+        return found
+
+    monkeypatch.setattr(home_, function, watched)
+    ask(graph, body, cancel=cancel)
+    assert max(rows for rows, _ in looks) > 20 * _STEP
+    for rows, looked in looks:
+        assert looked >= rows // _STEP, f"{looked} looks for {rows} rows"
+
+
+def test_there_is_a_look_for_each_step_back_along_paths(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel = Counting(10**9)
+    real, looks = Search._paths, []
+
+    def watched(*args: Any) -> Any:
+        before = cancel.asked
+        found = real(*args)
+        looks.append(cancel.asked - before)
+        return found
+
+    monkeypatch.setattr(Search, "_paths", watched)
+    ask(graph, f"{CHAIN} return {{ count(*) as n, max(length($p)) as m }}", cancel=cancel)
+    assert len(looks) == 1
+    assert DEPTH - 1 <= looks[0] < 2 * DEPTH

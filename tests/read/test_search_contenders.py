@@ -1,0 +1,167 @@
+"""Who can be among the first is found without looking at everybody exactly, and nobody is missed."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from omnigraph.lang.query import ir
+from omnigraph.read.search import outline, shared, vectors
+from omnigraph.read.search.fusion import ArmValues, fused
+from omnigraph.read.search.outline import Outline, products_of
+from omnigraph.read.search.scores import Nearly, above, below
+from omnigraph.read.search.vectors import Vectors
+from omnigraph.read.sorting import nth_least
+from omnigraph.read.space.space import Numbers
+
+METRICS = list(ir.Metric)
+
+
+def column(kind: str, count: int = 3_000, dimension: int = 96) -> pa.Array:
+    random = np.random.default_rng(5)
+    if kind == "clusters":
+        rows = random.standard_normal((40, dimension))[random.integers(0, 40, count)]
+        rows = rows + 0.3 * random.standard_normal((count, dimension))
+    elif kind == "noise":
+        rows = random.standard_normal((count, dimension)) * random.lognormal(0, 1, (count, 1))
+    else:  # many are equally far, and some are zero
+        rows = random.integers(-1, 2, (60, dimension))[random.integers(0, 60, count)].astype(float)
+        rows[::97] = 0
+    mask = np.arange(count) % 31 == 0
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.astype(np.float32).ravel()), dimension, mask=pa.array(mask))
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_PRICE", 0)
+    monkeypatch.setattr(vectors, "_WORTHWHILE", 0)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["clusters", "noise", "ties"])
+def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
+    found = Vectors.of(column(kind))
+    random = np.random.default_rng(6)
+    for chosen in (np.arange(3_000), np.arange(0, 3_000, 3), np.arange(7, 900)):
+        queries = (found.matrix[5], found.matrix[200] + np.float32(0.1), random.standard_normal(96), np.zeros(96))
+        for query in np.array(queries, np.float32):
+            for count in (1, 10):
+                exact = found.distances(query, metric, chosen)
+                order = found.foremost(query, metric, chosen, count)
+                kept = order.contenders(count)
+                last = np.sort(exact)[count - 1]
+                assert kept[exact <= last].all()
+                assert np.isnan(order.values[np.isnan(found.lengths[chosen])]).all()
+
+
+@pytest.mark.usefixtures("eager")
+def test_outlines_spare_most_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Vectors.of(column("clusters"))
+    looked_at: list[int] = []
+    nearly = Vectors.nearly
+
+    def watched(self: Vectors, query: outline.Vector, metric: ir.Metric, numbers: Numbers) -> Nearly:
+        looked_at.append(len(numbers))
+        return nearly(self, query, metric, numbers)
+
+    monkeypatch.setattr(Vectors, "nearly", watched)
+    found.foremost(found.matrix[5], ir.Metric.L2, np.arange(3_000), 10)
+    assert sum(looked_at) < 500
+
+
+@pytest.mark.parametrize("kind", ["clusters", "noise", "ties"])
+def test_an_outline_bounds_products(kind: str) -> None:
+    found = Vectors.of(column(kind))
+    there = np.isfinite(found.lengths)
+    made = Outline.of(found.matrix, found.lengths)
+    for query in found.matrix[1:300:29]:
+        own = float(np.linalg.norm(query.astype(np.float64)))
+        most = made.most(query, own, found.longest, None)
+        product = found.matrix.astype(np.float64) @ query.astype(np.float64)
+        assert (most[there] >= product[there]).all()
+
+
+def test_threads_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Vectors.of(column("noise"))
+    alone = np.vecdot(found.matrix, found.matrix[3])
+    monkeypatch.setattr(outline, "_BLOCK", 5_000)
+    monkeypatch.setattr(shared, "_MUCH", 0)
+    for chosen in (None, np.arange(0, 3_000, 2)):
+        several = products_of(found.matrix, found.matrix[3], chosen)
+        assert np.array_equal(several, alone if chosen is None else alone[chosen], equal_nan=True)
+
+
+def _forked(answer: Callable[[bool], None]) -> None:
+    ones = np.ones((40_000, 64), np.float32)
+    answer(bool((products_of(ones, ones[0], None) == 64).all()))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_process_does_all_of_it() -> None:
+    """Its helpers stayed with its parent."""
+    ones = np.ones((40_000, 64), np.float32)
+    products_of(ones, ones[0], None)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_forked, args=(answers.put,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert answers.get() is True
+
+
+@pytest.mark.parametrize("count", [1, 5, 100, 4_000])
+def test_the_nth_least_is_that_of_all(count: int) -> None:
+    random = np.random.default_rng(7)
+    for values in (random.standard_normal(5_000), random.integers(0, 9, 5_000) / 8):
+        for some in (values, values.astype(np.float32), np.where(values > 0.3, np.nan, values)):
+            expected = np.sort(some)[count - 1]
+            assert nth_least(some, count) == pytest.approx(expected, abs=0, nan_ok=True)
+
+
+def test_bounds_of_another_precision() -> None:
+    values = np.array([0.1, 0.2, 0.3], np.float32)
+    for bound in (0.1, 0.2, float(values[1]), 0.25, -1.0):
+        wide = values.astype(np.float64)
+        assert (values < above(values, bound)).tolist() == (wide < bound).tolist()
+        assert (values <= below(values, bound)).tolist() == (wide <= bound).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 10, 300, None])
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (2.0, 0.5), (1.0, 1.0, 3.0)])
+@pytest.mark.parametrize("doubt", [0.0, 0.001, 0.2])
+def test_the_first_of_a_fusion_are_those_of_all_places(
+    doubt: float, weights: tuple[float, ...], count: int | None
+) -> None:
+    random = np.random.default_rng(8)
+    total = 3_000
+    ids = random.permutation(total)
+    exact = []
+    for arm in range(len(weights)):
+        values = random.standard_normal(total) if arm % 2 else random.integers(0, 400, total) / 100
+        values[random.random(total) < (0.1, 0.9, 0.5)[arm]] = np.nan
+        exact.append(values)
+    arms = [
+        ArmValues(Nearly(values + random.uniform(-doubt, doubt, total), doubt), values.__getitem__, weight)
+        for values, weight in zip(exact, weights, strict=True)
+    ]
+    found = fused(arms, 60, ids.__getitem__, count)
+    parts, orders = [], []
+    for values, weight in zip(exact, weights, strict=True):
+        there = np.flatnonzero(~np.isnan(values))
+        order = there[np.lexsort((ids[there], values[there]))]
+        place = np.full(total, total)
+        place[order] = np.arange(len(order))
+        parts.append(np.where(place < total, weight / (60 + place + 1.0), 0.0))
+        orders.append(place)
+    score = np.sort(np.array(parts), axis=0).sum(axis=0)
+    best = np.lexsort((*reversed(orders), -score))[: np.count_nonzero(score)]
+    wanted = len(best) if count is None else min(count, len(best))
+    chosen = np.flatnonzero(found.place >= 0)
+    assert chosen[np.argsort(found.place[chosen])][:wanted].tolist() == best[:wanted].tolist()
+    assert found.score[best[:wanted]] == pytest.approx(score[best[:wanted]], rel=1e-15)

@@ -1,0 +1,105 @@
+"""Sorting in pieces gives what sorting at once does, and stops in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.errors import CancelledError
+from omnigraph.read import sorting
+from omnigraph.read.budget import Budget, Cancellation, Spending
+from omnigraph.read.sorting import dense_ranks, float_keys, groups_of, order_of
+
+WHOLE = st.sampled_from([-(2**63), -(2**40), -3, 0, 1, 2, 2**33, 2**63 - 1])
+SMALL = st.integers(0, 3)
+
+
+SIZES = [(2, 2, 2, 1), (5, 5, 3, 2), (1 << 10, 1 << 17, 1 << 15, 8)]
+
+
+@pytest.fixture(autouse=True, params=SIZES, ids=["two", "five", "as it is"])
+def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in zip(("_FEW", "_PIECE", "_TEXTS", "_SAMPLES"), request.param, strict=True):
+        monkeypatch.setattr(sorting, name, size)
+
+
+@given(st.lists(st.tuples(SMALL, WHOLE, SMALL), min_size=1, max_size=60))
+def test_rows_are_ordered_by_several_numbers(rows: list[tuple[int, int, int]]) -> None:
+    keys = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+    assert order_of(*keys).tolist() == sorted(range(len(rows)), key=rows.__getitem__)
+
+
+@given(st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1, max_size=40))
+def test_large_numbers_without_a_sign_are_ordered(numbers: list[int]) -> None:
+    assert order_of(np.array(numbers, np.uint64)).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+@given(st.lists(WHOLE, max_size=40))
+def test_equal_numbers_are_a_group(numbers: list[int]) -> None:
+    first, group = groups_of(np.array(numbers, np.int64))
+    distinct = sorted(set(numbers))
+    assert [numbers[row] for row in first.tolist()] == distinct
+    assert first.tolist() == [numbers.index(number) for number in distinct]
+    assert [distinct[place] for place in group.tolist()] == numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.utf8(), [None, "", "a", "ab", "b", "ä", "😀"]),
+        (pa.float64(), [None, -1.5, 0.0, 2.5, float("inf"), float("-inf")]),
+        (pa.date32(), [None, 1, 5, 9]),
+        (pa.bool_(), [None, True, False]),
+    ],
+    ids=str,
+)
+@given(chosen=st.lists(st.integers(0, 6), max_size=50))
+def test_ranks_are_those_of_all_values_at_once(kind: pa.DataType, values: list[Any], chosen: list[int]) -> None:
+    column = pa.array([values[place % len(values)] for place in chosen], kind)
+    present = column.drop_null().unique()
+    order = {value: rank for rank, value in enumerate(present.take(pc.sort_indices(present)).to_pylist(), 1)}
+    assert dense_ranks(column).tolist() == [0 if v is None else order[v] for v in column.to_pylist()]
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=30))
+def test_floats_are_ordered_as_whole_numbers(numbers: list[float]) -> None:
+    floats = np.array(numbers, np.float64)
+    assert floats[np.argsort(float_keys(floats), kind="stable")].tolist() == sorted(numbers)
+
+
+class Counting(Cancellation):
+    """Counts how often a read looks whether it has to stop, and tells it so after a while."""
+
+    def __init__(self, patience: int) -> None:
+        super().__init__()
+        self.asked = 0
+        self.patience = patience
+
+    @property
+    def cancelled(self) -> bool:
+        self.asked += 1
+        return self.asked > self.patience
+
+
+@pytest.mark.parametrize("what", ["numbers", "texts"])
+def test_there_is_a_check_for_each_piece(what: str) -> None:
+    piece = sorting._PIECE if what == "numbers" else sorting._TEXTS
+    count = min(20 * piece, 20_000) if piece < 100 else 3 * piece
+    numbers = np.arange(count)[::-1].copy()
+
+    def work() -> None:
+        order_of(numbers) if what == "numbers" else dense_ranks(pa.array(numbers).cast(pa.utf8()))
+
+    cancel = Counting(10**9)
+    with Spending(Budget(seconds=None), cancel).running():
+        work()
+    assert cancel.asked >= count // piece
+    stopped = Counting(cancel.asked // 2)
+    with Spending(Budget(seconds=None), stopped).running(), pytest.raises(CancelledError):
+        work()
