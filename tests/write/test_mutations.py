@@ -623,7 +623,7 @@ def test_parameters_are_a_mapping(graph: Graph, params: Any, said: str) -> None:
 
 def test_a_query_is_a_text(graph: Graph) -> None:
     text: Any = 5
-    with pytest.raises(InputError, match="a query is a text"):
+    with pytest.raises(InputError, match="the query is 5, of type int"):
         graph.mutate(text)
 
 

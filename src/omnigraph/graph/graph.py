@@ -478,7 +478,8 @@ class Graph:
             <BLANKLINE>
             step             estimate  rows
             scan $p: Person         0
-            shape return
+            sort by $p.id           0
+            project p.name          0
 
         Raises:
             CompileError: the query does not compile.
