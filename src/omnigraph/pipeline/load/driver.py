@@ -6,7 +6,6 @@ at them. Whatever fails on the way leaves the graph as it was.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,15 +20,12 @@ from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table, owns
 from omnigraph.errors import (
-    BadRowsError,
     ConstraintError,
     InputError,
     KeyConflictError,
     OmnigraphError,
     PreconditionFailedError,
-    Problem,
     ReadSetChangedError,
-    SparkError,
 )
 from omnigraph.graph import Graph
 from omnigraph.graph.loading import LoadRequest, fork_for, is_own, said_about, take_back, target_of
@@ -37,14 +33,14 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, first_of
 from omnigraph.pipeline.load.plan import Planner
+from omnigraph.pipeline.load.reading import Parts
 from omnigraph.pipeline.load.rules import Loaded, SparkRules, numbers_of
 from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.load.tasks import PartDone, PartReader, Work, declared_type, run
+from omnigraph.pipeline.load.tasks import Work, declared_type
 from omnigraph.pipeline.session import Session
 from omnigraph.storage.tables import TableRef
 from omnigraph.storage.uri import Scheme
 from omnigraph.write.changes import TableChange
-from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.identity import Ulids
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.pieces import pieces
@@ -52,7 +48,7 @@ from omnigraph.write.places import MOST, Places
 from omnigraph.write.problems import SHOWN, Problems
 from omnigraph.write.receipt import LoadAnswer, LoadMode, LoadReceipt, answered
 from omnigraph.write.spill import memory_budget
-from omnigraph.write.splits import SPLIT_BYTES, End, Split, Start
+from omnigraph.write.splits import SPLIT_BYTES, Split
 from omnigraph.write.validate import Violations, in_order, spell_twin, unique_subject
 
 if TYPE_CHECKING:
@@ -132,9 +128,7 @@ class _SparkLoad:
         self.said = said
         self.place = place
         self.direct = direct
-        self.splits = dict(enumerate(splits))
-        self.done: dict[int, PartDone] = {}
-        self.starts: dict[int, Start] = {}
+        self.parts = Parts(splits, options.session, options.watch)
         self.changes: dict[str, Loaded] = {}
         self.conflict: KeyConflictError | None = None
         self.forks: dict[str, TableRef] = {}
@@ -175,12 +169,16 @@ class _SparkLoad:
         accepted = self.graph._schema_of(view)[1]
         self._tell(LoadPhase.READING)
         work = self._work(view, accepted, write=not request.check)
-        self._read(work)
+        self.parts.read(work)
         self._collect()
         self._tell(LoadPhase.CHECKING)
         self._distinct(view, accepted)
         loaded = {key: change.count for key, change in self.changes.items()}
-        fingerprint = None if request.idempotency_key is None or request.check else self._digest(accepted)
+        fingerprint = (
+            None
+            if request.idempotency_key is None or request.check
+            else self.parts.digest(accepted, self.request.embed)
+        )
         answer = LoadAnswer(request.mode, loaded, (), request.base, created, fingerprint)
         if request.check:
             self._prepare(view, accepted, view)
@@ -209,7 +207,7 @@ class _SparkLoad:
         staged: set[str] = set()
         if write:
             for key, pin in view.tables.items():
-                if not self._may_come(key):
+                if not self.parts.may_have(key):
                     continue
                 if not owns(view, pin):
                     self.forks[key] = fork_table(self.store, view, pin)
@@ -229,115 +227,9 @@ class _SparkLoad:
             self.request.idempotency_key is not None,
         )
 
-    def _may_come(self, key: str) -> bool:
-        """Whether the input can have rows of a type."""
-        types = [getattr(split, "type", None) for split in self.splits.values()]
-        return any(type_ is None or f"{type_[0].value}:{type_[1]}" == key for type_ in types)
-
-    def _read(self, work: Work) -> None:
-        """Let tasks read all parts.
-
-        Raises:
-            BadRowsError: some records cannot become rows.
-        """
-        self._run(work, list(self.splits))
-        again = self._unclean()
-        if again:
-            self._run(work, again)
-        self._number()
-        refused = min((number for number, done in self.done.items() if done.refused is not None), default=None)
-        if refused is not None:
-            # The same reader, told where its part begins, says it with the right numbers.
-            PartReader(work, refused).read(self.splits[refused], self.starts[refused])
-            raise SparkError(str(self.done[refused].refused))
-        wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
-        if wrong:
-            raise BadRowsError(self._problems(work, wrong), sum(wrong.values()))
-
-    def _run(self, work: Work, numbers: Sequence[int]) -> None:
-        splits = {number: self.splits[number] for number in numbers}
-        self.done |= self._each(numbers, lambda number: run(work, number, splits[number]), "reading")
-
-    def _each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
-        """Do something in a task for each of some numbers."""
-        listed = list(numbers)
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for place in batch.column(0).to_pylist():
-                    done = pickle.dumps(do(listed[place]))
-                    cells = [pa.array([listed[place]], pa.int32()), pa.array([done], pa.binary())]
-                    yield pa.RecordBatch.from_arrays(cells, names=["number", "done"])
-
-        if not listed:
-            return {}
-        with self.options.session.job(what, self.options.watch) as spark:
-            frame = spark.range(0, len(listed), 1, len(listed)).mapInArrow(task, "number int, done binary")
-            answers = frame.toArrow()
-        pairs = zip(answers["number"].to_pylist(), answers["done"].to_pylist(), strict=True)
-        return {number: pickle.loads(done) for number, done in pairs}
-
-    def _groups(self) -> Iterator[list[int]]:
-        """The parts of each file, in order."""
-        group: list[int] = []
-        for number, split in sorted(self.splits.items()):
-            if group and self.splits[group[0]].source != split.source:
-                yield group
-                group = []
-            group.append(number)
-        if group:
-            yield group
-
-    def _unclean(self) -> list[int]:
-        """Files in which records stretch over parts: each becomes one part."""
-        again = []
-        for group in list(self._groups()):
-            if any(not self.done[number].end.clean for number in group[:-1]):
-                first = group[0]
-                self.splits[first] = self.splits[first].whole()
-                again.append(first)
-                for number in group:
-                    del self.done[number]
-                for number in group[1:]:
-                    del self.splits[number]
-        return again
-
-    def _number(self) -> None:
-        """Say where each part begins, now that everything before it was counted."""
-        first = 1
-        for group in self._groups():
-            before = records = 0
-            for number in group:
-                self.starts[number] = Start(first, before, records)
-                end: End = self.done[number].end
-                before += end.lines
-                records += end.records
-            first += before
-
-    def _problems(self, work: Work, wrong: Mapping[int, int]) -> tuple[Problem, ...]:
-        """The first problems, with the places they have in the whole input: their parts are read again."""
-        chosen: list[int] = []
-        found = 0
-        for number, total in wrong.items():
-            if found < SHOWN:
-                chosen.append(number)
-                found += total
-        splits, starts = self.splits, self.starts
-        picked = {number: (splits[number], starts[number]) for number in chosen}
-
-        def again(number: int) -> tuple[Problem, ...]:
-            reader = PartReader(work, number)
-            reader.read(*picked[number])
-            return reader.problems.first
-
-        told = Problems()
-        for number, problems in sorted(self._each(chosen, again, "finding the first problems").items()):
-            told.add_all(problems, wrong[number])
-        return told.first
-
     def _collect(self) -> None:
         """The rows of each type, part by part."""
-        for _, done in sorted(self.done.items()):
+        for _, done in sorted(self.parts.done.items()):
             for key, part in done.tables.items():
                 if part.references:
                     raise InputError(
@@ -407,8 +299,8 @@ class _SparkLoad:
         if sum(change.read for change in self.changes.values()) > MOST:
             return error
         places = Places()
-        for number, split in sorted(self.splits.items()):
-            for raw in split.read(accepted, Problems(), self.starts[number]):
+        for number, split in sorted(self.parts.splits.items()):
+            for raw in split.read(accepted, Problems(), self.parts.starts[number]):
                 for piece in pieces(raw):
                     places.add(f"{piece.kind.value}:{piece.name}", piece.origin)
         ids = {}
@@ -485,13 +377,6 @@ class _SparkLoad:
         replaces = self.request.mode is LoadMode.OVERWRITE
         return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
 
-    def _digest(self, accepted: AcceptedSchema) -> str:
-        """What tells the load from others, from its input alone."""
-        digest = RowsDigest(accepted, Problems())
-        for _, done in sorted(self.done.items()):
-            digest.add(done.digests)
-        return digest.value(self.request.embed)
-
     def _read_digest(self, view: Manifest) -> str:
         """The same before anything is loaded: the parts are read for it.
 
@@ -499,8 +384,8 @@ class _SparkLoad:
             BadRowsError: records cannot be read.
         """
         accepted = self.graph._schema_of(view)[1]
-        self._read(replace(self._work(view, accepted, write=False), rows=False))
-        return self._digest(accepted)
+        self.parts.read(replace(self._work(view, accepted, write=False), rows=False))
+        return self.parts.digest(accepted, self.request.embed)
 
 
 @dataclass(frozen=True, slots=True)

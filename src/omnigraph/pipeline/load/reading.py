@@ -1,0 +1,152 @@
+"""The parts of a load's input, as tasks read them: which there are, how each went, and where it lies in the whole."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import BadRowsError, Problem, SparkError
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.load.tasks import PartDone, PartReader, Work, run
+from omnigraph.pipeline.session import Session
+from omnigraph.write.fingerprint import RowsDigest
+from omnigraph.write.problems import SHOWN, Problems
+from omnigraph.write.splits import End, Split, Start
+
+
+class Parts:
+    """The parts of the input.
+
+    Args:
+        splits: what they are, in input order.
+        session: where tasks run.
+        watch: who looks on.
+
+    Attributes:
+        done: how each part went, by its number.
+        starts: where each part begins, known once all were read.
+    """
+
+    def __init__(self, splits: Sequence[Split], session: Session, watch: Watch) -> None:
+        self.splits = dict(enumerate(splits))
+        self.done: dict[int, PartDone] = {}
+        self.starts: dict[int, Start] = {}
+        self._session = session
+        self._watch = watch
+
+    def may_have(self, key: str) -> bool:
+        """Whether the input can have rows of a type."""
+        types = [getattr(split, "type", None) for split in self.splits.values()]
+        return any(type_ is None or f"{type_[0].value}:{type_[1]}" == key for type_ in types)
+
+    def read(self, work: Work) -> None:
+        """Let tasks read all parts.
+
+        Raises:
+            BadRowsError: some records cannot become rows.
+        """
+        self._run(work, list(self.splits))
+        again = self._unclean()
+        if again:
+            self._run(work, again)
+        self._number()
+        refused = min((number for number, done in self.done.items() if done.refused is not None), default=None)
+        if refused is not None:
+            # The same reader, told where its part begins, says it with the right numbers.
+            PartReader(work, refused).read(self.splits[refused], self.starts[refused])
+            raise SparkError(str(self.done[refused].refused))
+        wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
+        if wrong:
+            raise BadRowsError(self._problems(work, wrong), sum(wrong.values()))
+
+    def _run(self, work: Work, numbers: Sequence[int]) -> None:
+        splits = {number: self.splits[number] for number in numbers}
+        self.done |= self._each(numbers, lambda number: run(work, number, splits[number]), "reading")
+
+    def _each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
+        """Do something in a task for each of some numbers."""
+        listed = list(numbers)
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for place in batch.column(0).to_pylist():
+                    done = pickle.dumps(do(listed[place]))
+                    cells = [pa.array([listed[place]], pa.int32()), pa.array([done], pa.binary())]
+                    yield pa.RecordBatch.from_arrays(cells, names=["number", "done"])
+
+        if not listed:
+            return {}
+        with self._session.job(what, self._watch) as spark:
+            frame = spark.range(0, len(listed), 1, len(listed)).mapInArrow(task, "number int, done binary")
+            answers = frame.toArrow()
+        pairs = zip(answers["number"].to_pylist(), answers["done"].to_pylist(), strict=True)
+        return {number: pickle.loads(done) for number, done in pairs}
+
+    def _groups(self) -> Iterator[list[int]]:
+        """The parts of each file, in order."""
+        group: list[int] = []
+        for number, split in sorted(self.splits.items()):
+            if group and self.splits[group[0]].source != split.source:
+                yield group
+                group = []
+            group.append(number)
+        if group:
+            yield group
+
+    def _unclean(self) -> list[int]:
+        """Files in which records stretch over parts: each becomes one part."""
+        again = []
+        for group in list(self._groups()):
+            if any(not self.done[number].end.clean for number in group[:-1]):
+                first = group[0]
+                self.splits[first] = self.splits[first].whole()
+                again.append(first)
+                for number in group:
+                    del self.done[number]
+                for number in group[1:]:
+                    del self.splits[number]
+        return again
+
+    def _number(self) -> None:
+        """Say where each part begins, now that everything before it was counted."""
+        first = 1
+        for group in self._groups():
+            before = records = 0
+            for number in group:
+                self.starts[number] = Start(first, before, records)
+                end: End = self.done[number].end
+                before += end.lines
+                records += end.records
+            first += before
+
+    def _problems(self, work: Work, wrong: Mapping[int, int]) -> tuple[Problem, ...]:
+        """The first problems, with the places they have in the whole input: their parts are read again."""
+        chosen: list[int] = []
+        found = 0
+        for number, total in wrong.items():
+            if found < SHOWN:
+                chosen.append(number)
+                found += total
+        splits, starts = self.splits, self.starts
+        picked = {number: (splits[number], starts[number]) for number in chosen}
+
+        def again(number: int) -> tuple[Problem, ...]:
+            reader = PartReader(work, number)
+            reader.read(*picked[number])
+            return reader.problems.first
+
+        told = Problems()
+        for number, problems in sorted(self._each(chosen, again, "finding the first problems").items()):
+            told.add_all(problems, wrong[number])
+        return told.first
+
+    def digest(self, accepted: AcceptedSchema, embed: bool) -> str:
+        """What tells the input from others."""
+        digest = RowsDigest(accepted, Problems())
+        for _, done in sorted(self.done.items()):
+            digest.add(done.digests)
+        return digest.value(embed)
