@@ -126,6 +126,8 @@ class _Reader(DataSourceReader):
 @pytest.mark.spark
 def test_spark_still_mixes_conditions_that_it_hands_over(spark: SparkSession) -> None:
     """When this fails, Spark has mended it, and `where` of a DataFrame can be handed to the tables."""
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(_Numbers)
     numbers = spark.read.format("numbers").load()
     assert [row.n for row in numbers.where("n = 2").collect()] == [2]

@@ -28,11 +28,12 @@ from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.read import derived
 from omnigraph.read.budget import Budget, Cancellation, Spending
-from omnigraph.read.derived import DerivedFiles, Stored, cache_directory
+from omnigraph.read.derived import DerivedFiles, Stored
 from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.space import Spaces
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.read.views import Views
+from omnigraph.storage.cache_directory import cache_directory
 
 SCHEMA = """
 node Person { name: String @key age: I64? }

@@ -97,8 +97,8 @@ def budget(seconds: float | None, memory: str | None, rows: int | None, returned
     Raises:
         InputError: the memory is not an amount.
     """
-    from omnigraph.read.amounts import amount
     from omnigraph.read.budget import Budget
+    from omnigraph.storage.amounts import amount
 
     usual = Budget()
     room = usual.memory if memory is None else amount({"--memory": memory}, "--memory", 0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from omnigraph.errors import InputError, SparkUnavailableError
 from omnigraph.pipeline.session import check_available
-from omnigraph.read.amounts import amount
+from omnigraph.storage.amounts import amount, readable
 from omnigraph.write.files import row_files
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
@@ -63,7 +63,7 @@ def choose(engine: Engine | str, source: Any, *, lenient: bool = False, started:
     size = input_bytes(source)
     if size is None:
         return Choice(Engine.LOCAL, "nobody knows how large the input is")
-    compared = f"{_readable(size)} of input, and from {_readable(threshold)} on it goes to Spark"
+    compared = f"{readable(size)} of input, and from {readable(threshold)} on it goes to Spark"
     if size < threshold:
         return Choice(Engine.LOCAL, compared)
     if lenient:
@@ -96,7 +96,3 @@ def input_bytes(source: Any) -> int | None:
 def _sum(sources: Iterable[Any]) -> int | None:
     sizes = [input_bytes(source) for source in sources]
     return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _readable(size: int) -> str:
-    return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.1f} MiB"

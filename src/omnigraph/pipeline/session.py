@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import SparkError, SparkUnavailableError, cut
 from omnigraph.pipeline.jobs import Watch
-from omnigraph.read.derived import cache_directory
+from omnigraph.storage.cache_directory import cache_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,6 @@ _SETTINGS = {
     "spark.log.level": "WARN",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.scheduler.mode": "FAIR",
 }

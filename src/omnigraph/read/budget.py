@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from threading import Event
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
-from omnigraph.read.amounts import amount
+from omnigraph.storage.amounts import amount
 
 MEMORY_VARIABLE = "OMNIGRAPH_QUERY_MEMORY"
 """How much memory one read may take: bytes, or a number with KiB, MiB or GiB."""

@@ -12,7 +12,6 @@ import logging
 import mmap
 import os
 import stat
-import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -26,11 +25,9 @@ from uuid import uuid4
 import numpy as np
 import orjson
 
-from omnigraph.read.amounts import amount
 from omnigraph.read.space.space import Integers
-
-DIRECTORY_VARIABLE = "OMNIGRAPH_CACHE_DIR"
-"""Where derived files are kept; an empty text means nowhere."""
+from omnigraph.storage.amounts import amount
+from omnigraph.storage.cache_directory import cache_directory
 
 DISK_VARIABLE = "OMNIGRAPH_CACHE_DISK"
 """How much disk derived files may take: bytes, or a number with KiB, MiB or GiB."""
@@ -338,30 +335,3 @@ def process_files() -> DerivedFiles:
     directory = cache_directory(os.environ)
     limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
     return DerivedFiles(None if directory is None else directory / "derived", limit)
-
-
-def cache_directory(environ: Mapping[str, str]) -> Path | None:
-    """Where the environment wants derived files.
-
-    >>> cache_directory({"OMNIGRAPH_CACHE_DIR": "/var/cache/graphs"})
-    PosixPath('/var/cache/graphs')
-    >>> cache_directory({"OMNIGRAPH_CACHE_DIR": ""}) is None
-    True
-    """
-    given = environ.get(DIRECTORY_VARIABLE)
-    if given is not None:
-        return Path(given) if given else None
-    return _user_directory(environ)
-
-
-def _user_directory(environ: Mapping[str, str]) -> Path | None:
-    if sys.platform == "win32":
-        local = environ.get("LOCALAPPDATA")
-        return Path(local) / "omnigraph" / "cache" if local else None
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "omnigraph"
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "omnigraph"

@@ -10,8 +10,8 @@ from functools import cache
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
-from omnigraph.read.amounts import amount
 from omnigraph.read.budget import checkpoint
+from omnigraph.storage.amounts import amount
 
 MEMORY_VARIABLE = "OMNIGRAPH_CACHE_MEMORY"
 """How much memory reads keep for the next ones: bytes, or a number with KiB, MiB or GiB."""

@@ -23,3 +23,12 @@ def amount(environ: Mapping[str, str], variable: str, default: int) -> int:
     if parts is None or parts[2].upper() not in _UNITS:
         raise InputError(f"{variable}: '{text}' is not an amount", hint="give bytes, or a number with KiB, MiB or GiB")
     return int(float(parts[1]) * _UNITS[parts[2].upper()])
+
+
+def readable(size: int) -> str:
+    """An amount as a person reads it.
+
+    >>> readable(3 << 29), readable(1 << 19)
+    ('1.5 GiB', '0.5 MiB')
+    """
+    return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.1f} MiB"
