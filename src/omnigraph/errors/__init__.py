@@ -42,9 +42,10 @@ from omnigraph.errors.graph import (
     TransactionEndedError,
     VersionReclaimedError,
 )
+from omnigraph.errors.merge import Conflict, ConflictKind, MergeConflictsError, MergeSchemaError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
-from omnigraph.errors.spark import SparkError, SparkUnavailableError
+from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
     ObjectChangedError,
     ObjectExistsError,
@@ -66,7 +67,9 @@ __all__ = [
     "CancelledError",
     "CatalogError",
     "CompileError",
+    "Conflict",
     "ConflictError",
+    "ConflictKind",
     "ConstraintError",
     "CorruptionError",
     "Disposition",
@@ -86,7 +89,9 @@ __all__ = [
     "LeaseLostError",
     "LeaseTimeoutError",
     "Location",
+    "MergeConflictsError",
     "MergeRequiredError",
+    "MergeSchemaError",
     "MovedGraphError",
     "NotFoundError",
     "ObjectChangedError",
@@ -96,6 +101,7 @@ __all__ = [
     "OutcomeUnknownError",
     "ParameterError",
     "ParseError",
+    "PipelineCheckError",
     "PlanError",
     "PreconditionFailedError",
     "Problem",

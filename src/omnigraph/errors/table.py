@@ -45,8 +45,9 @@ from omnigraph.errors.graph import (
     TransactionEndedError,
     VersionReclaimedError,
 )
+from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
-from omnigraph.errors.spark import SparkError, SparkUnavailableError
+from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
@@ -85,6 +86,8 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     KeyConflictError: Report(409, "conflict", 1, "key_conflict"),
     PreconditionFailedError: Report(412, "precondition_failed", 4, "precondition_failed"),
     MergeRequiredError: Report(409, "conflict", 1, "merge_required"),
+    MergeConflictsError: Report(409, "conflict", 1, "merge_conflicts"),
+    MergeSchemaError: Report(409, "conflict", 1, "merge_schema"),
     TransactionEndedError: Report(400, "bad_request", 1, "transaction_ended"),
     RecoveryRequiredError: Report(503, "recovery_required", 1, "recovery_required"),
     DriftError: Report(409, "conflict", 1, "drift"),
@@ -115,6 +118,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     EmbeddingUnavailableError: Report(503, "too_many_requests", 1, "embedding_unavailable"),
     SparkUnavailableError: Report(400, "bad_request", 1, "spark_unavailable"),
     SparkError: Report(500, "internal", 1, "spark"),
+    PipelineCheckError: Report(400, "bad_request", 1, "pipeline_check"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
 }
 

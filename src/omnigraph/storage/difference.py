@@ -68,14 +68,24 @@ class WrittenRows:
 
 def difference(begin: LanceDataset, end: LanceDataset) -> Difference:
     """What was done between two versions of one branch of a table."""
-    before = {fragment.fragment_id: _files(fragment) for fragment in begin.get_fragments()}
-    new = tuple(f for f in end.get_fragments() if before.get(f.fragment_id) != _files(f))
-    rows = WrittenRows(end, new, begin.version)
+    rows = _written(begin, end)
     removed = _removed(begin, end)
     written = pa.concat_arrays([_NONE, *(batch.column(_ID) for batch in rows.batches([_ID]))])
     # A table that was overwritten has lost all row ids, and perhaps no id.
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=written)))
     return Difference(rows, len(written), removed.sort())
+
+
+def touched(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
+    """The ids of all rows that were written or removed between two versions of one branch, some of them twice."""
+    yield from (batch.column(_ID) for batch in _written(begin, end).batches([_ID]))
+    yield _removed(begin, end)
+
+
+def _written(begin: LanceDataset, end: LanceDataset) -> WrittenRows:
+    before = {fragment.fragment_id: _files(fragment) for fragment in begin.get_fragments()}
+    new = tuple(f for f in end.get_fragments() if before.get(f.fragment_id) != _files(f))
+    return WrittenRows(end, new, begin.version)
 
 
 def _files(fragment: LanceFragment) -> list[str]:

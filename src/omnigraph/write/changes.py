@@ -21,6 +21,7 @@ class TableChange:
         deleted: ids of entities that go.
         replaced: whether everything that is not in `rows` goes.
         fresh: whether every id in `rows` was made for this write, so that nothing stored can have it.
+        stranding: whether nodes may go that stored edges lead to. A write that takes those along need not look.
     """
 
     kind: TypeKind
@@ -29,6 +30,7 @@ class TableChange:
     deleted: pa.Array
     replaced: bool = False
     fresh: bool = False
+    stranding: bool = False
 
     @property
     def key(self) -> str:

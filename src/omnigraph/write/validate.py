@@ -65,9 +65,16 @@ def validate(
         ResourceLimitError: a check does not fit the memory.
     """
     found = Violations()
-    for rows, spell in _Validator(accepted.catalog, changes, committed, room or Room()).check():
+    for rows, spell in broken(accepted, changes, committed, room):
         found.add(rows, spell)
     found.refuse()
+
+
+def broken(
+    accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
+) -> Broken:
+    """What breaks each constraint, as `validate` checks them."""
+    return _Validator(accepted.catalog, changes, committed, room or Room()).check()
 
 
 Broken = Iterator[tuple[pa.Table, Spell]]
@@ -150,7 +157,7 @@ class Validator(ABC, Generic[C, R]):
 
     @abstractmethod
     def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Spell]]:
-        """Stored edges that would lose a node which an overwrite takes away."""
+        """Stored edges that would lose a node which an overwrite or a merge takes away."""
 
     @abstractmethod
     def cardinalities(self, change: C) -> Iterator[tuple[R, Spell]]:
@@ -242,7 +249,7 @@ class _Validator(Validator[TableChange, pa.Table]):
     def stranded(self, edge: EdgeType, change: TableChange | None) -> Broken:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self.node_change(node)
-            if nodes is not None and nodes.replaced and len(self._gone(node)):
+            if nodes is not None and (nodes.replaced or nodes.stranding) and len(self._gone(node)):
                 left = surviving(self.committed, change, f"edge:{edge.name}", [end], end, self._gone(node))
                 yield left.sort_by("id"), spell_endpoint(edge.name, end, node)
 

@@ -1,0 +1,160 @@
+"""Which side is right where two branches disagree: said for all conflicts, or for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import Conflict, InputError, cut, shown
+from omnigraph.merge.classify import VERDICT, Verdict
+from omnigraph.merge.equality import Mask
+
+_NONE = pa.array([], pa.utf8())
+_THEIRS = np.array([0, *(verdict.theirs for verdict in Verdict)], np.int8)
+
+
+class Strategy(StrEnum):
+    """Which side is right."""
+
+    OURS = "ours"
+    """The target: what it has stays."""
+    THEIRS = "theirs"
+    """The source: what it has is taken."""
+
+
+Resolutions = Mapping[Conflict | tuple[str, str], Strategy | str]
+"""What is right for each conflict: for a conflict as a preview gives it, or for a type and an id."""
+
+
+def strategy(name: Strategy | str) -> Strategy:
+    """The strategy of a name.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return Strategy(name)
+    except ValueError:
+        raise InputError(f"{shown(name)} is not a strategy", hint="ours or theirs") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is right for the entities of one type.
+
+    Attributes:
+        default: for all of which nothing else is said.
+        ours: the ids of those for which the target is right.
+        theirs: the ids of those for which the source is right.
+    """
+
+    default: Strategy | None = None
+    ours: pa.Array = field(default_factory=lambda: _NONE)
+    theirs: pa.Array = field(default_factory=lambda: _NONE)
+
+    def of(self, ids: pa.Array | pa.ChunkedArray, wanted: Strategy) -> Mask:
+        """For which of some entities a side is right."""
+        own, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
+        found = np.full(len(ids), self.default is wanted)
+        if len(other):
+            found[_among(ids, other)] = False
+        if len(own):
+            found[_among(ids, own)] = True
+        return found
+
+
+def _among(ids: pa.Array | pa.ChunkedArray, others: pa.Array) -> Mask:
+    found: Mask = pc.is_in(ids, value_set=others).to_numpy(zero_copy_only=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is right for all types."""
+
+    default: Strategy | None = None
+    by_type: Mapping[str, Mapping[str, Strategy]] = field(default_factory=dict)
+
+    @classmethod
+    def given(
+        cls, default: Strategy | str | None, resolutions: Resolutions | None, type_key: Callable[[str], str]
+    ) -> Choices:
+        """What a caller says.
+
+        Args:
+            default: for all conflicts.
+            resolutions: for single ones.
+            type_key: the type key of a name.
+
+        Raises:
+            InputError: it is no strategy, or a conflict that has no id.
+        """
+        by_type: dict[str, dict[str, Strategy]] = {}
+        for about, side in (resolutions or {}).items():
+            if isinstance(about, Conflict):
+                key, entity = f"{about.entity_kind}:{about.type_name}", about.entity_id
+            else:
+                name, entity = _pair(about)
+                key = type_key(name)
+            if not isinstance(entity, str):
+                raise InputError(f"a conflict about {cut(key)} without an id cannot be resolved by choosing a side")
+            by_type.setdefault(key, {})[entity] = strategy(side)
+        return cls(None if default is None else strategy(default), by_type)
+
+    def __bool__(self) -> bool:
+        return self.default is not None or bool(self.by_type)
+
+    def of(self, key: str) -> Choice:
+        """What is right for one type."""
+        said = self.by_type.get(key, {})
+        sides = {side: [entity for entity, own in said.items() if own is side] for side in Strategy}
+        return Choice(
+            self.default, pa.array(sides[Strategy.OURS], pa.utf8()), pa.array(sides[Strategy.THEIRS], pa.utf8())
+        )
+
+    def check_met(self, met: Mapping[str, set[str]]) -> None:
+        """Make sure that every conflict for which a side was chosen is one.
+
+        Raises:
+            InputError: one is not.
+        """
+        for key, said in sorted(self.by_type.items()):
+            for entity in sorted(said.keys() - met.get(key, set())):
+                raise InputError(
+                    f"there is no conflict about {key.partition(':')[2]} '{cut(entity)}'",
+                    hint="a preview lists the conflicts",
+                )
+
+
+def _pair(about: object) -> tuple[str, str]:
+    if isinstance(about, tuple) and len(about) == 2 and all(isinstance(part, str) for part in about):
+        return about
+    raise InputError(f"{shown(about)} is no conflict", hint="give a conflict, or a type and an id")
+
+
+def resolved(answer: pa.Table, choice: Choice) -> tuple[pa.Table, pa.Table, pa.Array]:
+    """What the comparison says once conflicts are resolved.
+
+    Args:
+        answer: what `classify` says.
+        choice: which side is right.
+
+    Returns:
+        What is to be done; the conflicts for which nothing is said; and the ids of the others.
+    """
+    verdicts = answer[VERDICT].to_numpy()
+    torn = verdicts >= Verdict.DIVERGENT_INSERT
+    if not torn.any():
+        return answer, answer.slice(0, 0), _NONE
+    theirs, ours = torn & choice.of(answer["id"], Strategy.THEIRS), torn & choice.of(answer["id"], Strategy.OURS)
+    left = torn & ~theirs & ~ours
+    settled = np.where(theirs, _THEIRS[verdicts], verdicts)
+    place = answer.schema.get_field_index(VERDICT)
+    done = answer.set_column(place, VERDICT, pa.array(settled)).filter(pa.array(~ours & ~left))
+    met = answer["id"].filter(pa.array(theirs | ours)).combine_chunks()
+    return done, answer.filter(pa.array(left)), met

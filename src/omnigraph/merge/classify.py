@@ -1,0 +1,166 @@
+"""The three-way comparison, as one relation: rows of a table in three versions, and what becomes of each.
+
+It looks at rows that have the same id, and at nothing else. So it may be given all rows, or those of some ids, as long
+as they are complete: that is what keeps a merge within its memory, and what lets it run on many machines.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.merge.equality import Mask, identical
+
+VERDICT = "__verdict"
+DIFFERS = "__differs"
+ROW_ID = "_rowid"
+
+Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class Verdict(IntEnum):
+    """What becomes of an entity. Those that stay as the target has them have none."""
+
+    INSERT = 1
+    """The source has it, and the target has not."""
+    UPDATE = 2
+    """The source has changed it."""
+    DELETE = 3
+    """The source has removed it."""
+    DIVERGENT_INSERT = 4
+    """Both have made it, and not the same."""
+    DIVERGENT_UPDATE = 5
+    """Both have changed it, and not in the same way."""
+    DELETED_BY_SOURCE = 6
+    """The source has removed what the target has changed."""
+    DELETED_BY_TARGET = 7
+    """The source has changed what the target has removed."""
+
+    @property
+    def is_conflict(self) -> bool:
+        return self >= Verdict.DIVERGENT_INSERT
+
+    @property
+    def theirs(self) -> Verdict:
+        """What it is when the source is right."""
+        return _THEIRS.get(self, self)
+
+
+_THEIRS = {
+    Verdict.DIVERGENT_INSERT: Verdict.UPDATE,
+    Verdict.DIVERGENT_UPDATE: Verdict.UPDATE,
+    Verdict.DELETED_BY_SOURCE: Verdict.DELETE,
+    Verdict.DELETED_BY_TARGET: Verdict.INSERT,
+}
+
+
+def classify(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
+    """Compare some rows of a table, by id.
+
+    Args:
+        base: the rows as they were when the branches parted. All three have the same columns, and an id once.
+        source: as the branch has them that is merged.
+        target: as the branch has them that it is merged into.
+
+    Returns:
+        The entities that do not stay as the target has them: the rows of the source, with nothing but the id where
+        there is none, what becomes of each, and for a conflict the places of the columns in which the branches differ.
+    """
+    whole = base.combine_chunks()
+    sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
+    ids, places = _aligned(sides)
+    present = [place >= 0 for place in places]
+    unmoved = _same(sides[0], sides[1], places[0], places[1])
+    kept = _same(sides[0], sides[2], places[0], places[2])
+    agreed = _same(sides[1], sides[2], places[1], places[2])
+    verdicts = np.zeros(len(ids), np.int8)
+    was, has, had = present
+    taken = kept & ~unmoved
+    verdicts[taken & has & ~had] = Verdict.INSERT
+    verdicts[taken & has & had] = Verdict.UPDATE
+    verdicts[taken & ~has] = Verdict.DELETE
+    torn = ~(unmoved | kept | agreed)
+    verdicts[torn & ~was] = Verdict.DIVERGENT_INSERT
+    verdicts[torn & was & has & had] = Verdict.DIVERGENT_UPDATE
+    verdicts[torn & was & ~has] = Verdict.DELETED_BY_SOURCE
+    verdicts[torn & was & ~had] = Verdict.DELETED_BY_TARGET
+    chosen = np.flatnonzero(verdicts)
+    return _answer(sides, ids, verdicts[chosen], [place[chosen] for place in places], chosen)
+
+
+def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
+    """All ids, and where each stands on every side; -1 where it does not."""
+    together = pa.chunked_array([chunk for side in sides for chunk in side["id"].chunks], pa.utf8()).combine_chunks()
+    encoded = together.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    places = []
+    first = 0
+    for side in sides:
+        place = np.full(len(encoded.dictionary), -1, np.int64)
+        place[codes[first : first + side.num_rows]] = np.arange(side.num_rows)
+        first += side.num_rows
+        places.append(place)
+    return encoded.dictionary, places
+
+
+def _same(left: pa.Table, right: pa.Table, places: Places, others: Places) -> Mask:
+    """Which entities two sides have alike; what neither has is alike, too."""
+    both = (places >= 0) & (others >= 0)
+    same = (places < 0) & (others < 0)
+    if left is right:
+        return same | both
+    rows = np.flatnonzero(both)
+    for name in compared(left):
+        if len(rows) == 0:
+            break
+        equal = identical(_column(left, name, places[rows]), _column(right, name, others[rows]))
+        rows = rows[equal]
+    same[rows] = True
+    return same
+
+
+def compared(rows: pa.Table) -> list[str]:
+    """The columns that say what an entity is: all but its id, and the number that Lance gives its row."""
+    return [name for name in rows.column_names if name not in ("id", ROW_ID)]
+
+
+def _column(rows: pa.Table, name: str, places: Places) -> pa.Array:
+    column = rows[name].combine_chunks()
+    whole = len(places) == len(column) and bool(np.all(places == np.arange(len(column))))
+    return column if whole else column.take(pa.array(places))
+
+
+def _answer(
+    sides: list[pa.Table],
+    ids: pa.Array,
+    verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
+    places: list[Places],
+    chosen: Places,
+) -> pa.Table:
+    _, source, target = sides
+    rows = pa.array(places[1], mask=places[1] < 0)
+    columns = {name: source[name].combine_chunks().take(rows) for name in source.column_names if name != "id"}
+    differs = _differing(source, target, verdicts, places[1], places[2])
+    return pa.table({"id": ids.take(pa.array(chosen)), **columns, VERDICT: pa.array(verdicts), DIFFERS: differs})
+
+
+def _differing(
+    source: pa.Table,
+    target: pa.Table,
+    verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
+    places: Places,
+    others: Places,
+) -> pa.Array:
+    """For each conflict in which both have a row, the places of the columns in which the rows differ."""
+    torn = np.flatnonzero((verdicts == Verdict.DIVERGENT_INSERT) | (verdicts == Verdict.DIVERGENT_UPDATE))
+    names = compared(source)
+    found = np.zeros((len(verdicts), len(names)), bool)
+    if len(torn):
+        for i, name in enumerate(names):
+            left, right = _column(source, name, places[torn]), _column(target, name, others[torn])
+            found[torn, i] = ~identical(left, right)
+    offsets = np.concatenate([[0], np.cumsum(found.sum(axis=1))]).astype(np.int32)
+    numbers = np.nonzero(found)[1].astype(np.int16)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(numbers, pa.int16()))

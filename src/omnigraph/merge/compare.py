@@ -1,0 +1,224 @@
+"""The comparison of one table in this process: in one go, or in parts of its ids that fit the memory one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.merge.choices import Choice, resolved
+from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify, compared
+from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
+from omnigraph.merge.touched import Touched, touched
+from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.write.digests import digests
+from omnigraph.write.spill import DEFAULT_BUDGET, Spool
+
+MOST = 10_000
+"""So many conflicts of a merge are put into words at most; beyond that they are counted."""
+
+_NONE = pa.array([], pa.utf8())
+_TEXT, _LIST = 64, 256
+"""About how many bytes a text and a list take."""
+
+_SHARE = 8
+"""The rows of a part take up to so much less than the memory; comparing them takes several copies."""
+
+_TORN = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16()))])
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a merge does to one table.
+
+    Attributes:
+        versions: the table.
+        rows: the rows of the source that are taken.
+        inserted: how many of them the target does not have.
+        deleted: the ids of the rows that go.
+        torn: conflicts for which nothing is said, the first by id.
+        conflicts: how many there are.
+        met: the ids of conflicts for which a side was chosen.
+    """
+
+    versions: Versions
+    rows: pa.Table
+    inserted: int = 0
+    deleted: pa.Array = field(default_factory=lambda: _NONE)
+    torn: pa.Table = field(default_factory=_TORN.empty_table)
+    conflicts: int = 0
+    met: pa.Array = field(default_factory=lambda: _NONE)
+
+    @property
+    def updated(self) -> int:
+        return int(self.rows.num_rows) - self.inserted
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table stays as the target has it."""
+        return self.rows.num_rows == 0 and len(self.deleted) == 0
+
+    def source(self, tables: TableStorage, names: list[str]) -> TakenRows:
+        """The rows that are taken, to be written."""
+        return TakenRows(tables, self.versions.source, self.rows, self.versions.columns, tuple(names))
+
+    def differing(self, places: list[int]) -> list[str]:
+        """The names of columns at some places."""
+        names = compared(self.versions.schema.empty_table())
+        return [names[place] for place in places]
+
+    # What resolving a conflict about an edge does
+
+    def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
+        """Without some of the rows, of which so many are new."""
+        kept = self.rows.filter(pc.invert(pc.is_in(self.rows["id"], value_set=ids)))
+        return replace(self, rows=kept, inserted=self.inserted - inserted)
+
+    def with_rows(self, rows: pa.Table) -> Compared:
+        """With some more rows, all of them new."""
+        return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + rows.num_rows)
+
+    def without_deleted(self, ids: pa.Array) -> Compared:
+        return replace(self, deleted=self.deleted.filter(pc.invert(pc.is_in(self.deleted, value_set=ids))))
+
+    def with_deleted(self, ids: pa.Array) -> Compared:
+        return replace(self, deleted=pa.concat_arrays([self.deleted, ids]).unique())
+
+
+class Comparer(Protocol):
+    """Compares one table, wherever that is done."""
+
+    def compare(self, versions: Versions, choice: Choice) -> Compared: ...
+
+
+class Collected:
+    """Takes in what comparisons of parts of a table say.
+
+    Args:
+        versions: the table.
+        budget: how many bytes of rows stay in memory.
+    """
+
+    def __init__(self, versions: Versions, budget: int) -> None:
+        self._versions = versions
+        self._spool = Spool(budget)
+        self._inserted = 0
+        self._deleted: list[pa.Array] = [_NONE]
+        self._torn = _TORN.empty_table()
+        self._conflicts = 0
+        self._met: list[pa.Array] = [_NONE]
+
+    def add(self, done: pa.Table, torn: pa.Table, met: pa.Array, conflicts: int | None = None) -> None:
+        """Take in what `resolved` says; of many conflicts, these may be the first."""
+        verdicts = done[VERDICT].to_numpy()
+        goes = pa.array(verdicts == Verdict.DELETE)
+        rows = done.select(self._versions.schema.names).filter(pc.invert(goes))
+        self._inserted += int(np.count_nonzero(verdicts == Verdict.INSERT))
+        if rows.num_rows:
+            self._spool.add("rows", rows)
+        self._deleted.append(done["id"].filter(goes).combine_chunks())
+        self._conflicts += torn.num_rows if conflicts is None else conflicts
+        both = [self._torn, torn.select(_TORN.names).cast(_TORN)]
+        self._torn = pa.concat_tables(both).sort_by("id").slice(0, MOST)
+        self._met.append(met)
+
+    def compared(self) -> Compared:
+        rows = self._spool.take("rows") if self._spool.keys else self._versions.schema.empty_table()
+        deleted, met = pa.concat_arrays(self._deleted).sort(), pa.concat_arrays(self._met)
+        return Compared(self._versions, rows, self._inserted, deleted, self._torn, self._conflicts, met)
+
+
+class LocalComparer:
+    """Compares in this process.
+
+    Args:
+        tables: where the tables are.
+        budget: how many bytes of rows stay in memory.
+    """
+
+    def __init__(self, tables: TableStorage, budget: int = DEFAULT_BUDGET) -> None:
+        self._tables = tables
+        self._budget = budget
+        self.parts = 0
+        """In how many parts rows were compared."""
+
+    def compare(self, versions: Versions, choice: Choice) -> Compared:
+        may = touched(self._tables, versions.all)
+        collected = Collected(versions, self._budget)
+        for base, source, target in self._sides(versions, may):
+            self.parts += 1
+            collected.add(*resolved(classify(base, source, target), choice))
+        return collected.compared()
+
+    def _sides(self, versions: Versions, may: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
+        """The rows of the three versions, in parts with complete ids."""
+        if may is not None and may.ids is not None:
+            found = {ref: looked_up(self._tables, ref, may.ids, versions.columns) for ref in set(versions.all)}
+            rows = {ref: _plain(table, versions.schema) for ref, table in found.items()}
+            yield rows[versions.base], rows[versions.source], rows[versions.target]
+            return
+        numbers = dict(zip(versions.all, differing_parts(self._tables, versions), strict=True))
+        count = may.count if may is not None else self._rows(numbers)
+        parts = max(1, -(-3 * count * _width(versions.schema) * _SHARE // self._budget))
+        spool = Spool(self._budget // 2)
+        for side, (ref, some) in enumerate(numbers.items()):
+            for table in part_rows(self._tables, ref, some, versions.columns, may):
+                for part, rows in _cut(_plain(table, versions.schema), parts):
+                    spool.add(_name(part, side), rows)
+        sides = {ref: side for side, ref in enumerate(numbers)}
+        for part in range(parts):
+            taken = {ref: self._take(spool, _name(part, side), versions.schema) for ref, side in sides.items()}
+            yield taken[versions.base], taken[versions.source], taken[versions.target]
+
+    def _rows(self, numbers: dict[TableRef, tuple[int, ...]]) -> int:
+        """About how many entities the parts of a table hold, at most."""
+        counts = []
+        for ref, some in numbers.items():
+            chosen = set(some)
+            counts.append(sum(part.rows for part in self._tables.fragments(ref) if part.number in chosen))
+        return max(counts)
+
+    def _take(self, spool: Spool, name: str, schema: pa.Schema) -> pa.Table:
+        return spool.take(name) if name in spool.keys else schema.empty_table()
+
+
+def _name(part: int, side: int) -> str:
+    return f"{part:06d}/{side}"
+
+
+def _plain(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([rows[name] for name in schema.names], schema=schema)
+
+
+def _cut(rows: pa.Table, parts: int) -> Iterator[tuple[int, pa.Table]]:
+    """Rows by the part that their ids belong to."""
+    if parts == 1:
+        yield 0, rows
+        return
+    places = (digests([rows["id"]]) % np.uint64(parts)).astype(np.int64)
+    order = np.argsort(places, kind="stable")
+    bounds = np.searchsorted(places[order], np.arange(parts + 1))
+    ordered = rows.take(pa.array(order))
+    for part in range(parts):
+        if bounds[part] < bounds[part + 1]:
+            yield part, ordered.slice(bounds[part], bounds[part + 1] - bounds[part])
+
+
+def _width(schema: pa.Schema) -> int:
+    """About how many bytes a row takes."""
+    return sum(_size(field.type) for field in schema)
+
+
+def _size(kind: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _size(kind.value_type)
+    if pa.types.is_list(kind):
+        return _LIST
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return _TEXT

@@ -1,0 +1,135 @@
+"""Edges that a merge would leave without a node, and what choosing a side means for them.
+
+One branch has removed a node, and the other has an edge there. Where the side with the edge is right, the node stays,
+or comes back as that side has it. Where the side without the node is right, the edge goes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.store import Store
+from omnigraph.errors import Violation
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.merge.choices import Choices, Strategy
+from omnigraph.merge.compare import Compared
+from omnigraph.merge.equality import Mask
+from omnigraph.merge.sides import Columns, Versions, looked_up
+
+
+class Orphans:
+    """Resolves what one check of the constraints finds.
+
+    Args:
+        store: the graph.
+        source: the branch that is merged.
+        target: the branch that it is merged into.
+        accepted: the schema of that.
+        tables: what becomes of each table so far, by type key.
+        choices: which side is right.
+
+    Attributes:
+        tables: what becomes of each table now.
+        settled: the ids of edges that were orphans and are no more, by type key.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        source: Manifest,
+        target: Manifest,
+        accepted: AcceptedSchema,
+        tables: dict[str, Compared],
+        choices: Choices,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._target = target
+        self._accepted = accepted
+        self._choices = choices
+        self._before = dict(tables)
+        self.tables = dict(tables)
+        self.settled: dict[str, set[str]] = {}
+
+    def settle(self, rows: pa.Table, said: Violation) -> pa.Table:
+        """Resolve what can be resolved of the rows that break a constraint.
+
+        Args:
+            rows: the rows.
+            said: what is said about the first of them.
+
+        Returns:
+            Those for which nothing is said.
+        """
+        if said.kind != "endpoint" or not self._choices:
+            return rows
+        edge, _, end = said.subject.rpartition(".")
+        key = f"edge:{edge}"
+        choice = self._choices.of(key)
+        theirs, ours = choice.of(rows["id"], Strategy.THEIRS), choice.of(rows["id"], Strategy.OURS)
+        brought = self._brought(key, rows["id"])
+        declared = self._accepted.catalog.edges[edge]
+        node = f"node:{declared.from_type if end == 'src' else declared.to_type}"
+        # An edge that the source brings, to a node that the target has removed.
+        self._without_edges(key, _ids(rows, "id", ours & brought))
+        back = self._brings_back(node, _ids(rows, end, theirs & brought))
+        # An edge that the target has, at a node that the source has removed.
+        self._keeps(node, _ids(rows, end, ours & ~brought))
+        self._without_stored(key, _ids(rows, "id", theirs & ~brought))
+        done = ours | (theirs & (~brought | _in(rows[end], back)))
+        if done.any():
+            self.settled.setdefault(key, set()).update(_ids(rows, "id", done).to_pylist())
+        return rows.filter(pa.array(~done))
+
+    def _brought(self, key: str, ids: pa.ChunkedArray) -> Mask:
+        """Which edges the merge brings."""
+        compared = self._before.get(key)
+        return np.zeros(len(ids), bool) if compared is None else _in(ids, compared.rows["id"])
+
+    def _without_edges(self, key: str, ids: pa.Array) -> None:
+        if len(ids):
+            compared = self.tables[key]
+            own = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
+            known = self._store.tables.lookup(self._target.tables[key].ref, "id", own, columns=["id"]).num_rows
+            self.tables[key] = compared.without_rows(ids, inserted=len(own) - known)
+
+    def _brings_back(self, key: str, ids: pa.Array) -> pa.Array:
+        """Take nodes from the source that the target has removed. Returns those that are there now."""
+        if len(ids) == 0:
+            return ids
+        compared = self._table(key)
+        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=compared.rows["id"]))).unique()
+        versions = compared.versions
+        rows = looked_up(self._store.tables, versions.source, missing, versions.columns)
+        self.tables[key] = compared.with_rows(rows.select(versions.schema.names).cast(versions.schema))
+        return self.tables[key].rows["id"].combine_chunks()
+
+    def _keeps(self, key: str, ids: pa.Array) -> None:
+        if len(ids):
+            self.tables[key] = self._table(key).without_deleted(ids)
+
+    def _without_stored(self, key: str, ids: pa.Array) -> None:
+        if len(ids):
+            self.tables[key] = self._table(key).with_deleted(ids)
+
+    def _table(self, key: str) -> Compared:
+        """What becomes of a table, also of one that the source has not changed."""
+        if key not in self.tables:
+            source, target = self._source.tables[key].ref, self._target.tables[key].ref
+            stored = self._store.tables.schema(source)
+            columns = Columns.of(stored)
+            versions = Versions(key, source, source, target, columns, columns.schema(stored))
+            self.tables[key] = Compared(versions, versions.schema.empty_table())
+        return self.tables[key]
+
+
+def _ids(rows: pa.Table, name: str, mask: Mask) -> pa.Array:
+    return rows[name].filter(pa.array(mask)).combine_chunks()
+
+
+def _in(values: pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:
+    found: Mask = pc.is_in(values, value_set=others).to_numpy(zero_copy_only=False)
+    return found

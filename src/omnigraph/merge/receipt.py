@@ -1,0 +1,151 @@
+"""What a merge answers, and how its commit remembers the answer for a request that is sent twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from omnigraph.commit.manifest import Commit, commit_json
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.errors import Conflict
+from omnigraph.write.receipt import other_request
+
+LABEL = "merge"
+"""The label of a merge's commit: what the receipt said. A repeated request is answered from it."""
+
+
+class MergeOutcome(StrEnum):
+    """How a merge ended."""
+
+    ALREADY_UP_TO_DATE = "already_up_to_date"
+    """The target had everything."""
+    FAST_FORWARD = "fast_forward"
+    """The target had changed nothing since the source was made from it."""
+    MERGED = "merged"
+    """Both had changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedChanges:
+    """What a merge does to one type."""
+
+    inserted: int
+    updated: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReceipt:
+    """What a merge did, or would do.
+
+    Attributes:
+        source: the branch that was merged.
+        target: the branch that it was merged into.
+        outcome: how it ended. With conflicts it would not end at all; then it says how the branches are related.
+        source_commit: the head of the source that was merged, and nothing later.
+        base_commit: where the branches had parted.
+        changes: what changed on the target, by type key; types that stayed are left out.
+        resolved: how many conflicts were resolved by choosing a side.
+        conflicts: those that are left, which only a preview can have; of more than 10,000 the first.
+        total_conflicts: how many there are.
+        preview: whether nothing was written.
+        actor: who it was by.
+        commit: the commit on the target; None when there is none.
+        branch_deleted: whether the source was deleted afterwards; None when nobody asked for that.
+        branch_delete_error: why it was not.
+        engine: where rows were compared: `local` or `spark`.
+    """
+
+    source: str
+    target: str
+    outcome: MergeOutcome
+    source_commit: str
+    base_commit: str
+    changes: Mapping[str, MergedChanges] = field(default_factory=dict)
+    resolved: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+    total_conflicts: int = 0
+    preview: bool = False
+    actor: str | None = None
+    commit: Commit | None = None
+    branch_deleted: bool | None = None
+    branch_delete_error: str | None = None
+    engine: str = "local"
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is no conflict."""
+        return self.total_conflicts == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The receipt as every surface gives it."""
+        members: dict[str, Any] = {
+            "source": self.source,
+            "target": self.target,
+            "outcome": self.outcome.value,
+            "source_commit_id": self.source_commit,
+            "base_commit_id": self.base_commit,
+            "preview": self.preview,
+            "changes": {key: _counts(changes) for key, changes in self.changes.items()},
+            "resolved": self.resolved,
+            "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
+            "total_conflicts": self.total_conflicts,
+            "engine": self.engine,
+            "actor_id": self.actor,
+            "commit": None if self.commit is None else commit_json(self.commit),
+        }
+        if self.branch_deleted is not None:
+            members["branch_deleted"] = self.branch_deleted
+        if self.branch_delete_error is not None:
+            members["branch_delete_error"] = self.branch_delete_error
+        return members
+
+    def label(self, digest: str | None) -> tuple[str, str]:
+        """The answer as a label of the commit; `digest` tells the request from others."""
+        members: dict[str, Any] = {
+            "source": self.source,
+            "source_commit": self.source_commit,
+            "base_commit": self.base_commit,
+            "outcome": self.outcome.value,
+            "changes": {key: list(_counts(changes).values()) for key, changes in self.changes.items()},
+            "resolved": self.resolved,
+        }
+        if digest is not None:
+            members["request"] = digest
+        return LABEL, orjson.dumps(members).decode()
+
+    def committed(self, commit: Commit | None) -> MergeReceipt:
+        return replace(self, commit=commit, actor=self.actor if commit is None else commit.actor)
+
+
+def _counts(changes: MergedChanges) -> dict[str, int]:
+    return {"inserted": changes.inserted, "updated": changes.updated, "deleted": changes.deleted}
+
+
+def answered(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
+    """The receipt of a merge that was made before, from its commit.
+
+    Raises:
+        InputError: the commit was made by another request, under the same idempotency key.
+    """
+    label = dict(commit.labels).get(LABEL)
+    said: dict[str, Any] = orjson.loads(label) if label is not None else {}
+    if commit.writer != WriterKind.BRANCH_MERGE or not said:
+        raise other_request(commit, f"a write of kind {commit.writer}")
+    if said.get("request") != digest:
+        raise other_request(commit, f"another merge of '{said['source']}'")
+    return MergeReceipt(
+        said["source"],
+        target,
+        MergeOutcome(said["outcome"]),
+        said["source_commit"],
+        said["base_commit"],
+        {key: MergedChanges(*counts) for key, counts in said["changes"].items()},
+        said["resolved"],
+        actor=commit.actor,
+        commit=commit,
+    )

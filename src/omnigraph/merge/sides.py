@@ -1,0 +1,168 @@
+"""The rows of a table that a merge has to compare, in each of the three versions.
+
+Parts of the table that are the same in all three are not read. Of the others only rows that may differ are kept. The
+content of a blob is compared by a digest that nobody can forge, so blobs need not be in memory side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.merge.classify import ROW_ID
+from omnigraph.merge.touched import Touched
+from omnigraph.storage.blobs import stored_blobs
+from omnigraph.storage.tables import TableRef, TableStorage
+
+BATCH_ROWS = 1 << 16
+_BLOBS_AT_ONCE = 4096
+_PRINT = pa.binary(33)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is read of a table.
+
+    Attributes:
+        plain: the columns that are compared as they are, the id first.
+        blobs: those whose content is compared.
+    """
+
+    plain: tuple[str, ...]
+    blobs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Columns:
+        blobs = tuple(stored_blobs(schema))
+        return cls(tuple(name for name in schema.names if name not in blobs), blobs)
+
+    @property
+    def read(self) -> list[str]:
+        """What a scan has to give. The content of blobs is found by the number of the row."""
+        return [*self.plain, ROW_ID] if self.blobs else list(self.plain)
+
+    def schema(self, stored: pa.Schema) -> pa.Schema:
+        """The rows that are compared."""
+        fields = [(name, stored.field(name).type) for name in self.plain]
+        if self.blobs:
+            fields += [(ROW_ID, pa.uint64()), *((name, _PRINT) for name in self.blobs)]
+        return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """One table in three versions.
+
+    Attributes:
+        key: the type key.
+        base: as it was when the branches parted.
+        source: as the branch has it that is merged.
+        target: as the branch has it that it is merged into.
+        columns: what is read of it.
+        schema: what is compared of it.
+    """
+
+    key: str
+    base: TableRef
+    source: TableRef
+    target: TableRef
+    columns: Columns
+    schema: pa.Schema
+
+    @property
+    def all(self) -> tuple[TableRef, TableRef, TableRef]:
+        return self.base, self.source, self.target
+
+
+def differing_parts(tables: TableStorage, versions: Versions) -> list[tuple[int, ...]]:
+    """The numbers of those parts of each version that are not in all three."""
+    names = [tables.parts(ref) for ref in versions.all]
+    common = set(names[0]).intersection(*names[1:])
+    found = []
+    for ref, parts in zip(versions.all, names, strict=True):
+        numbers = [part.number for part in tables.fragments(ref)]
+        found.append(tuple(n for n, name in zip(numbers, parts, strict=True) if name not in common))
+    return found
+
+
+def part_rows(
+    tables: TableStorage, ref: TableRef, numbers: Sequence[int], columns: Columns, touched: Touched | None
+) -> Iterator[pa.Table]:
+    """The rows of some parts of a version that may differ, as they are compared."""
+    if not numbers:
+        return
+    for batch in tables.read_fragments(ref, numbers, columns=columns.read, batch_rows=BATCH_ROWS):
+        rows = pa.Table.from_batches([batch])
+        if touched is not None:
+            rows = rows.filter(pa.array(touched.among(rows["id"])))
+        if rows.num_rows:
+            yield with_prints(tables, ref, rows, columns)
+
+
+def looked_up(tables: TableStorage, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
+    """The rows of some ids, as they are compared."""
+    rows = tables.lookup(ref, "id", pa.chunked_array([ids], pa.utf8()), columns=columns.read)
+    return with_prints(tables, ref, rows, columns)
+
+
+def with_prints(tables: TableStorage, ref: TableRef, rows: pa.Table, columns: Columns) -> pa.Table:
+    """Rows with a digest in the place of each blob."""
+    if not columns.blobs:
+        return rows
+    found: dict[str, list[bytes | None]] = {name: [] for name in columns.blobs}
+    for part in blob_cells(tables, ref, rows[ROW_ID].combine_chunks(), columns.blobs):
+        for name in columns.blobs:
+            found[name] += [_print(cell) for cell in part[name].to_pylist()]
+    for name, prints in found.items():
+        rows = rows.append_column(name, pa.array(prints, _PRINT))
+    return rows
+
+
+def blob_cells(
+    tables: TableStorage, ref: TableRef, row_ids: pa.Array, names: Sequence[str], beside: Sequence[str] = ()
+) -> Iterator[pa.Table]:
+    """The blobs of some rows with their content, and other columns beside them; a portion at a time."""
+    for first in range(0, len(row_ids), _BLOBS_AT_ONCE):
+        some = row_ids.slice(first, _BLOBS_AT_ONCE)
+        stored = tables.take_rows(ref, some, columns=[*beside, *names])
+        yield from tables.content(ref, stored.append_column(ROW_ID, some))
+
+
+def _print(cell: dict[str, Any] | None) -> bytes | None:
+    """What tells the content of a blob from others; an address is no content."""
+    if cell is None:
+        return None
+    if cell["uri"] is not None:
+        return b"\x01" + sha256(cell["uri"].encode()).digest()
+    return b"\x00" + sha256(cell["data"]).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRows:
+    """Rows of a version, to be written elsewhere; blobs are read when they are written.
+
+    Attributes:
+        rows: as they were compared.
+        names: the columns of the table.
+    """
+
+    tables: TableStorage
+    ref: TableRef
+    rows: pa.Table
+    columns: Columns
+    names: tuple[str, ...]
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        wanted = list(self.names if columns is None else columns)
+        blobs = [name for name in wanted if name in self.columns.blobs]
+        if not blobs:
+            yield from self.rows.select(wanted).to_batches()
+            return
+        for batch in self.rows.to_batches():
+            beside = [name for name in wanted if name not in blobs]
+            for part in blob_cells(self.tables, self.ref, batch.column(ROW_ID), blobs, beside):
+                yield from part.select(wanted).to_batches()
