@@ -18,7 +18,7 @@ from ulid_transform import ulid_now
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_idempotent, find_in
-from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_rows
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, Models, TablePin, commit_rows
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import Settled, recover_branch, settle
 from omnigraph.commit.registry import create_table, table_keys
@@ -40,7 +40,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
-from omnigraph.storage.change import RowSource
+from omnigraph.storage.change import Replaced, RowSource
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
@@ -74,10 +74,13 @@ class TableWrite:
         source: for `CHANGE`: the rows, where they need not fit memory.
         fragments: for `FRAGMENTS` and `CHANGE`: what other processes wrote, as JSON, in order.
         replace: for `FRAGMENTS`: whether they replace everything that is there.
+        replaced: for `CHANGE`: what other processes wrote about the rows that those of the fragments replace.
         base: for `FRAGMENTS` and `CHANGE`: the version that the fragments were written beside, if that is a fork
             which was made for this write. It is the write's from now on.
         indexes: for `INDEX`: those to build, wherever they do not cover a row yet.
         kept: for `INDEX`: those that the table may have; all others go.
+        models: what computed the vectors that the table has afterwards, when the write changes that. What replaces
+            everything brings no computed vectors unless it says so here.
     """
 
     key: str
@@ -88,9 +91,16 @@ class TableWrite:
     source: RowSource | None = None
     fragments: tuple[str, ...] = ()
     replace: bool = False
+    replaced: Replaced | None = None
     base: TableRef | None = None
     indexes: tuple[IndexSpec, ...] = ()
     kept: tuple[IndexSpec, ...] = ()
+    models: Models | None = None
+
+    @property
+    def replaces(self) -> bool:
+        """Whether nothing stays of what is there."""
+        return self.operation is Operation.OVERWRITE or self.replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +109,13 @@ class Prepared:
 
     Attributes:
         labels: of the commit, beside those of the request.
+        merged_parent: the head of the branch that the write merges. With one there is a commit, also if no table
+            changes.
     """
 
     writes: Sequence[TableWrite]
     labels: tuple[tuple[str, str], ...] = ()
+    merged_parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +218,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
             if request.schema is not None:
                 assert held is not None
                 staging.add_schema(request.schema, held)
-            if not staging.intents and staging.schema is None:
+            if not staging.intents and staging.schema is None and prepared.merged_parent is None:
                 return None
             if held is None:
                 held = _exclusive(store, request.branch, stack, view)
@@ -218,7 +231,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
         except BaseException:
             staging.abandon()
             raise
-        return _commit(store, request, prepared.labels, view, staging, held)
+        return _commit(store, request, prepared, view, staging, held)
 
 
 def _exclusive(store: Store, branch: str, stack: ExitStack, view: Manifest | None = None) -> Lease:
@@ -298,7 +311,11 @@ class _Staging:
             else:
                 rows = pin.row_count + staged.rows_added - staged.rows_removed
                 self.staged.append(staged)
-                self.intents.append(TableIntent(pin.key, pin.id, pin.ref, base, staged.transaction_id, rows))
+                models = write.models
+                if models is None:
+                    models = () if write.replaces else pin.models
+                intent = TableIntent(pin.key, pin.id, pin.ref, base, staged.transaction_id, rows, models)
+                self.intents.append(intent)
         reach(Failpoint.STAGED)
 
     def _adopted(self, write: TableWrite, pin: TablePin) -> TableRef | None:
@@ -337,6 +354,8 @@ class _Staging:
             return tables.stage_fragments(base, write.fragments, replace=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
+        if write.operation is Operation.CHANGE and write.replaced is not None:
+            return tables.stage_replaced(base, write.fragments, write.replaced)
         if write.operation is Operation.CHANGE:
             changed = rows if rows is not None else write.source
             assert changed is not None
@@ -414,14 +433,14 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
 def _commit(
     store: Store,
     request: WriteRequest,
-    labels: tuple[tuple[str, str], ...],
+    prepared: Prepared,
     view: Manifest,
     staging: _Staging,
     held: Lease,
 ) -> Commit:
     """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
     try:
-        sidecar = _sidecar(request, labels, view, staging)
+        sidecar = _sidecar(request, prepared, view, staging)
         commit_rows([sidecar.commit])  # what cannot be published must not be promised
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
@@ -488,18 +507,18 @@ def _overtaken(store: Store, sidecar: Sidecar, lost: LeaseLostError) -> Commit:
     raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
 
 
-def _sidecar(request: WriteRequest, labels: tuple[tuple[str, str], ...], view: Manifest, staging: _Staging) -> Sidecar:
+def _sidecar(request: WriteRequest, prepared: Prepared, view: Manifest, staging: _Staging) -> Sidecar:
     operation = ulid_now()
     commit = Commit(
         id=ulid_now(),
         branch=request.branch,
         manifest_version=view.version + 1,
         parent=view.head.id,
-        merged_parent=None,
+        merged_parent=prepared.merged_parent,
         actor=request.actor,
         created_at=max(now_micros(), view.head.created_at + 1),
         message=request.message,
-        labels=tuple(sorted((dict(request.labels) | dict(labels)).items())),
+        labels=tuple(sorted((dict(request.labels) | dict(prepared.labels)).items())),
         writer=request.kind.value,
         operation_id=operation,
         idempotency_key=request.idempotency_key,

@@ -32,10 +32,13 @@ from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
 from omnigraph.graph.loading import LoadRequest, load, load_mode
+from omnigraph.graph.merging import MergeRequest, merge
 from omnigraph.graph.mutating import mutate
 from omnigraph.graph.pipelines import Pipeline, pipeline_of
 from omnigraph.graph.reading import QueryText, ReadRequest, aside, explain, query, query_text
 from omnigraph.lang.schema import AcceptedSchema, Catalog
+from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.blobs import Blob, find_blob
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.export import exported
@@ -45,8 +48,10 @@ from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
+from omnigraph.upkeep.reachable import Policy
 from omnigraph.write.blobs import BlobPolicy
 from omnigraph.write.checks import Room
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
@@ -610,6 +615,70 @@ class Graph:
         )
         return load(self, source, request)
 
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        *,
+        strategy: Strategy | str | None = None,
+        resolutions: Resolutions | None = None,
+        preview: bool = False,
+        delete_branch: bool = False,
+        message: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+        memory_budget: int | str | None = None,
+    ) -> MergeReceipt:
+        """Bring what a branch has done to another, as one commit.
+
+        Rows are compared by id in three versions: as they were when the branches parted, and as each has them now.
+        What only one has changed is taken. What both have changed in different ways is a conflict, and so is what
+        breaks a constraint once it comes together; with one conflict, nothing is written.
+
+        Args:
+            source: the branch to merge. Its head is fixed when the merge begins.
+            into: the branch that gets the commit.
+            strategy: which side is right in every conflict: `ours` is the target, `theirs` the source.
+            resolutions: which side is right in single conflicts: by conflict, as a preview gives them, or by type and
+                id. It comes before the strategy.
+            preview: say what would happen, conflicts included, and write nothing.
+            delete_branch: delete the source afterwards. That it cannot be deleted does not undo the merge.
+            message: the commit's.
+            labels: the commit's.
+            expect_head: merge only if this commit is the head of the target.
+            idempotency_key: a merge with a key that a commit of the target carries is not repeated.
+            memory_budget: how much memory rows may take; beyond it they are put into temporary files.
+
+        Example:
+            >>> import tempfile
+            >>> graph = init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I64? }")
+            >>> _ = graph.branches.create("draft")
+            >>> _ = graph.mutate('query q() { insert Person { name: "ann" } }', branch="draft")
+            >>> graph.merge("draft").outcome
+            <MergeOutcome.FAST_FORWARD: 'fast_forward'>
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+            MergeConflictsError: the branches disagree.
+            MergeSchemaError: rows cannot be carried between their schemas.
+            PreconditionFailedError: the head of the target is not the expected one.
+        """
+        request = MergeRequest(
+            source,
+            into,
+            strategy,
+            resolutions,
+            preview,
+            delete_branch,
+            message,
+            labels,
+            expect_head,
+            idempotency_key,
+            memory_budget,
+        )
+        return merge(self, request)
+
     @property
     def pipeline(self) -> Pipeline:
         """The graph on Spark: loads of any volume, and what else is done by many machines.
@@ -737,6 +806,45 @@ class Graph:
         view = self._view(target, None)
         self._views.of(view, self._schema_at(view)).topologies.make_all()
         return receipt
+
+    def cleanup(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | None = None,
+        orphans_older_than: timedelta = ORPHANS_OLDER_THAN,
+        preview: bool = False,
+    ) -> CleanupReport:
+        """Remove what nobody can read any more, and what writers that died left behind.
+
+        What a branch, a tag or a kept commit points at stays, byte for byte, and so does what loads and transactions
+        that are at work need. Reading a commit that went is a `VersionReclaimedError` from then on; its line in the
+        history stays.
+
+        Args:
+            keep: how many of the newest commits of each branch stay readable. Its head always does.
+            older_than: commits that are younger stay readable. With both, a commit goes only if both let it go.
+            orphans_older_than: how old a file has to be that nothing points at. It may belong to a write that is at
+                work, so it has to be longer than any write in one process takes; loads on Spark are seen to be alive.
+            preview: say what would go, and change nothing.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     for name in ("ann", "bob", "eve"):
+            ...         _ = graph.load({"Person": pyarrow.table({"name": [name]})}, mode="append")
+            ...     graph.cleanup(keep=2).versions_removed
+            2
+
+        Raises:
+            InputError: neither `keep` nor `older_than` is given.
+            DriftError: a table has moved, and nobody knows why.
+            CorruptionError: an interrupted write cannot be settled.
+        """
+        policy = Policy(keep, older_than, orphans_older_than)
+        if not preview:
+            self._writable()
+        return cleanup(self._store, policy, preview=preview)
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -32,9 +32,10 @@ from omnigraph.storage.blobs import (
     stored_schema,
     with_content,
 )
-from omnigraph.storage.change import RowSource, TableRows
+from omnigraph.storage.change import Replaced, RowSource, TableRows, replaced, with_row_ids
 from omnigraph.storage.change import stage as stage_rows
-from omnigraph.storage.difference import Difference, difference
+from omnigraph.storage.difference import Difference, difference, touched
+from omnigraph.storage.files import Needs, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
 from omnigraph.storage.handles import HandleCache
@@ -59,7 +60,7 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.lookup import matching
-from omnigraph.storage.scans import filtered, scanner
+from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
 
@@ -153,11 +154,17 @@ class TableStorage:
             )
         return found
 
-    def _find(self, path: str, branch: str | None, version: int | None) -> LanceDataset | None:
-        """A dataset, or None when there certainly is none: a store out of reach says nothing about what it holds."""
+    def _find(
+        self, path: str, branch: str | None, version: int | None, *, remembered: bool = True
+    ) -> LanceDataset | None:
+        """A dataset, or None when there certainly is none: a store out of reach says nothing about what it holds.
+
+        What was read before counts, unless nothing is to be `remembered`: a version never changes, but it may go.
+        """
+        session = self._session if remembered else None
         try:
             return lance.dataset(
-                self._uri(path, branch), version=version, storage_options=self._options, session=self._session
+                self._uri(path, branch), version=version, storage_options=self._options, session=session
             )
         except ValueError as error:
             if is_missing(error):
@@ -221,6 +228,46 @@ class TableStorage:
         """The branches of a table, sorted."""
         with reporting(self._root, path, REF_ERRORS):
             return sorted(with_refs(self._trunk(path).branches.list))
+
+    def fork_points(self, path: str) -> dict[str, TableRef]:
+        """Where each branch of a table began: the version that it was made from."""
+        with reporting(self._root, path, REF_ERRORS):
+            listed = with_refs(self._trunk(path).branches.list)
+        return {
+            name: TableRef(path, info["parent_branch"], int(info["parent_version"])) for name, info in listed.items()
+        }
+
+    # What lies there
+
+    def has(self, ref: TableRef) -> bool:
+        """Whether a version is there, by looking."""
+        return self._find(ref.path, ref.branch, ref.version, remembered=False) is not None
+
+    def versions(self, path: str, branch: str | None) -> list[int]:
+        """The versions of a table that are there, oldest first; none when there is no such table or branch."""
+        found = self._find(path, branch, None, remembered=False)
+        if found is None:
+            return []
+        with reporting(self._root, path):
+            return versions(found)
+
+    def needs(self, path: str, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
+        """The files that the versions of a table need that stay, and those that versions need that go."""
+
+        def at(version: int | None) -> LanceDataset | None:
+            return self._find(path, branch, version, remembered=False)
+
+        found = at(None)
+        if found is None:
+            return Needs()
+        with reporting(self._root, path):
+            return needs(found, path, stay, gone, at)
+
+    def forget(self, path: str) -> None:
+        """Drop the handles of a table, some of whose versions are gone."""
+        self._session = Session()
+        self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        self._parts.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
 
     # Staging
 
@@ -309,12 +356,40 @@ class TableStorage:
         added = change.added + sum(part.num_rows for part in parts)
         return self._staged(base, transaction, added=added, removed=change.removed)
 
-    def write_fragments(self, base: TableRef, rows: pa.Table) -> tuple[str, ...]:
+    def stage_replaced(self, base: TableRef, fragments: Sequence[str], gone: Replaced) -> Staged:
+        """Rows that replace others or are new, as one step, all of which other processes wrote.
+
+        Args:
+            base: the version.
+            fragments: what `write_fragments` returned, in order.
+            gone: what `remove_rows` returned, for every row that is replaced.
+        """
+        parts = [FragmentMetadata.from_json(text) for text in fragments]
+        operation = LanceOperation.Update(
+            removed_fragment_ids=list(gone.gone),
+            updated_fragments=[FragmentMetadata.from_json(text) for text in gone.left],
+            new_fragments=parts,
+        )
+        added = sum(part.num_rows for part in parts) - gone.rows
+        return self._staged(base, Transaction(base.version, operation), added=added)
+
+    def remove_rows(self, base: TableRef, addresses: pa.Array) -> Replaced:
+        """Write down that rows are gone, for `stage_replaced`, in whatever process.
+
+        Args:
+            base: the version that will be changed.
+            addresses: where the rows are; all that are gone from a fragment have to be told at once.
+        """
+        with reporting(self._root, base.path, write=True):
+            return replaced(self._open(base), addresses)
+
+    def write_fragments(self, base: TableRef, rows: pa.Table, row_ids: pa.Array | None = None) -> tuple[str, ...]:
         """Write rows into a table's directory for `stage_fragments`, in whatever process. Returns what it takes.
 
         Args:
             base: a version of the table, on the branch that the rows are for.
             rows: may lie in a file.
+            row_ids: the ids of the rows that they replace; None for rows that are new.
         """
         if rows.num_rows == 0:
             return ()
@@ -323,6 +398,8 @@ class TableStorage:
             written = write_fragments(
                 _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
             )
+            if row_ids is not None:
+                written = with_row_ids(written, row_ids)
         return tuple(json.dumps(fragment.to_json()) for fragment in written)
 
     def stage_fragments(self, base: TableRef, fragments: Sequence[str], *, replace: bool = False) -> Staged | None:
@@ -490,6 +567,7 @@ class TableStorage:
         *,
         columns: Sequence[str],
         filter: pc.Expression | None = None,
+        without: Sequence[str] = (),
         batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of some parts of a version as a stream, blobs with their content.
@@ -499,10 +577,12 @@ class TableStorage:
             numbers: the parts.
             columns: what to read.
             filter: a condition that Lance can take.
+            without: instead of it, columns of which one must be null.
             batch_rows: how many rows a batch may have.
         """
         with reporting(self._root, ref.path):
-            yield from read_fragments(self._open(ref), numbers, columns, filter, batch_rows)
+            chosen = lacking(without) if without else filter
+            yield from read_fragments(self._open(ref), numbers, columns, chosen, batch_rows)
 
     def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Rows by row id, one for each, in that order. They must be there."""
@@ -551,6 +631,16 @@ class TableStorage:
         """
         with reporting(self._root, end.path):
             return difference(self._open(end.at(begin.version)), self._open(end))
+
+    def touched(self, begin: TableRef, end: TableRef) -> Iterator[pa.Array]:
+        """The ids of the rows that differ between two versions, and perhaps of some that do not.
+
+        Args:
+            begin: the earlier version.
+            end: the later one, as for `difference`.
+        """
+        with reporting(self._root, end.path):
+            yield from touched(self._open(end.at(begin.version)), self._open(end))
 
     def scan_with_pending(
         self,
