@@ -24,7 +24,18 @@ T = TypeVar("T")
 ObjectList = list[ObjectInfo]
 
 Operation = Literal[
-    "get", "head", "exists", "put", "create", "replace", "delete", "delete_if", "list", "delete_prefix", "sync_files"
+    "get",
+    "head",
+    "exists",
+    "put",
+    "create",
+    "replace",
+    "delete",
+    "delete_if",
+    "list",
+    "delete_prefix",
+    "delete_files",
+    "sync_files",
 ]
 
 
@@ -133,6 +144,9 @@ class FaultyStore:
 
     def delete_prefix(self, prefix: str) -> None:
         self._pass("delete_prefix", prefix, lambda: self.inner.delete_prefix(prefix))
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        self._pass("delete_files", "", lambda: self.inner.delete_files(paths))
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         self._pass("sync_files", "", lambda: self.inner.sync_files(paths, levels=levels))

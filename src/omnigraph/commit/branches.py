@@ -10,7 +10,7 @@ from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, ConflictError, InputError, OmnigraphError
+from omnigraph.errors import BranchNotFoundError, ConflictError, InputError, OmnigraphError, VersionReclaimedError
 from omnigraph.lang.names import did_you_mean
 
 
@@ -54,6 +54,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
     with store.exclusive_refs() as held:
         if store.branch_identifier(base.branch) != base.incarnation:
             raise BranchNotFoundError(base.branch, hint="it was deleted meanwhile")
+        check_readable(store, base)
         existing = store.manifest.branches()
         if name in existing:
             raise ConflictError(f"branch '{name}' exists already", hint="choose another name")
@@ -66,6 +67,23 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
         made = store.manifest.create_branch(name, base.ledger)
         reach(Failpoint.BRANCH_REF_CREATED)
     return Branch(name, base.branch, base.head.id, made.version)
+
+
+def check_readable(store: Store, view: Manifest) -> None:
+    """See that the tables of a past state are there, for whoever is about to make a name for it.
+
+    To be called with the right to make names: cleanup removes versions with the same right.
+
+    Raises:
+        VersionReclaimedError: cleanup has removed one.
+    """
+    if view.version == store.capture(view.branch).version:
+        return  # what is newest stays
+    for key, pin in view.tables.items():
+        if not store.tables.has(pin.ref):
+            raise VersionReclaimedError(
+                f"version {pin.ref.version} of {key} is gone", hint="cleanup has removed it; choose a later commit"
+            )
 
 
 def delete_branch(store: Store, name: str) -> None:

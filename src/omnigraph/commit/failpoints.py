@@ -42,6 +42,7 @@ class Failpoint(StrEnum):
     TRANSACTION_REF_REMOVED = "transaction_ref_removed"
     BRANCH_REF_CREATED = "branch_ref_created"
     BRANCH_REF_DELETED = "branch_ref_deleted"
+    CLEANUP_VERSIONS_REMOVED = "cleanup_versions_removed"
     INIT_CLAIMED = "init_claimed"
     INIT_SCHEMA_WRITTEN = "init_schema_written"
     INIT_TABLES_CREATED = "init_tables_created"

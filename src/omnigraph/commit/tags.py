@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from omnigraph.commit.branches import check_readable
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.names import tag_name
 from omnigraph.commit.store import Store
@@ -56,6 +57,7 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
             raise NotFoundError(
                 f"there is no commit '{commit.id}'", hint=f"branch '{commit.branch}' was deleted and made again since"
             )
+        check_readable(store, target)
         try:
             store.manifest.create_tag(name, target.ledger)
         except StorageError as error:

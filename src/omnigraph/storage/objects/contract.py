@@ -31,11 +31,16 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says about an object."""
+    """What a listing says about an object.
+
+    Attributes:
+        etag: names this state of the object, where the store says that beside the rest.
+    """
 
     path: str
     size: int
     modified: datetime
+    etag: str | None = None
 
 
 ObjectList = list[ObjectInfo]
@@ -111,6 +116,12 @@ class ObjectStore(Protocol):
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove everything below a directory, and the directory. What is written meanwhile may stay."""
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Remove files that somebody else wrote below the root, and that nobody replaces: many at once, in no order.
+
+        It is no error if one is not there.
+        """
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Make files durable that somebody else wrote below the root: the files, then the directories above them.

@@ -136,6 +136,12 @@ class LocalObjectStore:
                 _reclaim(directory)
                 self._sync_directory(os.path.dirname(directory))
 
+    def delete_files(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            path = normal_path(path)
+            with self._reporting(path), suppress(*_ABSENT):
+                os.unlink(self._file(path))
+
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Flush files that Lance wrote, and the directories above them up to the root; nothing without `fsync`."""
         if not self._fsync:

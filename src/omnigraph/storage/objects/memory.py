@@ -91,6 +91,10 @@ class MemoryObjectStore:
             for key in [key for key in self._memory.objects if key.startswith(below)]:
                 del self._memory.objects[key]
 
+    def delete_files(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: there are no files."""
 

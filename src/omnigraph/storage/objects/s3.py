@@ -27,7 +27,7 @@ from omnigraph.storage.s3_settings import S3Settings
 from omnigraph.storage.uri import GraphUri
 
 if TYPE_CHECKING:
-    from obstore import PutMode
+    from obstore import GetOptions, PutMode
     from obstore.store import S3Config
 
 T = TypeVar("T")
@@ -76,7 +76,33 @@ class S3ObjectStore:
         meta = self._call(path, lambda: obstore.head(self._patient, self._uri.key(path)))
         if self._is_tombstone(path, meta["size"]):
             raise ObjectNotFoundError(str(self._uri), path)
-        return ObjectInfo(path, meta["size"], meta["last_modified"])
+        return ObjectInfo(path, meta["size"], meta["last_modified"], meta["e_tag"])
+
+    def read_range(self, path: str, start: int, end: int, etag: str | None = None) -> bytes:
+        """A part of an object, if that still is what the caller knows.
+
+        Args:
+            path: the object.
+            start: the first byte.
+            end: the one behind the last.
+            etag: what it has to be; None takes whatever is there.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+            ObjectChangedError: it is another one by now.
+        """
+        path = normal_path(path)
+        options: GetOptions = {"range": (start, end)}
+        if etag is not None:
+            options["if_match"] = etag
+        try:
+            return bytes(obstore.get(self._patient, self._uri.key(path), options=options).bytes())
+        except Exception as error:
+            changed, missing = is_precondition(error), is_missing(error)
+            failure = self._failure(error, path, write=False)
+        if changed:
+            raise ObjectChangedError(str(self._uri), path)
+        raise ObjectNotFoundError(str(self._uri), path) if missing else failure
 
     def exists(self, path: str) -> bool:
         try:
@@ -141,6 +167,11 @@ class S3ObjectStore:
         if keys:
             self._call(prefix, lambda: obstore.delete(self._patient, keys), write=True)
 
+    def delete_files(self, paths: Iterable[str]) -> None:
+        keys = [self._uri.key(normal_path(path)) for path in paths]
+        if keys:
+            self._call("", lambda: obstore.delete(self._patient, keys), write=True)
+
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: an object store acknowledges what is durable."""
 
@@ -161,7 +192,9 @@ class S3ObjectStore:
         start = len(self._uri.path) + 1 if self._uri.path else 0
         below = self._uri.key(prefix) or None
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
-        infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"]) for meta in found]
+        infos = [
+            ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found
+        ]
         return sorted(infos, key=lambda info: info.path)
 
     def _is_tombstone(self, path: str, size: int) -> bool:
