@@ -1,16 +1,24 @@
-"""Commands about branches: `branch create`, `branch list`, `branch delete`."""
+"""Commands about branches: `branch create`, `branch list`, `branch merge`, `branch delete`."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, confirm, open_to_read, open_to_write, writing
+from omnigraph.errors import PreconditionFailedError
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.merge.receipt import MergeReceipt
 
 
 @click.group()
 def branch() -> None:
-    """Create, list and delete branches of a graph."""
+    """Create, list, merge and delete branches of a graph."""
 
 
 @branch.command()
@@ -82,3 +90,125 @@ def delete(
         print_json({"uri": uri, "name": name} | ({"actor_id": actor} if actor else {}))
     else:
         click.echo(f"deleted branch {name}")
+
+
+@branch.command()
+@click.argument("source")
+@addressed(positional=False)
+@click.option("--into", "target", metavar="BRANCH", default="main", help="The branch to merge into.  [default: main]")
+@click.option("--preview", is_flag=True, help="Say what would happen, and write nothing.")
+@click.option(
+    "--strategy", type=click.Choice(["ours", "theirs"]), help="Which branch is right in conflicts: BRANCH or SOURCE."
+)
+@click.option(
+    "--resolve",
+    "resolutions",
+    multiple=True,
+    metavar="TYPE/ID=ours|theirs",
+    help="Which branch is right in one conflict, before the strategy. Repeatable.",
+)
+@click.option("--delete-branch", is_flag=True, help="Delete SOURCE afterwards.")
+@click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of BRANCH carries this key.")
+@click.option("--message", metavar="TEXT", help="The commit's message.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    help="Compare in this process, or on Spark; auto goes by how much is compared.  [default: auto]",
+)
+@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@writing()
+@JSON
+def merge(
+    source: str,
+    uri_option: str | None,
+    store: str | None,
+    target: str,
+    preview: bool,
+    strategy: str | None,
+    resolutions: tuple[str, ...],
+    delete_branch: bool,
+    if_commit: str | None,
+    idempotency_key: str | None,
+    message: str | None,
+    engine: str,
+    master: str | None,
+    actor: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Merge the branch SOURCE into another, as one commit.
+
+    With a conflict nothing is written, and the exit status is 1; that of a preview is the same. It is 4 when
+    --if-commit names another commit than the head.
+    """
+    options: dict[str, Any] = {
+        "strategy": strategy,
+        "resolutions": dict(_resolution(text) for text in resolutions),
+        "preview": preview,
+        "delete_branch": delete_branch,
+        "message": message,
+        "expect_head": if_commit,
+        "idempotency_key": idempotency_key,
+    }
+    given = address(uri_option, store)
+    with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
+        try:
+            receipt = _merge(graph, source, target, options, engine, master, notes=not quiet and not as_json)
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
+        uri = graph.uri
+    if receipt.branch_delete_error is not None:
+        click.echo(f"branch '{receipt.source}' was not deleted: {receipt.branch_delete_error}", err=True)
+    if as_json:
+        print_json({"uri": uri, **receipt.to_json()})
+    else:
+        _say_merged(receipt)
+    if not receipt.is_clean:
+        raise SystemExit(1)
+
+
+def _resolution(text: str) -> tuple[tuple[str, str], str]:
+    name, slash, rest = text.partition("/")
+    entity, equals, side = rest.rpartition("=")
+    if not slash or not equals or side not in ("ours", "theirs"):
+        raise click.BadParameter(f"'{text}' is not TYPE/ID=ours or TYPE/ID=theirs", param_hint="--resolve")
+    return (name, entity), side
+
+
+def _merge(
+    graph: Graph, source: str, target: str, options: dict[str, Any], engine: str, master: str | None, *, notes: bool
+) -> MergeReceipt:
+    from omnigraph.graph.merging import merge_weight
+    from omnigraph.pipeline.engine import Engine, choose_export
+
+    weight = merge_weight(graph, source, target) if engine == "auto" else 0
+    chosen = choose_export(engine, weight)
+    if chosen.engine is not Engine.SPARK:
+        return graph.merge(source, target, **options)
+    from omnigraph.pipeline.pipeline import Pipeline
+    from omnigraph.pipeline.session import SparkSettings, session
+
+    if notes:
+        click.echo(f"merging on Spark: {chosen.why}", err=True)
+    spark = session(SparkSettings(master))
+    try:
+        return Pipeline(graph, spark).merge(source, target, **options)
+    finally:
+        spark.stop()
+
+
+def _say_merged(receipt: MergeReceipt) -> None:
+    done = "would merge" if receipt.preview else "merged"
+    click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
+    for key, changes in receipt.changes.items():
+        click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
+    for conflict in receipt.conflicts:
+        click.echo(f"  conflict: {conflict}")
+    if receipt.total_conflicts > len(receipt.conflicts):
+        click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
+    if receipt.branch_deleted:
+        click.echo(f"deleted branch {receipt.source}")

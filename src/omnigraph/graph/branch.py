@@ -13,6 +13,8 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.reading import QueryText
 from omnigraph.graph.transaction import Transaction
+from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.blobs import Blob
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
@@ -20,6 +22,7 @@ from omnigraph.read.result.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
+from omnigraph.write.table_mapping import MappingSource
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
@@ -139,6 +142,7 @@ class BranchHandle:
         *,
         mode: LoadMode | str,
         type_name: str | None = None,
+        mapping: MappingSource | None = None,
         lenient: bool = False,
         base: str | None = None,
         expect_head: str | None = None,
@@ -154,6 +158,7 @@ class BranchHandle:
             source,
             mode=mode,
             type_name=type_name,
+            mapping=mapping,
             lenient=lenient,
             branch=self.name,
             base=base,
@@ -164,6 +169,35 @@ class BranchHandle:
             memory_budget=memory_budget,
             progress=progress,
             check=check,
+        )
+
+    def merge(
+        self,
+        source: str,
+        *,
+        strategy: Strategy | str | None = None,
+        resolutions: Resolutions | None = None,
+        preview: bool = False,
+        delete_branch: bool = False,
+        message: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        expect_head: str | None = None,
+        idempotency_key: str | None = None,
+        memory_budget: int | str | None = None,
+    ) -> MergeReceipt:
+        """Bring what another branch has done to this one, as `Graph.merge` does."""
+        return self._graph.merge(
+            source,
+            self.name,
+            strategy=strategy,
+            resolutions=resolutions,
+            preview=preview,
+            delete_branch=delete_branch,
+            message=message,
+            labels=labels,
+            expect_head=expect_head,
+            idempotency_key=idempotency_key,
+            memory_budget=memory_budget,
         )
 
     def transaction(

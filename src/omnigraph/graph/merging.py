@@ -107,6 +107,14 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
     return _deleting(graph, receipt) if request.delete_branch else receipt
 
 
+def merge_weight(graph: Graph, source: str, target: str) -> int:
+    """About how many bytes a merge has to compare."""
+    view = graph._store.capture(branch_name(source))
+    tables = graph._store.tables
+    work = Merge(graph._store, view, lambda now: graph._schema_of(now)[1], Choices(), LocalComparer(tables), Room())
+    return work.weight(graph._store.capture(branch_name(target)))
+
+
 def _said_about(graph: Graph, request: MergeRequest) -> WriteRequest:
     if request.labels is not None and not isinstance(request.labels, Mapping):
         raise InputError(f"labels are a mapping of names to texts, not a {type(request.labels).__name__}")

@@ -116,7 +116,7 @@ class Collected:
         """Take in what `resolved` says; of many conflicts, these may be the first."""
         verdicts = done[VERDICT].to_numpy()
         goes = pa.array(verdicts == Verdict.DELETE)
-        rows = done.select(self._versions.schema.names).filter(pc.invert(goes))
+        rows = _plain(done, self._versions.schema).filter(pc.invert(goes))
         self._inserted += int(np.count_nonzero(verdicts == Verdict.INSERT))
         if rows.num_rows:
             self._spool.add("rows", rows)

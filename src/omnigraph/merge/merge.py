@@ -24,7 +24,7 @@ from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict
 from omnigraph.merge.compare import MOST, Compared, Comparer
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
-from omnigraph.merge.sides import Columns, Versions
+from omnigraph.merge.sides import Columns, Versions, differing_parts
 from omnigraph.storage.blobs import row_schema
 from omnigraph.write.changes import TableChange
 from omnigraph.write.checks import Room
@@ -122,6 +122,20 @@ class Merge:
             self._check(target, tables, found, met)
         self._choices.check_met(met)
         return Merged(outcome, base, tables, sum(map(len, met.values())), found.first(), found.total)
+
+    def weight(self, target: Manifest) -> int:
+        """About how many bytes have to be compared."""
+        base = merge_base(self._store, self._source, target)
+        if base.id == self._source.head.id:
+            return 0
+        tables = self._store.tables
+        size = 0
+        for versions in self._changed(target if base.id == target.head.id else self._state_of(base), target):
+            apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
+            for ref, numbers in apart.items():
+                chosen = set(numbers)
+                size += sum(part.size for part in tables.fragments(ref) if part.number in chosen)
+        return size
 
     def _state_of(self, base: Commit) -> Manifest:
         view = self._store.manifest_at(base.branch, base.manifest_version)

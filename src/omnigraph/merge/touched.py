@@ -47,16 +47,26 @@ class Touched:
         return np.asarray(self.numbers[places] == asked)
 
 
-def touched(tables: TableStorage, refs: Sequence[TableRef]) -> Touched | None:
-    """The ids of rows that may differ between versions of a table. None when the way to one of them is gone."""
+def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = None) -> Touched | None:
+    """The ids of rows that may differ between versions of a table.
+
+    None when the way to one of them is gone, or when there are more than a number that is given.
+    """
+    ids: list[pa.Array] = [pa.array([], pa.utf8())]
+    numbers: list[Digests] = [np.zeros(0, np.uint64)]
+    count = 0
     try:
-        steps = list(_steps(refs, tables.fork_points(refs[0].path)))
-        found = [ids for begin, end in steps for ids in tables.touched(begin, end) if len(ids)]
+        for begin, end in _steps(refs, tables.fork_points(refs[0].path)):
+            for some in tables.touched(begin, end):
+                count += len(some)
+                if most is not None and count > most:
+                    return None
+                if count <= FEW:
+                    ids.append(some)
+                numbers.append(digests([pa.chunked_array([some], pa.utf8())]))
     except (KeyError, VersionReclaimedError):
         return None
-    numbers = np.unique(np.concatenate([np.zeros(0, np.uint64), *(digests([pa.chunked_array([a])]) for a in found)]))
-    few = pa.concat_arrays([pa.array([], pa.utf8()), *found]).unique() if len(numbers) <= FEW else None
-    return Touched(few, numbers)
+    return Touched(pa.concat_arrays(ids).unique() if count <= FEW else None, np.unique(np.concatenate(numbers)))
 
 
 def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tuple[TableRef, TableRef]]:
