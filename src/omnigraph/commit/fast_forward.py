@@ -38,7 +38,8 @@ def fast_forward(store: Store, source: str, begun: Manifest, request: WriteReque
             if pin.ref != before.ref:
                 found = store.tables.difference(before.ref, pin.ref)
                 if not found.is_empty:
-                    writes.append(TableWrite(key, Operation.CHANGE, source=found.rows, deleted=found.deleted))
+                    rows, gone = found.rows, found.deleted
+                    writes.append(TableWrite(key, Operation.CHANGE, source=rows, deleted=gone, models=pin.models))
         return writes
 
     request = replace(request, kind=WriterKind.BRANCH_MERGE, replayable=False)

@@ -66,6 +66,10 @@ class TableId:
         return f"{self.type_id:016x}-{self.incarnation:016x}"
 
 
+Models = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""Which models computed the vectors of a table: by property, the model and the property that it read the texts from."""
+
+
 @dataclass(frozen=True, slots=True)
 class TablePin:
     """The version of a table that a snapshot sees.
@@ -73,12 +77,14 @@ class TablePin:
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
         row_count: entities at that version.
+        models: what computed its vectors, as far as they were computed.
     """
 
     key: str
     id: TableId
     ref: TableRef
     row_count: int
+    models: Models = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +275,7 @@ def _pin_rows(pin: TablePin) -> list[dict[str, Any]]:
             "table_version": pin.ref.version,
             "table_branch": pin.ref.branch,
             "row_count": pin.row_count,
+            "metadata": _json({"models": dict(pin.models)}) if pin.models else None,
             **identity,
         },
     ]
@@ -380,7 +387,24 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
     if identity not in locations:
         raise CorruptionError(f"the manifest has a version of table {identity}, which is not registered")
     key, path = locations[identity]
-    return TablePin(key, identity, TableRef(path, row["table_branch"], row["table_version"]), row["row_count"])
+    ref = TableRef(path, row["table_branch"], row["table_version"])
+    said = orjson.loads(row["metadata"]) if row["metadata"] else {}
+    return TablePin(key, identity, ref, row["row_count"], models_of(said.get("models", {})))
+
+
+def models_of(members: Mapping[str, Iterable[Sequence[str]]]) -> Models:
+    """The models by property, in their one order."""
+    return tuple(sorted((name, tuple(sorted((m, s) for m, s in pairs))) for name, pairs in members.items()))
+
+
+def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:
+    """The models of a table after some of them have computed further vectors.
+
+    >>> with_models((("vec", (("a", "text"),)),), {"vec": ("b", "text")})
+    (('vec', (('a', 'text'), ('b', 'text'))),)
+    """
+    before = dict(models)
+    return models_of(before | {name: {*before.get(name, ()), pair} for name, pair in made.items()})
 
 
 def read_commit(row: Mapping[str, Any]) -> Commit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ulid_transform import ulid_now
@@ -193,7 +193,7 @@ def _roll_back(
             staged = store.tables.stage_restore(table.base.at(head), pin.ref.version)
             restored = store.tables.commit_staged(staged)
             store.tables.make_durable([staged])
-            pins.append(TablePin(pin.key, pin.id, restored, pin.row_count))
+            pins.append(replace(pin, ref=restored))
             after = restored.version
         outcomes.append(TableOutcome(table.key, state.value, head, after))
     reach(Failpoint.RECOVERY_RESTORED)

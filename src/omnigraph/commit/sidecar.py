@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from omnigraph.commit.lease import Owner
-from omnigraph.commit.manifest import Change, Commit, TableId, TablePin, commit_rows
+from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, models_of
 from omnigraph.commit.names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
@@ -26,6 +26,7 @@ class WriterKind(StrEnum):
     BRANCH_MERGE = "BranchMerge"
     ENSURE_INDEXES = "EnsureIndexes"
     OPTIMIZE = "Optimize"
+    EMBED = "Embed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class TableIntent:
         base: the version that the write was staged against: the pin, or the fork that was made from it.
         transaction_id: how the commit of this write is recognised.
         row_count: entities after the write.
+        models: what computed the vectors that the table has then.
     """
 
     key: str
@@ -45,6 +47,7 @@ class TableIntent:
     base: TableRef
     transaction_id: str
     row_count: int
+    models: Models = ()
 
     @property
     def forked(self) -> bool:
@@ -53,6 +56,10 @@ class TableIntent:
     @property
     def intended(self) -> TableRef:
         return self.base.at(self.base.version + 1)
+
+    def pinned(self, key: str) -> TablePin:
+        """What the manifest says after the write."""
+        return TablePin(key, self.id, self.intended, self.row_count, self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +110,9 @@ class Sidecar:
     def change(self) -> Change:
         """What the write does to the manifest once all tables have moved."""
         if self.schema is None:
-            return Change(tuple(TablePin(t.key, t.id, t.intended, t.row_count) for t in self.tables))
+            return Change(tuple(table.pinned(table.key) for table in self.tables))
         names = dict(self.schema.renames)
-        moved = tuple(TablePin(names.get(t.key, t.key), t.id, t.intended, t.row_count) for t in self.tables)
+        moved = tuple(table.pinned(names.get(table.key, table.key)) for table in self.tables)
         return Change((*moved, *self.schema.added), self.schema.drops, self.schema.renames, self.schema.schema_hash)
 
     def dump(self) -> bytes:
@@ -177,6 +184,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
                 "base": [table.base.path, table.base.branch, table.base.version],
                 "transaction_id": table.transaction_id,
                 "row_count": table.row_count,
+                "models": dict(table.models),
             }
             for table in sidecar.tables
         ],
@@ -197,6 +205,7 @@ def _table(members: dict[str, Any]) -> TableIntent:
         TableRef(*members["base"]),
         members["transaction_id"],
         members["row_count"],
+        models_of(members.get("models", {})),
     )
 
 

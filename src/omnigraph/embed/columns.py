@@ -8,22 +8,27 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed.embedder import Embedder, Purpose, Vector, Vectors, unit_vectors
+from omnigraph.embed.cache import Tally, embed_texts
+from omnigraph.embed.embedder import Embedder, Purpose, Vector, Vectors
 from omnigraph.errors import EmbeddingError, EmbeddingModelError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.schema.catalog import Property
 
 
-def embed_column(embedder: Embedder, texts: pa.Array, target: Property, owner: str) -> pa.Array:
-    """The vectors of an `@embed` property, in its Arrow type, in one call of the embedder.
+def embed_column(
+    embedder: Embedder, texts: pa.Array, target: Property, owner: str, tally: Tally | None = None
+) -> pa.Array:
+    """The vectors of an `@embed` property, in its Arrow type.
 
-    Every distinct text is embedded once. A text that is null or blank has no vector: null.
+    Every distinct text is embedded once, and not at all where its vector is known from before. A text that is null or
+    blank has no vector: null.
 
     Args:
         embedder: the model.
         texts: the property that `target` is computed from.
         target: the vector property.
         owner: its type, for the error.
+        tally: counts, and remembers the texts of the same piece of work.
 
     Raises:
         EmbeddingModelError: the schema records another model for this property.
@@ -34,7 +39,9 @@ def embed_column(embedder: Embedder, texts: pa.Array, target: Property, owner: s
     if not pc.any(told).as_py():
         return pa.nulls(len(texts), kind)
     encoded = pc.if_else(told, texts, None).dictionary_encode()
-    distinct = _embed(embedder, encoded.dictionary.to_pylist(), target, owner, Purpose.DOCUMENT)
+    distinct = _embed(embedder, encoded.dictionary.to_pylist(), target, owner, Purpose.DOCUMENT, tally)
+    if tally is not None and target.embed is not None:
+        tally.models.setdefault(owner, {})[target.name] = (embedder.name, target.embed.source)
     rows = distinct[encoded.indices.fill_null(0).to_numpy()]
     flat = pa.array(rows.reshape(-1), pa.float32())
     return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pc.invert(told))
@@ -66,7 +73,7 @@ def embed_queries(embedder: Embedder, sought: Sequence[Sought]) -> list[Vector]:
     for one in sought:
         if not one.text.strip():
             raise EmbeddingError("a blank text has no vector", subject=f"{one.owner}.{one.target.name}")
-        _check_model(embedder, one.target, one.owner)
+        check_model(embedder, one.target, one.owner)
         together.setdefault(_dimension(one.target), []).append(one)
     found: dict[tuple[int, str], Vector] = {}
     for dimension, some in together.items():
@@ -76,12 +83,18 @@ def embed_queries(embedder: Embedder, sought: Sequence[Sought]) -> list[Vector]:
     return [found[_dimension(one.target), one.text] for one in sought]
 
 
-def _embed(embedder: Embedder, texts: Sequence[str], target: Property, owner: str, purpose: Purpose) -> Vectors:
-    _check_model(embedder, target, owner)
+def _embed(
+    embedder: Embedder,
+    texts: Sequence[str],
+    target: Property,
+    owner: str,
+    purpose: Purpose,
+    tally: Tally | None = None,
+) -> Vectors:
+    check_model(embedder, target, owner)
     subject, dimension = f"{owner}.{target.name}", _dimension(target)
     try:
-        raw = embedder.embed(texts, dimension, purpose=purpose)
-        return unit_vectors(raw, len(texts), dimension, embedder.name)
+        return embed_texts(embedder, texts, dimension, purpose, tally)
     except EmbeddingError as error:
         error.subject = error.subject or subject
         raise
@@ -97,7 +110,7 @@ def _dimension(target: Property) -> int:
     return dimension
 
 
-def _check_model(embedder: Embedder, target: Property, owner: str) -> None:
+def check_model(embedder: Embedder, target: Property, owner: str) -> None:
     recorded = target.embed.model if target.embed else None
     if recorded is not None and recorded != embedder.name:
         raise EmbeddingModelError(

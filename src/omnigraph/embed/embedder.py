@@ -27,6 +27,10 @@ class Embedder(Protocol):
     """Turns texts into vectors. Bring your own with `omnigraph.open(…, embedder=…)`.
 
     It is called from several threads, with texts that are not blank, each once.
+
+    An embedder may also have a `cache_key`, a text that tells it from every other one: its vectors are then kept on
+    this machine's disk, and it is not asked again for a text that it has embedded. With `cache_from`, a number, that is
+    done for so many texts at a time, and fewer are embedded without a look at what is kept.
     """
 
     @property

@@ -72,6 +72,10 @@ class Endpoint:
         default_factory=lambda: urllib.request.build_opener(_NoRedirects), repr=False
     )
 
+    def __reduce__(self) -> tuple[type[Endpoint], tuple[object, ...]]:
+        """What opens connections stays in its process: tasks elsewhere make their own."""
+        return Endpoint, (self.base_url, dict(self.headers), self.secret, self.limits)
+
     @property
     def host(self) -> str:
         """What an error may say about the address: no credentials, no query."""

@@ -46,6 +46,9 @@ class OfflineEmbedder:
     """
 
     name = NAME
+    cache_key = f"offline {NAME}"
+    cache_from = 256
+    """A few texts are embedded sooner than found."""
 
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
         """See `Embedder`. Questions and documents are embedded alike.

@@ -26,6 +26,10 @@ class OpenAiEmbedder:
     name: str
     endpoint: Endpoint
 
+    @property
+    def cache_key(self) -> str:
+        return f"openai {self.endpoint.base_url} {self.name}"
+
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
         def ask(batch: Sequence[str]) -> list[object]:
             answer = self.endpoint.post("/embeddings", {"model": self.name, "input": batch, "dimensions": dimension})
@@ -57,6 +61,10 @@ class GeminiEmbedder:
 
     name: str
     endpoint: Endpoint
+
+    @property
+    def cache_key(self) -> str:
+        return f"gemini {self.endpoint.base_url} {self.name}"
 
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
         task = "RETRIEVAL_QUERY" if purpose is Purpose.QUERY else "RETRIEVAL_DOCUMENT"

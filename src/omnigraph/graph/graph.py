@@ -31,6 +31,7 @@ from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnl
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
+from omnigraph.graph.embedding import embed, embed_request
 from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.merging import MergeRequest, merge
 from omnigraph.graph.mutating import mutate
@@ -52,12 +53,14 @@ from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
 from omnigraph.upkeep.reachable import Policy
+from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.blobs import BlobPolicy
 from omnigraph.write.checks import Room
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
 from omnigraph.write.spill import memory_budget
+from omnigraph.write.table_mapping import MappingSource, TableMapping
 from omnigraph.write.verify import IntegrityReport, verify
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
@@ -550,6 +553,7 @@ class Graph:
         *,
         mode: LoadMode | str,
         type_name: str | None = None,
+        mapping: MappingSource | None = None,
         lenient: bool = False,
         branch: str | None = None,
         base: str | None = None,
@@ -569,6 +573,8 @@ class Graph:
                 records; or a stream of NDJSON.
             mode: `append` (every id is new), `merge` (replaces what exists) or `overwrite` (replaces whole types).
             type_name: the type in a CSV, Parquet or Arrow file whose name does not say it, or in a table.
+            mapping: what tables are whose columns are not named like the properties: a YAML or JSON file, or what
+                would be in it.
             lenient: read what the strict reader would refuse, as far as that makes sense; the receipt says what was
                 changed.
             branch: where to; by default the handle's branch.
@@ -604,6 +610,7 @@ class Graph:
             self.default_branch if branch is None else branch,
             base=base,
             type_name=type_name,
+            mapping=self._mapping(mapping),
             lenient=lenient,
             expect_head=expect_head,
             idempotency_key=idempotency_key,
@@ -614,6 +621,9 @@ class Graph:
             check=check,
         )
         return load(self, source, request)
+
+    def _mapping(self, given: MappingSource | None) -> TableMapping | None:
+        return None if given is None else TableMapping.read(given, self._store.objects.uri.storage_options)
 
     def merge(
         self,
@@ -845,6 +855,67 @@ class Graph:
         if not preview:
             self._writable()
         return cleanup(self._store, policy, preview=preview)
+
+    def embed(
+        self,
+        *,
+        which: Which | str = Which.STALE,
+        types: str | Sequence[str] = (),
+        properties: str | Sequence[str] = (),
+        branch: str | None = None,
+        expect_head: str | None = None,
+        message: str | None = None,
+        memory_budget: int | str | None = None,
+        progress: Callable[[EmbedProgress], None] | None = None,
+        cancel: Cancellation | None = None,
+        check: bool = False,
+    ) -> EmbedReceipt:
+        """Bring the vectors of `@embed` properties up to date, as one commit: after the model has changed, say.
+
+        What is right stays as it is. A text that was embedded before is not asked for again.
+
+        Args:
+            which: `stale` (what is missing, and all vectors of a property that another model made, or that were made
+                from the texts of another property), `missing`, or `all`.
+            types: node types, one or several; by default all.
+            properties: vectors, one or several; by default all.
+            branch: where; by default the handle's branch.
+            expect_head: do it only if this commit is the branch head.
+            message: the commit's.
+            memory_budget: how much memory vectors may take; what exceeds it is put aside in temporary files.
+            progress: is told how far it has come. An error that it raises ends the work.
+            cancel: stops it from another thread, until it is committed.
+            check: compute what there is to compute, and write nothing.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> schema = 'node Note { name: String @key  text: String  vec: Vector(64)? @embed("text") }'
+            >>> with init(tempfile.mkdtemp() + "/g", schema) as graph:
+            ...     notes = pyarrow.table({"name": ["a", "b"], "text": ["Hello.", "Good-bye."]})
+            ...     done = graph.load({"Note": notes}, mode="append", embed=False)
+            ...     graph.embed().total.changed, graph.embed().total.changed
+            (2, 0)
+
+        Raises:
+            InputError: there is no such type or vector.
+            EmbeddingModelError: the schema records another model than the one that is configured.
+            EmbeddingError: vectors cannot be computed. Nothing was written.
+            CancelledError: it was told to stop.
+        """
+        self._writable()
+        asked = embed_request(
+            which,
+            types,
+            properties,
+            branch=branch_name(self.default_branch if branch is None else branch),
+            expect_head=expect_head,
+            message=message,
+            memory_budget=memory_budget,
+            progress=progress,
+            cancel=cancel or Cancellation(),
+            check=check,
+        )
+        return embed(self, asked)
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
         """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.

@@ -42,7 +42,7 @@ def read_fragments(
     dataset: LanceDataset,
     numbers: Sequence[int],
     columns: Sequence[str],
-    filter: pc.Expression | None,
+    filter: pc.Expression | str | None,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some parts in the order in which they lie there, blobs with their content."""

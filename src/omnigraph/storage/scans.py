@@ -68,11 +68,20 @@ def filtered(
     return kept if limit is None else kept.slice(0, limit)
 
 
+def lacking(columns: Sequence[str]) -> str:
+    """The condition that one of some columns is null, in Lance's own words: as an expression, vectors cannot be sent.
+
+    >>> lacking(["title_vec", "text_vec"])
+    '`title_vec` IS NULL OR `text_vec` IS NULL'
+    """
+    return " OR ".join(f"`{name}` IS NULL" for name in columns)
+
+
 def scanner(
     dataset: LanceDataset,
     *,
     columns: Sequence[str] | None = None,
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | str | None = None,
     limit: int | None = None,
     nearest: dict[str, Any] | None = None,
     text: FullTextQuery | None = None,

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.manifest import with_models
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Operation, TableWrite
-from omnigraph.embed import Embedder
+from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
-from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.blobs import BlobPolicy, admit
 from omnigraph.write.changes import TableChange, column
 from omnigraph.write.checks import Room, repeated
@@ -92,6 +93,7 @@ class Load:
         self.mode = mode
         self.problems = Problems()
         self._embedder = embedder
+        self._tally = Tally()
         self._policy = policy or BlobPolicy()
         self._progress = progress
         self._digest = digest
@@ -135,7 +137,14 @@ class Load:
         builder = self._builders.get(key)
         if builder is None:
             builder = RowBuilder(
-                self.accepted, raw.kind, raw.name, self._now, self.problems, self._embedder, self._ulids.take
+                self.accepted,
+                raw.kind,
+                raw.name,
+                self._now,
+                self.problems,
+                self._embedder,
+                self._ulids.take,
+                self._tally,
             )
             self._builders[key] = builder
         if self._digest is not None:
@@ -233,7 +242,13 @@ class Load:
         if self._conflict is not None:
             raise self._conflict
         self.tell(LoadPhase.WRITING)
-        return [TableWrite(key, self._operation(change), change.rows) for key, change in self._admitted.items()]
+        return [self._write(snapshot, change) for change in self._admitted.values()]
+
+    def _write(self, snapshot: Snapshot, change: TableChange) -> TableWrite:
+        before = () if change.replaced else snapshot.pin(change.key).models
+        made = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
+        models = with_models(before, made)
+        return TableWrite(change.key, self._operation(change), change.rows, models=models)
 
     def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
         """Refuse what could not be written to a state, and write nothing.

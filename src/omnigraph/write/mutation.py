@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.manifest import Commit, commit_json
+from omnigraph.commit.manifest import Commit, commit_json, with_models
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Operation, Prepared, TableWrite
-from omnigraph.embed import Embedder
+from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import KeyConflictError, ResourceLimitError
 from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
 from omnigraph.lang.query import ir
@@ -139,6 +139,7 @@ class Mutation:
         self._embedder = embedder
         self._blobs = blobs
         self._digest = digest
+        self._tally = Tally()
         self._read: tuple[Request, tuple[Step, ...]] | None = None
 
     def prepare(self, snapshot: Snapshot) -> Prepared:
@@ -153,9 +154,10 @@ class Mutation:
         """
         if self._read is None:
             request = Request(bind(self.query.params, self._params), self._now)
-            self._read = request, read_statements(self.accepted, self._write, request, self._embedder)
+            steps = read_statements(self.accepted, self._write, request, self._embedder, self._tally)
+            self._read = request, steps
         request, steps = self._read
-        execution = _Execution(self.accepted, request, snapshot, self._embedder)
+        execution = _Execution(self.accepted, request, snapshot, self._embedder, self._tally)
         for step in steps:
             execution.run(step)
         counts = execution.affected
@@ -169,8 +171,14 @@ class _Execution:
     """The run of a mutation over one snapshot."""
 
     def __init__(
-        self, accepted: AcceptedSchema, request: Request, snapshot: Snapshot, embedder: Callable[[], Embedder]
+        self,
+        accepted: AcceptedSchema,
+        request: Request,
+        snapshot: Snapshot,
+        embedder: Callable[[], Embedder],
+        tally: Tally,
     ) -> None:
+        self.tally = tally
         self.accepted = accepted
         self.request = request
         self.snapshot = snapshot
@@ -183,7 +191,9 @@ class _Execution:
 
     def builder(self, kind: TypeKind, name: str) -> RowBuilder:
         if (kind, name) not in self._builders:
-            made = RowBuilder(self.accepted, kind, name, self.request.now, self._problems, self.embedder)
+            made = RowBuilder(
+                self.accepted, kind, name, self.request.now, self._problems, self.embedder, tally=self.tally
+            )
             self._builders[kind, name] = made
         return self._builders[kind, name]
 
@@ -326,7 +336,9 @@ class _Execution:
         if len(taken):
             raise KeyConflictError(change.key, pc.min(taken).as_py())
         append = new and not pending.known
-        return TableWrite(change.key, Operation.APPEND if append else Operation.UPSERT, change.rows)
+        made = self.tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
+        models = with_models(self.snapshot.pin(change.key).models, made)
+        return TableWrite(change.key, Operation.APPEND if append else Operation.UPSERT, change.rows, models=models)
 
 
 def _rows_of(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed import Embedder, embed_column
+from omnigraph.embed import Embedder, Tally, embed_column
 from omnigraph.errors import Problem
 from omnigraph.lang.arrow import arrow_schema, arrow_type
 from omnigraph.lang.names import did_you_mean
@@ -35,15 +35,26 @@ class Origin:
     Attributes:
         records: the position of each row in the whole input, counted from 1.
         place: what a person calls a position.
+        given: what properties are made of, where that goes by another name: `column 'years'`.
     """
 
     records: np.ndarray[tuple[int], np.dtype[np.int64]]
     place: Callable[[int], str]
+    given: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def counted(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
         """Rows that were counted one after another."""
         return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
+
+    def chosen(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
+        """Some of the rows."""
+        return replace(self, records=self.records[rows])
+
+    def subject(self, type_name: str, name: str) -> str:
+        """What a problem is about: a property, and what it was made of."""
+        given = self.given.get(name)
+        return f"{type_name}.{name}" + (f" ({given})" if given is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,7 @@ class RowBuilder:
         problems: collects what is wrong.
         embedder: asked for when `@embed` vectors are left out; without it, those are properties like any other.
         new_ids: makes ids for entities that have neither a key nor an id.
+        tally: what the write has embedded.
     """
 
     def __init__(
@@ -85,6 +97,7 @@ class RowBuilder:
         problems: Problems,
         embedder: Callable[[], Embedder] | None = None,
         new_ids: Callable[[int], pa.Array] = generated_ids,
+        tally: Tally | None = None,
     ) -> None:
         self.type: NodeType | EdgeType = (
             accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
@@ -96,6 +109,7 @@ class RowBuilder:
         self.problems = problems
         self.embedder = embedder
         self.new_ids = new_ids
+        self.tally = tally
 
     def build(
         self, raw: Mapping[str, pa.Array], origin: Origin, absent: Mapping[str, pa.Array] | None = None
@@ -219,7 +233,7 @@ class RowBuilder:
         if self.problems or not pc.any(made).as_py():
             return column  # nothing will be written, or nothing is left out
         texts = pc.if_else(made, texts, None)
-        return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name))
+        return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name, self.tally))
 
     def _converted(self, prop: Property, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
         """A column in its property's type, and the rows that have no value there because theirs does not fit."""
@@ -276,7 +290,7 @@ class RowBuilder:
             if fault is Fault.TYPE and self.kind is TypeKind.EDGE and name in _ENDS.values():
                 message += NO_ID
             records = origin.records[rows[:SHOWN]].tolist()
-            shown = [Problem(r, origin.place(r), f"{self.type.name}.{name}", message) for r in records]
+            shown = [Problem(r, origin.place(r), origin.subject(self.type.name, name), message) for r in records]
             self.problems.add_all(shown, len(rows))
 
         return report

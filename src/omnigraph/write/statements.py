@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.embed import Embedder, embed_column
+from omnigraph.embed import Embedder, Tally, embed_column
 from omnigraph.errors import Problem
 from omnigraph.evaluate import Request
 from omnigraph.lang.arrow import arrow_type
@@ -70,7 +70,7 @@ Step = Written | Changed | Removed
 
 
 def read_statements(
-    accepted: AcceptedSchema, write: ir.Write, request: Request, embedder: Callable[[], Embedder]
+    accepted: AcceptedSchema, write: ir.Write, request: Request, embedder: Callable[[], Embedder], tally: Tally
 ) -> tuple[Step, ...]:
     """The steps of a mutation, in order, with every value converted and every vector computed.
 
@@ -79,12 +79,13 @@ def read_statements(
         write: the statements.
         request: parameters and time.
         embedder: asked for when there is a text to embed.
+        tally: what the mutation has embedded.
 
     Raises:
         BadRowsError: a value does not fit its property.
         EmbeddingError: a text cannot be turned into its vector.
     """
-    reader = _Reader(accepted, request, embedder, many=len(write.statements) > 1)
+    reader = _Reader(accepted, request, embedder, tally, many=len(write.statements) > 1)
     for number, statement in enumerate(write.statements, 1):
         reader.read(number, statement)
     return reader.steps()
@@ -111,8 +112,15 @@ class _Draft:
 
 class _Reader:
     def __init__(
-        self, accepted: AcceptedSchema, request: Request, embedder: Callable[[], Embedder], *, many: bool
+        self,
+        accepted: AcceptedSchema,
+        request: Request,
+        embedder: Callable[[], Embedder],
+        tally: Tally,
+        *,
+        many: bool,
     ) -> None:
+        self.tally = tally
         self.accepted = accepted
         self.request = request
         self.embedder = embedder
@@ -125,7 +133,9 @@ class _Reader:
     def builder(self, kind: TypeKind, name: str) -> RowBuilder:
         found = self._builders.get((kind, name))
         if found is None:
-            found = RowBuilder(self.accepted, kind, name, self.request.now, self.problems, self.embedder)
+            found = RowBuilder(
+                self.accepted, kind, name, self.request.now, self.problems, self.embedder, tally=self.tally
+            )
             self._builders[kind, name] = found
         return found
 
@@ -201,7 +211,7 @@ class _Reader:
         for (name, made), those in wanted.items():
             texts = pa.concat_arrays([draft.columns[made.source] for draft in those])
             target = self.builder(TypeKind.NODE, name).type.properties[made.target]
-            vectors, start = embed_column(self.embedder(), texts, target, name), 0
+            vectors, start = embed_column(self.embedder(), texts, target, name, self.tally), 0
             for draft in those:
                 column = vectors.slice(start, len(draft.numbers))
                 draft.columns[made.target] = column

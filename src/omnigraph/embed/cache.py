@@ -1,0 +1,128 @@
+"""Asking an embedder only for what nobody knows yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from omnigraph.embed.embedder import Embedder, Purpose, Vectors, unit_vectors
+from omnigraph.embed.shelf import Found, Keys, Shelves, text_keys
+from omnigraph.storage.amounts import amount
+from omnigraph.storage.cache_directory import cache_directory
+
+SIZE_VARIABLE = "OMNIGRAPH_EMBED_CACHE"
+"""How much disk the vectors that were computed before may take; 0 keeps none."""
+
+DEFAULT_SIZE = 2 << 30
+
+PORTION = 2048
+"""How many texts are asked for before their vectors are put by: what fails later costs nothing twice."""
+
+_MEMORY = 128 << 20
+
+
+class Kept(Protocol):
+    """Vectors by the keys of their texts."""
+
+    def find(self, keys: Keys) -> tuple[Found, Vectors]: ...
+
+    def keep(self, keys: Keys, vectors: Vectors) -> None: ...
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one piece of work has embedded. While it lasts, no text is embedded twice.
+
+    Attributes:
+        computed: vectors that the embedder was asked for.
+        found: vectors that were there already, for texts that came up before or were kept on disk.
+        models: what the vectors of properties were computed with: by type and property, the model and the property
+            with the texts.
+    """
+
+    computed: int = 0
+    found: int = 0
+    models: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    _known: dict[tuple[int, Purpose], _Memory] = field(default_factory=dict)
+
+    def known(self, dimension: int, purpose: Purpose) -> Kept:
+        """What was embedded so far."""
+        return self._known.setdefault((dimension, purpose), _Memory(dimension))
+
+
+def embed_texts(
+    embedder: Embedder, texts: Sequence[str], dimension: int, purpose: Purpose, tally: Tally | None = None
+) -> Vectors:
+    """The vector of each text, of length 1. Texts are distinct and not blank.
+
+    Raises:
+        EmbeddingError: the embedder cannot give them, or gave something else.
+    """
+    kept: Kept | None = _on_disk(embedder, len(texts), dimension, purpose)
+    if kept is None and tally is not None:
+        kept = tally.known(dimension, purpose)
+    if kept is None:
+        return unit_vectors(embedder.embed(texts, dimension, purpose=purpose), len(texts), dimension, embedder.name)
+    keys = text_keys(texts)
+    found, vectors = kept.find(keys)
+    missing = np.flatnonzero(~found)
+    for start in range(0, len(missing), PORTION):
+        places = missing[start : start + PORTION]
+        some = [texts[place] for place in places]
+        raw = embedder.embed(some, dimension, purpose=purpose)
+        vectors[places] = unit_vectors(raw, len(some), dimension, embedder.name)
+        kept.keep(keys[places], vectors[places])
+    if tally is not None:
+        tally.computed += len(missing)
+        tally.found += len(texts) - len(missing)
+    return vectors
+
+
+def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -> Kept | None:
+    """Where the vectors of a model are kept, if it says under which name, and it is worth while."""
+    key = getattr(embedder, "cache_key", None)
+    if not isinstance(key, str) or count < getattr(embedder, "cache_from", 1):
+        return None
+    directory = cache_directory(os.environ)
+    limit = amount(os.environ, SIZE_VARIABLE, DEFAULT_SIZE)
+    if directory is None or limit == 0:
+        return None
+    return _shelves(str(directory), limit).shelf(f"{purpose} {key}", dimension)
+
+
+@cache
+def _shelves(directory: str, limit: int) -> Shelves:
+    return Shelves(Path(directory) / "vectors", limit)
+
+
+class _Memory:
+    """Vectors in memory: so many bytes of them, and then it begins anew."""
+
+    def __init__(self, dimension: int) -> None:
+        self._places: dict[bytes, int] = {}
+        self._rows = np.empty((0, dimension), np.float32)
+        self._most = max(PORTION, _MEMORY // (4 * dimension))
+
+    def find(self, keys: Keys) -> tuple[Found, Vectors]:
+        places = np.array([self._places.get(key.tobytes(), -1) for key in keys], np.int64)
+        found = places >= 0
+        vectors = np.empty((len(keys), self._rows.shape[1]), np.float32)
+        vectors[found] = self._rows[places[found]]
+        return found, vectors
+
+    def keep(self, keys: Keys, vectors: Vectors) -> None:
+        count = len(self._places)
+        if count + len(keys) > self._most:
+            self._places, count = {}, 0
+        if count + len(keys) > len(self._rows):
+            room = np.empty((max(2 * len(self._rows), count + len(keys)), vectors.shape[1]), np.float32)
+            room[:count] = self._rows[:count]
+            self._rows = room
+        self._rows[count : count + len(keys)] = vectors
+        self._places |= {key.tobytes(): count + place for place, key in enumerate(keys)}
