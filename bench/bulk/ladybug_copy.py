@@ -22,4 +22,11 @@ def copy(files: Path, place: Path) -> None:
     connection.close()
 
 
-report(lambda: copy(Path(sys.argv[1]), Path(sys.argv[2])))
+def counts(place: Path) -> dict[str, dict[str, int]]:
+    connection = ladybug.Connection(ladybug.Database(str(place / "graph.lbug")))
+    asked = {"node:Person": "MATCH (p:Person)", "edge:Knows": "MATCH ()-[k:Knows]->()"}
+    return {"rows": {key: connection.execute(f"{what} RETURN count(*)").get_next()[0] for key, what in asked.items()}}
+
+
+files, place = map(Path, sys.argv[1:])
+report(lambda: copy(files, place), lambda: counts(place))
