@@ -7,6 +7,7 @@ block is cut into ever smaller parts, and only what is left is read record by re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ _FEW = 64
 _TRIES = 256
 """So often a block is cut in two to find what is unusual in it. If everything is, it is read one by one."""
 _PART = 2 * 1024 * 1024
-_BLANK = b" \t\r\n"
+_INK = re.compile(rb"[^ \t\r\n]")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -174,7 +175,7 @@ class _Stream:
 
     def read(self, block: bytes, last: bool) -> Iterator[RawRows]:
         """The rows of a block, and of a record that an earlier one began."""
-        if not self._held and block.strip(_BLANK):
+        if not self._held and _INK.search(block):
             records = one_a_line(block)
             if records is not None:
                 self._begin(records)
@@ -192,7 +193,7 @@ class _Stream:
 
     def _framed(self, block: bytes) -> Iterator[RawRows]:
         """The rows of a block in which records may stretch over lines."""
-        if not self._held and not block.strip(_BLANK):
+        if not self._held and not _INK.search(block):
             self._end(block, 0)
             return
         self._tries, self._recoveries = _TRIES, SHOWN

@@ -17,10 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.loads import recorded
+from omnigraph.commit.manifest import Commit, Manifest, Models, with_models
 from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table, owns
+from omnigraph.embed import Embedder
 from omnigraph.errors import (
     ConstraintError,
+    EmbeddingError,
     InputError,
     KeyConflictError,
     OmnigraphError,
@@ -32,11 +35,12 @@ from omnigraph.graph.loading import LoadRequest, fork_for, is_own, said_about, t
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, first_of
-from omnigraph.pipeline.load.plan import Planner
+from omnigraph.pipeline.load.plan import Planner, compared_values
 from omnigraph.pipeline.load.reading import Parts
 from omnigraph.pipeline.load.rules import Loaded, SparkRules, numbers_of
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import Work, declared_type
+from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold, way_of
 from omnigraph.pipeline.session import Session
 from omnigraph.storage.tables import TableRef
 from omnigraph.storage.uri import Scheme
@@ -46,7 +50,7 @@ from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.pieces import pieces
 from omnigraph.write.places import MOST, Places
 from omnigraph.write.problems import SHOWN, Problems
-from omnigraph.write.receipt import LoadAnswer, LoadMode, LoadReceipt, answered
+from omnigraph.write.receipt import LoadAnswer, LoadMode, LoadReceipt, MergedType, MergeWay, answered
 from omnigraph.write.spill import memory_budget
 from omnigraph.write.splits import SPLIT_BYTES, Split
 from omnigraph.write.validate import Violations, in_order, spell_twin, unique_subject
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 _NONE = pa.array([], pa.utf8())
+_LYING = 4
+"""How many times as many rows a task compares where they lie cut already: one column of them, in mapped files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +73,14 @@ class SparkOptions:
         watch: who looks on, and when it has to stop.
         split_bytes: about how many bytes of the input one task reads.
         part_rows: about how many rows one task compares.
+        merge_threshold: from how many bytes of rows of a type on tasks merge them; None is what the environment says.
     """
 
     session: Session
     watch: Watch = field(default_factory=Watch)
     split_bytes: int = SPLIT_BYTES
     part_rows: int = PART_ROWS
+    merge_threshold: int | str | None = None
 
 
 class _AgainError(OmnigraphError):
@@ -91,20 +99,28 @@ def load(graph: Graph, source: Any, request: LoadRequest, options: SparkOptions)
     said = said_about(graph, request)
     place = Place.at(uri)
     try:
-        # A source that can be read once is read once, however often the load has to begin again.
-        view, _ = target_of(graph, said.branch, request.base)
-        accepted = graph._schema_of(view)[1]
-        with options.session.job("planning the load", options.watch):
-            splits = list(Planner(accepted, place, options.split_bytes).splits(source, request.type_name))
-        for attempt in range(_ATTEMPTS):
-            try:
-                return _SparkLoad(graph, splits, request, options, said, place, direct=attempt == 0).run()
-            except _AgainError as error:
-                last = error
-        raise last.__cause__ or last
+        with recorded(place.objects, place.load):
+            return _attempts(graph, source, request, options, said, place)
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()
+
+
+def _attempts(
+    graph: Graph, source: Any, request: LoadRequest, options: SparkOptions, said: WriteRequest, place: Place
+) -> LoadReceipt:
+    # A source that can be read once is read once, however often the load has to begin again.
+    view, _ = target_of(graph, said.branch, request.base)
+    accepted = graph._schema_of(view)[1]
+    with options.session.job("planning the load", options.watch):
+        planner = Planner(accepted, place, options.split_bytes, request.mapping)
+        splits = list(planner.splits(source, request.type_name))
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _SparkLoad(graph, splits, request, options, said, place, direct=attempt == 0).run()
+        except _AgainError as error:
+            last = error
+    raise last.__cause__ or last
 
 
 class _SparkLoad:
@@ -129,10 +145,13 @@ class _SparkLoad:
         self.place = place
         self.direct = direct
         self.parts = Parts(splits, options.session, options.watch)
+        self.cuts = cut_parts(splits, options) if place.has_parts else 0
         self.changes: dict[str, Loaded] = {}
         self.conflict: KeyConflictError | None = None
         self.forks: dict[str, TableRef] = {}
         self.handed: set[str] = set()
+        self.merges: list[MergedType] = []
+        self.threshold = merge_threshold(options.merge_threshold)
 
     @property
     def spark(self) -> SparkSession:
@@ -158,11 +177,8 @@ class _SparkLoad:
                 take_back(self.graph, target, base)
             raise
         finally:
-            for key, fork in self.forks.items():
-                if key not in self.handed:
-                    assert fork.branch is not None
-                    with suppress(OmnigraphError):  # cleanup removes what is left
-                        self.store.tables.drop_fork(fork.path, fork.branch)
+            for key in self.forks:
+                self._drop_fork(key)
 
     def _load(self, view: Manifest, created: bool) -> LoadReceipt:
         request = self.request
@@ -192,7 +208,7 @@ class _SparkLoad:
         commit: Commit | None = self.graph.write_tables(self.said, prepare)
         if commit is not None and not is_own(commit, answer):
             return answered(self.said.branch, request.mode, lambda: str(fingerprint), commit)
-        return answer.receipt(self.said.branch, self.graph.actor, commit)
+        return replace(answer.receipt(self.said.branch, self.graph.actor, commit), merges=tuple(self.merges))
 
     def _tell(self, phase: LoadPhase) -> None:
         if self.request.progress is not None:
@@ -222,10 +238,26 @@ class _SparkLoad:
             bases,
             frozenset(staged),
             self.request.embed,
-            self.graph._embedder,
+            self._embedder(accepted),
             memory_budget(self.request.memory_budget),
+            self.cuts,
             self.request.idempotency_key is not None,
         )
+
+    def _embedder(self, accepted: AcceptedSchema) -> Embedder | None:
+        """What computes vectors, as this process is set up: tasks elsewhere need not know of keys."""
+        computed = any(prop.embed for node in accepted.catalog.nodes.values() for prop in node.properties.values())
+        try:
+            return self.graph.embedder if computed and self.request.embed else None
+        except EmbeddingError:
+            return None  # a task that has a vector to compute says so
+
+    def _models(self, change: Loaded, now: Manifest) -> Models:
+        """What computed the vectors of a type after the load."""
+        models = () if change.replaced else now.tables[change.key].models
+        for done in self.parts.done.values() if change.kind is TypeKind.NODE else ():
+            models = with_models(models, done.models.get(change.name, {}))
+        return models
 
     def _collect(self) -> None:
         """The rows of each type, part by part."""
@@ -248,7 +280,7 @@ class _SparkLoad:
     def _rules(self, view: Manifest, accepted: AcceptedSchema) -> SparkRules:
         session = self.options.session
         exchange = Exchange(session.work, session.parallelism, self.options.part_rows)
-        return SparkRules(accepted, self.changes, view, self.place, exchange)
+        return SparkRules(accepted, self.changes, view, self.place, exchange, self.cuts)
 
     def _distinct(self, view: Manifest, accepted: AcceptedSchema) -> None:
         """See that no two records have one id, or let the last of them count.
@@ -260,6 +292,8 @@ class _SparkLoad:
         named = [change for change in self.changes.values() if not change.fresh]
         keyed = {change.key: declared_type(accepted, change.key).key is not None for change in named}
         with self.options.session.job("comparing ids", self.options.watch):
+            twice = rules.exchange.gather([rules.twice(change) for change in named])
+            named = [change for change, more in zip(named, twice, strict=True) if more.num_rows]
             found = rules.exchange.gather([_repeated(rules, change, keyed[change.key]) for change in named])
         twins: dict[str, tuple[pa.Table, int]] = {}
         for change, several in zip(named, found, strict=True):
@@ -335,7 +369,11 @@ class _SparkLoad:
         if self.request.check:
             return []
         self._tell(LoadPhase.WRITING)
-        writes = [self._write(change) for change in self.changes.values()]
+        self.merges.clear()
+        writes = [
+            replace(self._write(change, rules.exchange, now, begun), models=self._models(change, now))
+            for change in self.changes.values()
+        ]
         self.handed |= {write.key for write in writes if write.base is not None}
         return writes
 
@@ -365,17 +403,51 @@ class _SparkLoad:
         """Whether rows that may replace others were written, because there were none when the load began."""
         return self.request.mode is LoadMode.MERGE and any(part.fragments and part.named for part in change.parts)
 
-    def _write(self, change: Loaded) -> TableWrite:
+    def _write(self, change: Loaded, exchange: Exchange, now: Manifest, begun: Manifest) -> TableWrite:
         fragments = tuple(text for part in change.parts for text in part.fragments)
         base = self.forks.get(change.key) if fragments else None
         staged = [
             (part.staged, change.dropped.get(i)) for i, part in enumerate(change.parts) if part.staged is not None
         ]
         if staged:
+            self.merges.append(way_of(change, self.threshold))
+            if self.merges[-1].way is MergeWay.TASKS:
+                return self._merged(change, fragments, exchange, now, begun)
             source = _StagedSource(self.place, tuple(staged))
             return TableWrite(change.key, Operation.CHANGE, source=source, fragments=fragments, base=base)
         replaces = self.request.mode is LoadMode.OVERWRITE
         return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
+
+    def _merged(
+        self, change: Loaded, fragments: tuple[str, ...], exchange: Exchange, now: Manifest, begun: Manifest
+    ) -> TableWrite:
+        """A merge by tasks. It is made for one state: when another commit comes first, it is made again."""
+        base = self._beside(change.key, now, begun)
+        with self.options.session.job(f"merging {change.name}", self.options.watch):
+            merged, gone = merge_by_tasks(exchange, self.place, base, change)
+        fork = None if owns(now, now.tables[change.key]) else base
+        return TableWrite(change.key, Operation.CHANGE, fragments=(*merged, *fragments), replaced=gone, base=fork)
+
+    def _beside(self, key: str, now: Manifest, begun: Manifest) -> TableRef:
+        """The version of a table that tasks change: that of the graph, or a fork of it that nobody else has."""
+        pin = now.tables[key]
+        if owns(now, pin):
+            return pin.ref
+        fork = self.forks.get(key)
+        same = (begun.incarnation, begun.tables[key].ref) == (now.incarnation, pin.ref)
+        if fork is None or not same or key in self.handed:
+            self._drop_fork(key)
+            fork = self.forks[key] = fork_table(self.store, now, pin)
+            self.handed.discard(key)
+        return fork
+
+    def _drop_fork(self, key: str) -> None:
+        """Remove a fork that was made for nothing."""
+        fork = self.forks.get(key)
+        if fork is not None and key not in self.handed:
+            assert fork.branch is not None
+            with suppress(OmnigraphError):  # cleanup removes what is left
+                self.store.tables.drop_fork(fork.path, fork.branch)
 
     def _read_digest(self, view: Manifest) -> str:
         """The same before anything is loaded: the parts are read for it.
@@ -411,6 +483,12 @@ def _repeated(rules: SparkRules, change: Loaded, keyed: bool) -> Relation:
     """Ids that several records have. Of keys, which are refused, only the first matter."""
     found = rules.repeated(change)
     return found.mapped(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
+
+
+def cut_parts(splits: Sequence[Split], options: SparkOptions) -> int:
+    """Into how many parts what is compared is cut, so that a task can compare one of them."""
+    parts = -(-compared_values(splits, options.split_bytes) // (options.part_rows * _LYING))
+    return 1 if parts <= 1 else max(parts, options.session.parallelism)
 
 
 def _plain_ids(rows: pa.Table) -> pa.Table:

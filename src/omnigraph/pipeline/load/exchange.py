@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,8 +20,7 @@ from omnigraph.write.digests import digests
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_BLOCK = pa.schema([pa.field("block", pa.large_binary())])
-_ROUTED = pa.schema([pa.field("part", pa.int32()), pa.field("side", pa.int32()), pa.field("block", pa.large_binary())])
+_ROUTED = "part int, side int, block binary"
 PART_ROWS = 1_000_000
 """About how many rows are compared in one task."""
 
@@ -53,31 +53,55 @@ def decoded(block: Any) -> pa.Table:
         return reader.read_all()
 
 
+def _no_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    yield from ()
+
+
+Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]]
+"""What a task makes of what Spark hands it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Rows that lie in parts where every task reaches them, those with equal values in the same one.
+
+    Attributes:
+        by: the columns whose values that are.
+        parts: how many parts there are.
+        read: the rows of a part.
+    """
+
+    by: tuple[str, ...]
+    parts: int
+    read: Callable[[int], Iterator[pa.Table]]
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """Rows in blocks on Spark.
 
     Attributes:
-        frame: the blocks.
-        schema: the columns of each.
+        frame: what tasks are handed.
+        schema: the columns of each block.
         rows: about how many rows there are.
+        read: how a task makes blocks of what it is handed. All that is done with a block on its own is done there:
+            every step of Spark's that calls Python would move the rows to Java and back.
+        cut: the same rows once more, if they are cut.
     """
 
     frame: DataFrame | None
     schema: pa.Schema
     rows: int
+    read: Read = _no_blocks
+    cut: Cut | None = None
 
     def mapped(self, change: Callable[[pa.Table], pa.Table]) -> Relation:
         """The same rows, each block changed by itself."""
         schema = plain(change(self.schema.empty_table()).schema)
         if self.frame is None:
             return Relation(None, schema, 0)
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for rows in _blocks(batches):
-                yield _block(change(rows))
-
-        return Relation(self.frame.mapInArrow(task, _spark_schema(_BLOCK)), schema, self.rows)
+        before = self.read
+        return Relation(self.frame, schema, self.rows, lambda batches: (change(rows) for rows in before(batches)))
 
     def first(self, order: str, most: int) -> Relation:
         """The rows of each block that come first, and how many it has; `first_of` makes one answer of them."""
@@ -137,34 +161,49 @@ class Exchange:
             return Relation(None, schema, 0)
         held = list(pieces)
 
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    for table in held[number].tables():
-                        if table.num_rows:
-                            yield _block(table)
+                    yield from (table for table in held[number].tables() if table.num_rows)
 
         tasks = min(len(held), self._parallelism * _TASKS)
-        numbers = self._spark.range(0, len(held), 1, tasks)
-        return Relation(numbers.mapInArrow(task, _spark_schema(_BLOCK)), schema, rows)
+        return Relation(self._spark.range(0, len(held), 1, tasks), schema, rows, task)
+
+    def lying(self, cut: Cut, schema: pa.Schema, rows: int) -> Relation:
+        """Rows that are cut already."""
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+            for batch in batches:
+                for part in batch.column(0).to_pylist():
+                    yield from (table for table in cut.read(part) if table.num_rows)
+
+        return Relation(self._numbers(cut.parts), plain(schema), rows, task, cut)
+
+    def _numbers(self, count: int) -> DataFrame:
+        """A task for each of so many numbers."""
+        return self._spark.range(0, count, 1, count)
 
     def gather(self, relations: Sequence[Relation]) -> list[pa.Table]:
         """The rows of some relations, here and all at once: for what is known to be little."""
-        frames = [(i, relation.frame) for i, relation in enumerate(relations) if relation.frame is not None]
         found = [[relation.schema.empty_table()] for relation in relations]
-        if frames:
-            marked = [frame.mapInArrow(_router(i, (), 1), _spark_schema(_ROUTED)) for i, frame in frames]
+        marked = [
+            relation.frame.mapInArrow(_router(i, relation.read, (), 1), _ROUTED)
+            for i, relation in enumerate(relations)
+            if relation.frame is not None
+        ]
+        if marked:
             answers = reduce(lambda all_, one: all_.unionAll(one), marked).toArrow()
             for side, block in zip(answers["side"].to_pylist(), answers["block"], strict=True):
                 found[side].append(decoded(block.as_buffer()))
         return [pa.concat_tables(tables) for tables in found]
 
-    def together(self, sides: Sequence[Side], compare: Callable[..., pa.Table]) -> Relation:
+    def together(self, sides: Sequence[Side], compare: Callable[..., pa.Table], tasks: int | None = None) -> Relation:
         """What a comparison says of rows, where those with equal values are compared in one task.
 
         Args:
             sides: the rows.
             compare: is given one table for each side.
+            tasks: how many tasks there are; by default that follows from the number of rows.
         """
         schemas = [side.relation.schema for side in sides]
         schema = plain(compare(*(schema.empty_table() for schema in schemas)).schema)
@@ -172,64 +211,100 @@ class Exchange:
         if not known:
             return Relation(None, schema, 0)
         rows = sum(side.relation.rows for side in sides)
-        parts = max(1, -(-rows // self._part_rows))
-        if parts > 1:
-            parts = max(parts, self._parallelism)
-        routed = None
-        for number, side in known:
-            frame = side.relation.frame
-            assert frame is not None
-            part = frame.mapInArrow(_router(number, tuple(side.by), parts), _spark_schema(_ROUTED))
-            routed = part if routed is None else routed.unionAll(part)
-        assert routed is not None
+        parts = self._parts(sides, rows) if tasks is None else max(1, tasks)
+        here = {number: cut.read for number, side in known if (cut := _lying(side, parts)) is not None}
+        moved = [
+            side.relation.frame.mapInArrow(_router(number, side.relation.read, tuple(side.by), parts), _ROUTED)
+            for number, side in known
+            if number not in here and side.relation.frame is not None
+        ]
 
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            found: list[list[pa.Table]] = [[one.empty_table()] for one in schemas]
-            for batch in batches:
-                for side, block in zip(batch.column("side").to_pylist(), batch.column("block"), strict=True):
-                    found[side].append(decoded(block.as_buffer()))
-            made = compare(*(pa.concat_tables(tables) for tables in found))
+        def compared(part: int, found: list[list[pa.Table]]) -> Iterator[pa.Table]:
+            for number, read in here.items():
+                found[number] += read(part)
+            made = compare(
+                *(pa.concat_tables([one.empty_table(), *of]) for one, of in zip(schemas, found, strict=True))
+            )
             if made.num_rows:
-                yield _block(made)
+                yield made
 
-        frame = routed.repartitionById(parts, "part").mapInArrow(task, _spark_schema(_BLOCK))
-        return Relation(frame, schema, rows)
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+            found: list[list[pa.Table]] = [[] for _ in schemas]
+            part = 0
+            for batch in batches:
+                part = batch.column("part")[0].as_py()
+                for side, block in zip(batch.column("side").to_pylist(), batch.column("block"), strict=True):
+                    if side >= 0:
+                        found[side].append(decoded(block.as_buffer()))
+            yield from compared(part, found)
+
+        def task_here(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+            for batch in batches:
+                for part in batch.column(0).to_pylist():
+                    yield from compared(part, [[] for _ in schemas])
+
+        if not moved:
+            return Relation(self._numbers(parts), schema, rows, task_here)
+        if here:
+            # A part that nothing is moved to is compared as well, and has to be told which one it is.
+            moved.append(self._numbers(parts).mapInArrow(_told, _ROUTED))
+        routed = reduce(lambda all_, one: all_.unionAll(one), moved)
+        return Relation(routed.repartitionById(parts, "part"), schema, rows, task)
+
+    def _parts(self, sides: Sequence[Side], rows: int) -> int:
+        """How many tasks compare rows: as many as parts that they lie in, or what follows from their number."""
+        cuts = [side.relation.cut for side in sides]
+        lying = [
+            cut.parts for cut, side in zip(cuts, sides, strict=True) if cut is not None and cut.by == tuple(side.by)
+        ]
+        if lying:
+            return max(lying)
+        parts = max(1, -(-rows // self._part_rows))
+        return parts if parts == 1 else max(parts, self._parallelism)
 
 
-def _router(side: int, by: tuple[str, ...], parts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+def _lying(side: Side, parts: int) -> Cut | None:
+    """The rows of a side, if they are cut as they are compared."""
+    cut = side.relation.cut
+    return cut if cut is not None and (cut.by, cut.parts) == (tuple(side.by), parts) else None
+
+
+def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Says to each part which one it is."""
+    for batch in batches:
+        for part in batch.column(0).to_pylist():
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([part], pa.int32()), pa.array([-1], pa.int32()), pa.array([b""], pa.binary())],
+                names=["part", "side", "block"],
+            )
+
+
+def _router(side: int, read: Read, by: tuple[str, ...], parts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Cuts blocks so that equal values go the same way, whatever block they were in."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in _blocks(batches):
+        for rows in read(batches):
             if parts == 1:
                 yield _routed(0, side, rows)
                 continue
-            place = (digests([rows[name] for name in by]) % np.uint64(parts)).astype(np.int64)
-            order = np.argsort(place, kind="stable")
-            bounds = np.searchsorted(place[order], np.arange(parts + 1))
-            ordered = rows.take(pa.array(order))
-            for part in range(parts):
-                if bounds[part] < bounds[part + 1]:
-                    yield _routed(part, side, ordered.slice(bounds[part], bounds[part + 1] - bounds[part]))
+            for part, chosen in enumerate(cut(rows, by, parts)):
+                if chosen.num_rows:
+                    yield _routed(part, side, chosen)
 
     return task
 
 
-def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    for batch in batches:
-        for block in batch.column("block"):
-            yield decoded(block.as_buffer())
-
-
-def _block(rows: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([encoded(rows)], pa.binary())], names=["block"])
+def cut(rows: pa.Table, by: Sequence[str], parts: int) -> Iterator[pa.Table]:
+    """Rows in so many parts: those with equal values are in the same one, and that has the same number everywhere."""
+    small = np.uint16 if parts <= 1 << 16 else np.int64  # which is quicker to sort
+    place = (digests([rows[name] for name in by]) % np.uint64(parts)).astype(small)
+    order = np.argsort(place, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=parts))])
+    ordered = rows.take(pa.array(order))
+    for low, high in pairwise(bounds.tolist()):
+        yield ordered.slice(low, high - low)
 
 
 def _routed(part: int, side: int, rows: pa.Table) -> pa.RecordBatch:
     cells = [pa.array([part], pa.int32()), pa.array([side], pa.int32()), pa.array([encoded(rows)], pa.binary())]
-    return pa.RecordBatch.from_arrays(cells, names=_ROUTED.names)
-
-
-def _spark_schema(schema: pa.Schema) -> str:
-    kinds = {pa.int32(): "int", pa.large_binary(): "binary"}
-    return ", ".join(f"{field.name} {kinds[field.type]}" for field in schema)
+    return pa.RecordBatch.from_arrays(cells, names=["part", "side", "block"])

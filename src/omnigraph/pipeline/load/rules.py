@@ -18,10 +18,12 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, EdgeType
-from omnigraph.pipeline.load.exchange import Exchange, Relation, Side, first_of, plain, total_of
+from omnigraph.pipeline.load.compared import IDS, VALUE, Compared, end_of, ends_at, tuples
+from omnigraph.pipeline.load.exchange import Cut, Exchange, Relation, Side, first_of, plain, total_of
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import ROW, OwnRows, PartRows, StoredRows
 from omnigraph.storage.blobs import row_schema
+from omnigraph.storage.tables import TableRef
 from omnigraph.write.checks import Room, outside, sharing, unmatched, value_rules
 from omnigraph.write.validate import (
     SHOWN,
@@ -42,7 +44,6 @@ from omnigraph.write.validate import (
     without_nulls,
 )
 
-_VALUE = "value"
 _STORED_FRAGMENTS = 4
 """So many parts of a stored table are read by one task at most, while they are small."""
 
@@ -120,6 +121,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         view: what is stored.
         place: where the graph is.
         exchange: brings rows together.
+        parts: in how many parts that lies which tasks cut.
     """
 
     def __init__(
@@ -129,12 +131,14 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         view: Manifest,
         place: Place,
         exchange: Exchange,
+        parts: int = 0,
     ) -> None:
         super().__init__(accepted.catalog, changes)
         self.accepted = accepted
         self.view = view
         self.place = place
         self.exchange = exchange
+        self.parts = parts
 
     # Rows
 
@@ -150,15 +154,22 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             schema = schema.append(pa.field(ROW, pa.int64()))
         return self.exchange.read(pieces, schema, change.count)
 
+    def compared(self, change: Loaded, what: Compared) -> Relation:
+        """What is compared of the rows that the load brings of a type. It is cut already, if all those rows count."""
+        brought = [part for part in change.parts if part.rows]
+        if change.dropped or not all(what.name in part.cuts for part in brought):
+            return self.own(change, what.columns).mapped(what.made)
+        schema = what.made(self._schema(change.key, what.columns).empty_table()).schema
+        if not brought:
+            return Relation(None, plain(schema), 0)
+        place, paths = self.place, [part.cuts[what.name] for part in brought]
+        cut = Cut(what.by, self.parts, lambda part: (place.part(path, part) for path in paths))
+        return self.exchange.lying(cut, schema, change.count)
+
     def stored(self, key: str, columns: Sequence[str]) -> Relation:
         """Columns of the rows that are stored of a type."""
         pin = self.view.tables[key]
-        parts = self.place.tables.fragments(pin.ref) if pin.row_count else []
-        pieces = []
-        numbers = [part.number for part in parts]
-        step = max(1, min(_STORED_FRAGMENTS, len(numbers) // 16))
-        for i in range(0, len(numbers), step):
-            pieces.append(StoredRows(self.place, pin.ref, tuple(numbers[i : i + step]), tuple(columns)))
+        pieces = stored_pieces(self.place, pin.ref, columns) if pin.row_count else []
         return self.exchange.read(pieces, self._schema(key, columns), pin.row_count)
 
     def _schema(self, key: str, columns: Sequence[str]) -> pa.Schema:
@@ -175,7 +186,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         if change is None or change.fresh or rows.frame is None:
             return rows
         return self.exchange.together(
-            [Side(rows, ["id"]), Side(self.own(change, ["id"]), ["id"])],
+            [Side(rows, ["id"]), Side(self.compared(change, IDS), ["id"])],
             lambda stored, own: stored.filter(pc.invert(pc.is_in(stored["id"], value_set=own["id"]))),
         )
 
@@ -187,11 +198,22 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             return Relation(None, self._schema(change.key, columns), 0)
         chosen = list(columns)
         return self.exchange.together(
-            [Side(self.stored(change.key, ["id", *chosen]), ["id"]), Side(self.own(change, ["id"]), ["id"])],
+            [Side(self.stored(change.key, ["id", *chosen]), ["id"]), Side(self.compared(change, IDS), ["id"])],
             lambda stored, own: stored.filter(pc.is_in(stored["id"], value_set=own["id"])).select(chosen),
         )
 
     # What a load has to keep beside the constraints
+
+    def twice(self, change: Loaded) -> Relation:
+        """Something wherever several records have one id: mostly nothing, and quick to find out."""
+
+        def compare(rows: pa.Table) -> pa.Table:
+            distinct = pc.count_distinct(rows["id"]).as_py()
+            return pa.table(
+                {"more": pa.array([rows.num_rows - distinct] if distinct < rows.num_rows else [], pa.int64())}
+            )
+
+        return self.exchange.together([Side(self.compared(change, IDS), ["id"])], compare)
 
     def repeated(self, change: Loaded) -> Relation:
         """Ids that several records have: `id`, and the numbers of those rows."""
@@ -213,7 +235,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         stored = self.stored(change.key, ["id"])
         if change.fresh or stored.frame is None:
             return Relation(None, pa.schema([("id", pa.utf8())]), 0)
-        return self.exchange.together([Side(self.own(change, ["id"]), ["id"]), Side(stored, ["id"])], compare)
+        return self.exchange.together([Side(self.compared(change, IDS), ["id"]), Side(stored, ["id"])], compare)
 
     def validate(self, *, all_new: bool) -> tuple[str, str] | None:
         """Check everything, in as few jobs as there can be.
@@ -269,7 +291,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
 
     def uniques(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
         for fields in unique_groups(type_of(self.catalog, change)):
-            rows = self.own(change, list(dict.fromkeys(["id", *fields]))).mapped(_comparable(fields))
+            rows = self.compared(change, tuples(fields))
             others = self.surviving(change, change.key, fields).mapped(_comparable(fields, rows.schema.names))
             subject = unique_subject(change.name, fields)
             sides = [Side(rows, fields), Side(others, fields)]
@@ -281,21 +303,20 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         ends = {"src": edge.from_type, "dst": edge.to_type}
         missing = {}
         for node in dict.fromkeys(ends.values()):
-            wanted = [end for end, at in ends.items() if at == node]
-            missing[node] = self._missing(change, node, wanted)
+            missing[node] = self._missing(change, node)
         for end, node in ends.items():
             # Edges are moved only if some of them are wrong.
-            sides = [Side(self.own(change, ["id", *ends], numbered=True), [end]), Side(missing[node], [_VALUE])]
+            sides = [Side(self.own(change, ["id", *ends], numbered=True), [end]), Side(missing[node], [VALUE])]
             wrong = self.exchange.together(sides, _leading_to(end))
             yield Sought(wrong, ROW, missing[node]), spell_endpoint(change.name, end, node, new=change.fresh)
 
-    def _missing(self, change: Loaded, node: str, ends: Sequence[str]) -> Relation:
+    def _missing(self, change: Loaded, node: str) -> Relation:
         """Nodes of a type that the edges of a load lead to, and that neither the load brings nor the graph has."""
-        wanted = self.own(change, ends).mapped(_distinct(tuple(ends)))
-        sides = [Side(wanted, [_VALUE])]
+        wanted = self.compared(change, ends_at(self.catalog.edges[change.name], node))
+        sides = [Side(wanted, [VALUE])]
         nodes = self.node_change(node)
         if nodes is not None:
-            sides.append(Side(self.own(nodes, ["id"]), ["id"]))
+            sides.append(Side(self.compared(nodes, IDS), ["id"]))
         if nodes is None or not nodes.replaced:
             sides.append(Side(self.stored(f"node:{node}", ["id"]), ["id"]))
         return self.exchange.together(sides, _unmatched)
@@ -314,26 +335,35 @@ class SparkRules(Validator[Loaded, Sought | Known]):
 
     def _gone(self, nodes: Loaded) -> list[Side]:
         """What tells which stored nodes of a type an overwrite takes away."""
-        return [Side(self.stored(nodes.key, ["id"]), ["id"]), Side(self.own(nodes, ["id"]), ["id"])]
+        return [Side(self.stored(nodes.key, ["id"]), ["id"]), Side(self.compared(nodes, IDS), ["id"])]
 
     def cardinalities(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
             nodes = self.node_change(node)
             kept = self.surviving(change, change.key, [end]).mapped(_only(end))
-            sides = [Side(rows, [end]) for rows in (self.own(change, [end]), self.superseded(change, [end]), kept)]
+            own = self.compared(change, end_of(end))
+            sides = [Side(rows, [end]) for rows in (own, self.superseded(change, [end]), kept)]
             if nodes is not None and nodes.replaced:
                 sides += self._gone(nodes)
             found = self.exchange.together(sides, _outside(end, card))
             yield Sought(found, "node"), spell_cardinality(edge.name, end, card)
 
 
+def stored_pieces(place: Place, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
+    """Columns of a stored table, cut for tasks."""
+    numbers = [part.number for part in place.tables.fragments(ref)]
+    step = max(1, min(_STORED_FRAGMENTS, len(numbers) // 16))
+    cuts = [tuple(numbers[i : i + step]) for i in range(0, len(numbers), step)]
+    return [StoredRows(place, ref, cut, tuple(columns)) for cut in cuts]
+
+
 # What tasks do with rows that have met
 
 
-def _comparable(fields: tuple[str, ...], names: Sequence[str] | None = None) -> Callable[[pa.Table], pa.Table]:
-    chosen = None if names is None else list(names)
-    return lambda rows: without_nulls(rows if chosen is None else rows.select(chosen), fields)
+def _comparable(fields: tuple[str, ...], names: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
+    chosen = list(names)
+    return lambda rows: without_nulls(rows.select(chosen), fields)
 
 
 def _sharing(fields: tuple[str, ...], subject: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
@@ -344,21 +374,14 @@ def _sharing(fields: tuple[str, ...], subject: str) -> Callable[[pa.Table, pa.Ta
     return compare
 
 
-def _distinct(ends: tuple[str, ...]) -> Callable[[pa.Table], pa.Table]:
-    def change(rows: pa.Table) -> pa.Table:
-        values = pa.chunked_array([chunk for end in ends for chunk in rows[end].chunks], pa.utf8())
-        return pa.table({_VALUE: values.unique()})
-
-    return change
-
-
 def _unmatched(wanted: pa.Table, *present: pa.Table) -> pa.Table:
     ids = pa.chunked_array([chunk for rows in present for chunk in rows["id"].chunks], pa.utf8())
-    return pa.table({_VALUE: pa.chunked_array([unmatched(wanted[_VALUE], ids, Room())], pa.utf8())})
+    missing = wanted[VALUE].filter(pc.invert(pc.is_in(wanted[VALUE], value_set=ids)))
+    return pa.table({VALUE: pa.chunked_array([missing.unique()], pa.utf8())})
 
 
 def _leading_to(end: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    return lambda rows, missing: with_one_of(rows, end, missing[_VALUE].combine_chunks())
+    return lambda rows, missing: with_one_of(rows, end, missing[VALUE].combine_chunks())
 
 
 def _stranded(end: str) -> Callable[[pa.Table, pa.Table, pa.Table], pa.Table]:

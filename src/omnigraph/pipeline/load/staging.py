@@ -7,7 +7,7 @@ points there, and cleanup removes it when it is old.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,12 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 from ulid_transform import ulid_now
 
+from omnigraph.commit.loads import DIRECTORY
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
-
-DIRECTORY = "__staging"
-"""The directory of all loads, below the root of the graph."""
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -80,6 +78,27 @@ class Place:
             writer.write_table(rows)
         self.objects.put(path, sink.getvalue().to_pybytes())
         return path
+
+    def put_parts(self, name: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> str:
+        """Put rows aside in parts. Returns what `part` takes."""
+        path = self.path(name, "parts")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            for part in parts:
+                columns = [column.combine_chunks() for column in part.columns]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self.objects.put(path, sink.getvalue().to_pybytes())
+        return path
+
+    def part(self, path: str, number: int) -> pa.Table:
+        """One of the parts in which rows were put aside. Only that is read, and only where files can be mapped."""
+        with pa.memory_map(str(Path(self.uri.path) / path)) as file:
+            return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(number)])
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether `part` can be used."""
+        return self.uri.scheme is Scheme.LOCAL
 
     def batches(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """What was put aside."""

@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed import Embedder, default_embedder
+from omnigraph.embed import Embedder, Tally, default_embedder
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.pipeline.load.compared import compared
+from omnigraph.pipeline.load.exchange import cut, plain
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.tables import TableRef
@@ -47,8 +49,9 @@ class Work:
         bases: by type key, the version beside which rows are written; nothing is written without one.
         staged: types whose rows are put aside and not written, because some may replace others.
         embed: whether vectors that are left out are computed.
-        embedder: with what; None is what the environment asks for.
+        embedder: with what; None is what the environment asks for, which the driver could not tell.
         budget: how many bytes of rows a task keeps in memory.
+        parts: into how many parts to cut what is compared; with none, nothing is cut.
         digest: whether to take in what the input says, for a load that has an idempotency key.
         rows: whether to do anything else.
     """
@@ -62,6 +65,7 @@ class Work:
     embed: bool
     embedder: Embedder | None
     budget: int
+    parts: int = 0
     digest: bool = False
     rows: bool = True
 
@@ -85,6 +89,7 @@ class PartRows:
         fragments: what was written of them.
         staged: where they were put aside.
         keys: where the columns are that have to be compared.
+        cuts: where what is compared lies in parts, by its name.
         wrong: what breaks a rule, by the rule's number.
         references: whether some blob is the address of something elsewhere.
     """
@@ -95,6 +100,7 @@ class PartRows:
     fragments: tuple[str, ...] = ()
     staged: str | None = None
     keys: str | None = None
+    cuts: Mapping[str, str] = field(default_factory=dict)
     wrong: Mapping[int, Wrong] = field(default_factory=dict)
     references: bool = False
 
@@ -109,6 +115,8 @@ class PartDone:
         refused: what the reader said when it could not go on.
         tables: its rows, by type key.
         digests: what it says, by type key.
+        failed: why vectors could not be computed.
+        models: what they were computed with, by type and property.
     """
 
     end: End
@@ -116,6 +124,8 @@ class PartDone:
     refused: str | None = None
     tables: Mapping[str, PartRows] = field(default_factory=dict)
     digests: Mapping[str, TypeDigest] = field(default_factory=dict)
+    failed: EmbeddingError | None = None
+    models: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
 
 
 class PartReader:
@@ -129,6 +139,7 @@ class PartReader:
         self.sizes: dict[str, int] = {}
         unheard = Problems() if work.rows else self.problems  # what builds the rows tells the same ones
         self.digest = RowsDigest(work.accepted, unheard) if work.digest else None
+        self.tally = Tally()
         self._ulids = Ulids(work.seed, number)
         self._builders: dict[str, RowBuilder] = {}
 
@@ -165,7 +176,14 @@ class PartReader:
         if builder is None:
             embedder = (lambda: self._embedder) if self.work.embed else None
             builder = RowBuilder(
-                self.work.accepted, raw.kind, raw.name, self.work.now, self.problems, embedder, self._ulids.take
+                self.work.accepted,
+                raw.kind,
+                raw.name,
+                self.work.now,
+                self.problems,
+                embedder,
+                self._ulids.take,
+                self.tally,
             )
             self._builders[key] = builder
         rows = builder.build(raw.columns, raw.origin, raw.absent)
@@ -182,15 +200,18 @@ def run(work: Work, number: int, split: Split) -> PartDone:
     reader, spool = PartReader(work, number), Spool(work.budget)
     try:
         end = reader.read(split, Start(), spool.add)
-    except (InputError, EmbeddingError) as error:
+    except InputError as error:
         return PartDone(End(0, 0), 0, str(error))
+    except EmbeddingError as error:
+        return PartDone(End(0, 0), 0, failed=error)
     if reader.problems:
         return PartDone(end, reader.problems.total)
     tables = {}
     for key in spool.keys:
         rows = spool.take(key)
         tables[key] = _written(work, number, key, rows, named=key in reader.named, size=reader.sizes[key])
-    return PartDone(end, 0, None, tables, {} if reader.digest is None else reader.digest.types)
+    digests = {} if reader.digest is None else reader.digest.types
+    return PartDone(end, 0, None, tables, digests, models=reader.tally.models)
 
 
 def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, size: int) -> PartRows:
@@ -207,6 +228,12 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
         return PartRows(0, 0, named)
     stem = f"{number:06d}-{key.replace(':', '-')}"
     keys = work.place.put(f"keys/{stem}", rows.select(compared_columns(declared)))
+    cuts = {}
+    if work.parts:
+        for each in compared(work.accepted.catalog, declared, named=named):
+            made = each.made(rows.select(each.columns))
+            parts = cut(made, each.by, work.parts)
+            cuts[each.name] = work.place.put_parts(f"cuts/{stem}-{each.name}", plain(made.schema), parts)
     fragments: tuple[str, ...] = ()
     staged = None
     if not wrong and key in work.bases:
@@ -214,7 +241,7 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
             staged = work.place.put(f"rows/{stem}", rows)
         else:
             fragments = work.place.tables.write_fragments(work.bases[key], rows)
-    return PartRows(rows.num_rows, size, named, fragments, staged, keys, wrong)
+    return PartRows(rows.num_rows, size, named, fragments, staged, keys, cuts, wrong)
 
 
 def _has_references(cells: pa.ChunkedArray) -> bool:
