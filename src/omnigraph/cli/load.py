@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,13 +10,12 @@ import click
 
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
+from omnigraph.cli.progress import Shown, progress_shown
 from omnigraph.cli.scope import address, addressed, confirm, open_to_write, writing
 from omnigraph.errors import InputError, PreconditionFailedError
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
-    from omnigraph.pipeline.jobs import JobProgress
-    from omnigraph.write.load import LoadProgress
     from omnigraph.write.receipt import LoadReceipt
 
 _STDIN = "-"
@@ -47,6 +44,7 @@ _BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where
 @_BRANCH
 @click.option("--from", "base", metavar="BASE", help="The branch to fork a missing branch from.")
 @click.option("--type", "type_name", metavar="TYPE", help="The type of a file whose name does not say it.")
+@click.option("--mapping", metavar="FILE", help="What tables and their columns are, in YAML or JSON.")
 @click.option("--lenient", is_flag=True, help="Read what can be read, and say on stderr what was changed for that.")
 @click.option("--no-embed", is_flag=True, help="Leave out the vectors that would be computed from texts.")
 @click.option("--if-commit", metavar="ID", help="Load only if this commit is the head of the branch.")
@@ -60,6 +58,11 @@ _BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where
     help="In this process, or on Spark; auto goes by the size of the input.  [default: auto]",
 )
 @click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@click.option(
+    "--merge-threshold",
+    metavar="SIZE",
+    help="On Spark: from so many bytes of rows of a type on tasks merge them, and not one process.  [default: 1 GiB]",
+)
 @writing(destructive=True)
 @JSON
 def load(
@@ -71,6 +74,7 @@ def load(
     branch: str,
     base: str | None,
     type_name: str | None,
+    mapping: str | None,
     lenient: bool,
     no_embed: bool,
     if_commit: str | None,
@@ -79,6 +83,7 @@ def load(
     check: bool,
     engine: str,
     master: str | None,
+    merge_threshold: str | None,
     actor: str | None,
     quiet: bool,
     yes: bool,
@@ -95,6 +100,7 @@ def load(
         "branch": branch,
         "base": base,
         "type_name": type_name,
+        "mapping": mapping,
         "lenient": lenient,
         "embed": not no_embed,
         "expect_head": if_commit,
@@ -102,7 +108,7 @@ def load(
         "message": message,
         "check": check,
     }
-    way = _Way(engine, master)
+    way = _Way(engine, master, merge_threshold)
     _load(given, data, options, way, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
 
 
@@ -136,15 +142,17 @@ def ingest(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How the rows get into the graph: in this process or on Spark, and where that runs."""
+    """How the rows get into the graph: in this process or on Spark, where that runs, and from when on tasks merge."""
 
     engine: str
     master: str | None = None
+    merge_threshold: str | None = None
 
-    def load(self, graph: Graph, source: list[Any], options: dict[str, Any], shown: _Shown) -> LoadReceipt:
+    def load(self, graph: Graph, source: list[Any], options: dict[str, Any], shown: Shown) -> LoadReceipt:
         from omnigraph.pipeline.engine import Engine, choose
 
-        chosen = choose(self.engine, source, lenient=bool(options.get("lenient")))
+        storage = graph._store.objects.uri.storage_options
+        chosen = choose(self.engine, source, lenient=bool(options.get("lenient")), options=storage)
         if chosen.engine is not Engine.SPARK:
             return graph.load(source, progress=shown.rows, **options)
         from omnigraph.pipeline.pipeline import Pipeline
@@ -156,7 +164,13 @@ class _Way:
             click.echo(f"loading on Spark: {chosen.why}", err=True)
         spark = session(SparkSettings(self.master))
         try:
-            return Pipeline(graph, spark).load(source, progress=shown.rows, jobs=shown.tasks, **options)
+            return Pipeline(graph, spark).load(
+                source,
+                progress=shown.rows,
+                jobs=shown.tasks,
+                merge_threshold=self.merge_threshold,
+                **options,
+            )
         finally:
             spark.stop()
 
@@ -177,7 +191,7 @@ def _load(
     if options["mode"] == "overwrite" and not options.get("check"):
         confirm("overwriting", uri, yes=yes, as_json=as_json)
     source: list[str | IO[bytes]] = [sys.stdin.buffer if name == _STDIN else name for name in data]
-    with open_to_write(uri, actor, quiet=quiet) as graph, _progress(shown=not quiet and not as_json) as shown:
+    with open_to_write(uri, actor, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
         try:
             receipt = way.load(graph, source, options, shown)
         except PreconditionFailedError as error:
@@ -201,40 +215,6 @@ def _say(uri: str, receipt: LoadReceipt, *, checked: bool) -> None:
     )
     if receipt.branch_created:
         click.echo(f"created branch {receipt.branch} from {receipt.base_branch}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What a person sees while a load runs.
-
-    Attributes:
-        rows: shows how far the load has come.
-        tasks: shows how far Spark has come.
-        notes: whether somebody wants to be told what is done.
-    """
-
-    rows: Callable[[LoadProgress], None] | None = None
-    tasks: Callable[[JobProgress], None] | None = None
-    notes: bool = False
-
-
-@contextmanager
-def _progress(*, shown: bool) -> Iterator[_Shown]:
-    """A bar on stderr for people who watch, and nothing in a pipe."""
-    if not shown or not sys.stderr.isatty():
-        yield _Shown(notes=shown)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rows]:,} rows"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None, rows=0)
-
-        def show(progress: LoadProgress) -> None:
-            bar.update(task, description=progress.phase.value, rows=progress.rows, total=None)
-
-        def show_tasks(progress: JobProgress) -> None:
-            bar.update(task, description=progress.what, total=progress.tasks, completed=progress.tasks_done)
-
-        yield _Shown(show, show_tasks, notes=True)
+    for merge in receipt.merges:
+        who = "tasks on Spark" if merge.way == "tasks" else "one process"
+        click.echo(f"merged {merge.type_key} by {who}: {merge.why}")

@@ -12,9 +12,12 @@ from contextlib import suppress
 import click
 
 from omnigraph import __version__
+from omnigraph.cli.analytics import analytics
 from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
+from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
+from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
 from omnigraph.cli.graphs import init, recovery, snapshot
@@ -23,6 +26,7 @@ from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.output import print_json
+from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
@@ -35,9 +39,25 @@ from omnigraph.errors import OmnigraphError, cut, report_for
 CAPABILITIES = {
     "any": (
         "a data",
-        (query, explain, shell, mutate, load, export, blob, branch, tag, commit, snapshot, verify, recovery),
+        (
+            query,
+            explain,
+            shell,
+            mutate,
+            load,
+            pipeline,
+            analytics,
+            export,
+            blob,
+            branch,
+            tag,
+            commit,
+            snapshot,
+            verify,
+            recovery,
+        ),
     ),
-    "direct": ("a storage", (init, schema, indexes, lint)),
+    "direct": ("a storage", (init, schema, indexes, embed, cleanup, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -165,6 +185,9 @@ for command in (
     change,
     load,
     ingest,
+    pipeline,
+    embed,
+    analytics,
     export,
     blob,
     branch,
@@ -174,6 +197,7 @@ for command in (
     verify,
     recovery,
     indexes,
+    cleanup,
     lint,
     check,
     fmt,

@@ -168,6 +168,8 @@ class Shelf:
         new = np.ones(len(keys), bool)
         new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
         keys, vectors = keys[new], vectors[new]
+        if len(keys) == 0:
+            return
         entries = np.empty(len(keys), _ENTRY)
         entries["high"], entries["low"] = keys[:, 0], keys[:, 1]
         entries["check"] = _checks(keys, vectors)
@@ -211,7 +213,7 @@ class _Segment:
         with path.open("rb") as file:
             self.size = os.fstat(file.fileno()).st_size
             magic, count, own = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
-            if magic != _MAGIC or own != dimension or self.size != _size(count, dimension):
+            if magic != _MAGIC or own != dimension or count == 0 or self.size != _size(count, dimension):
                 raise ValueError(f"{path} is damaged")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._entries = np.frombuffer(self._map, _ENTRY, count, _HEADER.size)

@@ -13,6 +13,7 @@ from omnigraph.commit.manifest import Commit
 from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.table_mapping import MappingSource
 
@@ -110,6 +111,21 @@ class Pipeline(Protocol):
         idempotency_key: str | None = None,
         memory_budget: int | str | None = None,
     ) -> MergeReceipt: ...
+
+    def embed(
+        self,
+        *,
+        which: Which | str = ...,
+        types: str | Sequence[str] = (),
+        properties: str | Sequence[str] = (),
+        branch: str | None = None,
+        expect_head: str | None = None,
+        message: str | None = None,
+        memory_budget: int | str | None = None,
+        progress: Callable[[EmbedProgress], None] | None = None,
+        check: bool = False,
+        engine: str = ...,
+    ) -> EmbedReceipt: ...
 
     def export(
         self,

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.names import branch_name
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
+from omnigraph.graph.embedding import embed, embed_request
 from omnigraph.graph.graph import At
 from omnigraph.graph.loading import LoadRequest, load_mode
 from omnigraph.graph.merging import MergeRequest
@@ -16,6 +18,7 @@ from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.pipeline.analytics import Analysis, analyse
 from omnigraph.pipeline.declared import RunReceipt, RunRequest, run
+from omnigraph.pipeline.embedding import embed_on_spark, way
 from omnigraph.pipeline.engine import Engine
 from omnigraph.pipeline.export import export
 from omnigraph.pipeline.jobs import JobProgress, Watch
@@ -24,6 +27,7 @@ from omnigraph.pipeline.merge import MergeOptions, merge
 from omnigraph.pipeline.session import Session, session
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.sources import LoadSource
@@ -183,6 +187,69 @@ class Pipeline:
         )
         watch = Watch(jobs, cancel or Cancellation(), seconds)
         return merge(self._graph, request, MergeOptions(self._session or session(), watch))
+
+    def embed(
+        self,
+        *,
+        which: Which | str = Which.STALE,
+        types: str | Sequence[str] = (),
+        properties: str | Sequence[str] = (),
+        branch: str | None = None,
+        expect_head: str | None = None,
+        message: str | None = None,
+        memory_budget: int | str | None = None,
+        progress: Callable[[EmbedProgress], None] | None = None,
+        check: bool = False,
+        engine: Engine | str = Engine.SPARK,
+        jobs: Callable[[JobProgress], None] | None = None,
+        cancel: Cancellation | None = None,
+        seconds: float | None = None,
+    ) -> EmbedReceipt:
+        """Bring the vectors of `@embed` properties up to date, by tasks on Spark: the vectors that `Graph.embed` gives.
+
+        Args:
+            which: as in `Graph.embed`, like everything down to `check`.
+            types: node types.
+            properties: vectors.
+            branch: where.
+            expect_head: do it only if this commit is the branch head.
+            message: the commit's.
+            memory_budget: how much memory vectors may take here, with the engine `local`.
+            progress: is told how far it has come.
+            check: compute what there is to compute, and write nothing.
+            engine: `spark`, `local`, or `auto`, which goes by the size of the tables.
+            jobs: is told how far the work on Spark has come.
+            cancel: stops it from another thread, until it is committed.
+            seconds: how long the work on Spark may take.
+
+        Raises:
+            InputError: there is no such type, vector or engine.
+            EmbeddingModelError: the schema records another model than the one that is configured.
+            EmbeddingError: vectors cannot be computed. Nothing was written.
+            SparkUnavailableError: Spark cannot be started.
+            SparkError: work on Spark failed, again and again.
+            CancelledError: it was told to stop.
+            BudgetExceededError: it took too long.
+        """
+        self._graph._writable()
+        stop = cancel or Cancellation()
+        request = embed_request(
+            which,
+            types,
+            properties,
+            branch=branch_name(self._graph.default_branch if branch is None else branch),
+            expect_head=expect_head,
+            message=message,
+            memory_budget=memory_budget,
+            progress=progress,
+            cancel=stop,
+            check=check,
+        )
+        spark = self._session or session()
+        chosen = way(self._graph, engine, request.branch, request.types, started=spark.started)
+        if chosen.engine is not Engine.SPARK:
+            return embed(self._graph, request)
+        return embed_on_spark(self._graph, request, spark, Watch(jobs, stop, seconds))
 
     def export(
         self,

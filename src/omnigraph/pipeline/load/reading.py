@@ -40,19 +40,22 @@ class Parts:
 
     def may_have(self, key: str) -> bool:
         """Whether the input can have rows of a type."""
-        types = [getattr(split, "type", None) for split in self.splits.values()]
-        return any(type_ is None or f"{type_[0].value}:{type_[1]}" == key for type_ in types)
+        each = [split.types for split in self.splits.values()]
+        return any(types is None or any(f"{kind.value}:{name}" == key for kind, name in types) for types in each)
 
     def read(self, work: Work) -> None:
         """Let tasks read all parts.
 
         Raises:
             BadRowsError: some records cannot become rows.
+            EmbeddingError: vectors could not be computed.
         """
         self._run(work, list(self.splits))
+        self._check_vectors()
         again = self._unclean()
         if again:
             self._run(work, again)
+            self._check_vectors()
         self._number()
         refused = min((number for number, done in self.done.items() if done.refused is not None), default=None)
         if refused is not None:
@@ -62,6 +65,23 @@ class Parts:
         wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
         if wrong:
             raise BadRowsError(self._problems(work, wrong), sum(wrong.values()))
+
+    def _check_vectors(self) -> None:
+        """Fail as the first part did whose vectors could not be computed, unless something is wrong before it.
+
+        Then that is told, and nothing about the parts that come later: nobody has counted their records.
+        """
+        failed = min((number for number, done in self.done.items() if done.failed is not None), default=None)
+        if failed is None:
+            return
+        before = [done for number, done in self.done.items() if number < failed]
+        if not any(done.problems or done.refused is not None for done in before):
+            error = self.done[failed].failed
+            assert error is not None
+            raise error
+        for number in [number for number in self.splits if number >= failed]:
+            del self.splits[number]
+            self.done.pop(number, None)
 
     def _run(self, work: Work, numbers: Sequence[int]) -> None:
         splits = {number: self.splits[number] for number in numbers}
