@@ -34,6 +34,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write import load as load_module
 from omnigraph.write import ndjson
+from omnigraph.write.columns import OfType
 from omnigraph.write.csv_rows import read_csv
 from omnigraph.write.places import Places
 from omnigraph.write.problems import Problems
@@ -386,7 +387,8 @@ def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> N
     (tmp_path / "Person.csv").write_text("name\nbob\n")
     (tmp_path / "persons.csv").write_text("name\nbob\n")
     error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
-    assert error.hint == "the type is the name of the file, unless --type (type_name=) says it; did you mean 'Person'?"
+    said = "the type is the name of the file, unless --type (type_name=) or a mapping says it"
+    assert error.hint == f"{said}; did you mean 'Person'?"
     parts = tmp_path / "Persn.parquet"
     parts.mkdir()
     pa.parquet.write_table(pa.table({"name": ["bob"]}), parts / "part-0.parquet")
@@ -727,7 +729,7 @@ def test_a_gigabyte_in_one_cell() -> None:
     problems = Problems()
     accepted = accept(compile_schema(SCHEMA), "0" * 26)
     chunks = iter(lambda: stream.read(4 << 20), b"")
-    assert list(read_csv(chunks, TypeKind.NODE, "Person", accepted, problems, "Person.csv")) == []
+    assert list(read_csv(chunks, OfType(TypeKind.NODE, "Person"), accepted, problems, "Person.csv")) == []
     with pytest.raises(BadRowsError, match=r"Person.csv, line 2: Person: a quote inside of a cell"):
         problems.check()
     assert stream.given <= 64 << 20

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write import csv_rows
+from omnigraph.write.columns import OfType
 from omnigraph.write.csv_rows import read_csv
 from omnigraph.write.problems import Problems
 from omnigraph.write.rows import RowBuilder
@@ -47,7 +48,7 @@ def read(
     problems = Problems()
     builder = RowBuilder(ACCEPTED, kind, name, 0, problems)
     parts = [builder.schema.empty_table()]
-    for raw in read_csv(chunks, kind, name, ACCEPTED, problems, "f.csv", delimiter=delimiter):
+    for raw in read_csv(chunks, OfType(kind, name), ACCEPTED, problems, "f.csv", delimiter=delimiter):
         parts.append(builder.build(raw.columns, raw.origin, raw.absent))
     return pa.concat_tables(parts), [str(p) for p in problems._first]
 

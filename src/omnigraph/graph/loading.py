@@ -22,13 +22,15 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
 )
+from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.load import Load, LoadProgress, loaded
 from omnigraph.write.pieces import pieces
 from omnigraph.write.problems import Coercion, Coercions, Problems
 from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, answered
-from omnigraph.write.sources import LoadSource, open_source
+from omnigraph.write.sources import LoadSource, Source, open_source
 from omnigraph.write.spill import memory_budget
+from omnigraph.write.table_mapping import TableMapping
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What `Graph.load` was asked for; the arguments are described there."""
+    """What `Graph.load` was asked for; the arguments are described there. The labels are the commit's."""
 
     mode: LoadMode
     branch: str
@@ -50,6 +52,8 @@ class LoadRequest:
     memory_budget: int | str | None = None
     progress: Callable[[LoadProgress], None] | None = None
     check: bool = False
+    mapping: TableMapping | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:
@@ -75,6 +79,7 @@ def said_about(graph: Graph, request: LoadRequest) -> WriteRequest:
         kind=WriterKind.LOAD,
         actor=graph.actor,
         message=request.message,
+        labels=request.labels,
         replayable=request.mode is not LoadMode.OVERWRITE,
         expect_head=request.expect_head,
         idempotency_key=request.idempotency_key,
@@ -104,7 +109,7 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
         progress=request.progress,
         digest=digest,
     )
-    rows.read(open_source(source, accepted, request.type_name, lenient=request.lenient))
+    rows.read(rows_of(graph, source, request, accepted))
     changes = rows.changes()
     if request.check:
         rows.check(Snapshot(store, view), changes)
@@ -131,6 +136,22 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
     return answer.receipt(target, graph.actor, commit)
 
 
+def rows_of(graph: Graph, source: LoadSource, request: LoadRequest, accepted: AcceptedSchema) -> Source:
+    """The rows that a load is asked for. Files in S3 are reached as the graph is.
+
+    Raises:
+        InputError: there are none, or what is said about them means nothing.
+    """
+    return open_source(
+        source,
+        accepted,
+        request.type_name,
+        lenient=request.lenient,
+        mapping=request.mapping,
+        options=graph._store.objects.uri.storage_options,
+    )
+
+
 def _coerced(rows: Load) -> tuple[Coercion, ...]:
     return rows.problems.coerced.all() if rows.problems.coerced is not None else ()
 
@@ -150,7 +171,7 @@ def digest_of(graph: Graph, source: LoadSource, request: LoadRequest, view: Mani
     """
     accepted, problems = graph._schema_of(view)[1], Problems()
     digest = RowsDigest(accepted, problems)
-    for raw in open_source(source, accepted, request.type_name, lenient=request.lenient)(problems):
+    for raw in rows_of(graph, source, request, accepted)(problems):
         for piece in pieces(raw):
             digest.take(piece)
     problems.check()

@@ -25,6 +25,7 @@ from omnigraph.read.result.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
+from omnigraph.write.table_mapping import MappingSource
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
@@ -97,6 +98,7 @@ class Transaction:
         *,
         mode: LoadMode | str,
         type_name: str | None = None,
+        mapping: MappingSource | None = None,
         lenient: bool = False,
         embed: bool = True,
         memory_budget: int | str | None = None,
@@ -108,6 +110,7 @@ class Transaction:
                 source,
                 mode=mode,
                 type_name=type_name,
+                mapping=mapping,
                 lenient=lenient,
                 branch=work,
                 embed=embed,

@@ -1,4 +1,4 @@
-"""Which way a load goes: in this process, or on Spark."""
+"""Where work is done: in this process, or on Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError, SparkUnavailableError
@@ -15,7 +14,7 @@ from omnigraph.storage.amounts import amount, readable
 from omnigraph.write.files import row_files
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
-"""From how much input on a load goes to Spark by itself: bytes, or a number with KiB, MiB or GiB."""
+"""From how much on a load or an export goes to Spark by itself: bytes, or a number with KiB, MiB or GiB."""
 
 DEFAULT_THRESHOLD = 4 << 30
 _PACKED = 4
@@ -23,10 +22,10 @@ _PACKED = 4
 
 
 class Engine(StrEnum):
-    """Ways for a load to go."""
+    """Where work is done."""
 
     AUTO = "auto"
-    """By the size of the input."""
+    """Where it should be, by its size."""
     LOCAL = "local"
     """In this process."""
     SPARK = "spark"
@@ -35,13 +34,35 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The way that a load goes, and why."""
+    """Where work is done, and why there."""
 
     engine: Engine
     why: str
 
+    def __str__(self) -> str:
+        return f"{'on Spark' if self.engine is Engine.SPARK else 'in this process'}: {self.why}"
 
-def choose(engine: Engine | str, source: Any, *, lenient: bool = False, started: bool = False) -> Choice:
+
+def engine_named(name: Engine | str) -> Engine:
+    """The engine of a name.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return Engine(name)
+    except ValueError:
+        raise InputError(f"'{name}' is not an engine", hint="auto, local or spark") from None
+
+
+def choose(
+    engine: Engine | str,
+    source: Any,
+    *,
+    lenient: bool = False,
+    started: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Choice:
     """The way that a load goes.
 
     Args:
@@ -49,18 +70,16 @@ def choose(engine: Engine | str, source: Any, *, lenient: bool = False, started:
         source: what is loaded.
         lenient: whether the lenient reader is asked for, which works in one process.
         started: whether Spark runs already.
+        options: how to reach files in S3.
 
     Raises:
         InputError: there is no such engine.
     """
-    try:
-        asked = Engine(engine)
-    except ValueError:
-        raise InputError(f"'{engine}' is not an engine", hint="auto, local or spark") from None
+    asked = engine_named(engine)
     if asked is not Engine.AUTO:
         return Choice(asked, "as was asked for")
     threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
-    size = input_bytes(source)
+    size = input_bytes(source, options)
     if size is None:
         return Choice(Engine.LOCAL, "nobody knows how large the input is")
     compared = f"{readable(size)} of input, and from {readable(threshold)} on it goes to Spark"
@@ -68,31 +87,54 @@ def choose(engine: Engine | str, source: Any, *, lenient: bool = False, started:
         return Choice(Engine.LOCAL, compared)
     if lenient:
         return Choice(Engine.LOCAL, "the lenient reader works in one process")
+    return _if_available(compared, started)
+
+
+def choose_export(engine: Engine | str, size: int, *, started: bool = False) -> Choice:
+    """Where an export is made.
+
+    Args:
+        engine: what the caller asks for.
+        size: how many bytes the tables have.
+        started: whether Spark runs already.
+
+    Raises:
+        InputError: there is no such engine.
+    """
+    asked = engine_named(engine)
+    if asked is not Engine.AUTO:
+        return Choice(asked, "as was asked for")
+    threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+    compared = f"{readable(size)} in tables, and from {readable(threshold)} on it goes to Spark"
+    return _if_available(compared, started) if size >= threshold else Choice(Engine.LOCAL, compared)
+
+
+def _if_available(why: str, started: bool) -> Choice:
+    """Spark, or this process where there is none."""
     try:
         if not started:
             check_available()
     except SparkUnavailableError as error:
         return Choice(Engine.LOCAL, error.message)
-    return Choice(Engine.SPARK, compared)
+    return Choice(Engine.SPARK, why)
 
 
-def input_bytes(source: Any) -> int | None:
+def input_bytes(source: Any, options: Mapping[str, str] | None = None) -> int | None:
     """About how many bytes of rows a source has; None when nobody can say before they are read."""
     if isinstance(source, str | os.PathLike):
-        return sum(
-            file.path.stat().st_size * (1 if file.compression is None else _PACKED) for file in row_files(Path(source))
-        )
+        files = row_files(source, options)
+        return sum(file.input.size * (1 if file.compression is None else _PACKED) for file in files)
     if isinstance(source, bytes | bytearray):
         return len(source)
     if isinstance(source, Mapping):
-        return _sum(source.values())
+        return _sum(source.values(), options)
     if hasattr(source, "nbytes"):
         return int(source.nbytes)
     if isinstance(source, list | tuple) and source and all(isinstance(item, str | os.PathLike) for item in source):
-        return _sum(source)
+        return _sum(source, options)
     return None
 
 
-def _sum(sources: Iterable[Any]) -> int | None:
-    sizes = [input_bytes(source) for source in sources]
+def _sum(sources: Iterable[Any], options: Mapping[str, str] | None) -> int | None:
+    sizes = [input_bytes(source, options) for source in sources]
     return None if None in sizes else sum(size for size in sizes if size is not None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -27,8 +28,78 @@ class Read(Protocol):
     ) -> pa.Array: ...
 
 
-_ID = ValueType(Scalar.STRING, nullable=True)
-_END = ValueType(Scalar.STRING)
+ID = ValueType(Scalar.STRING, nullable=True)
+END = ValueType(Scalar.STRING)
+Type = tuple[TypeKind, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a CSV file is written.
+
+    Attributes:
+        separator: what stands between cells; None is what the ending of the file says.
+        quote: what stands around cells that hold separators, quotes or line breaks.
+        nulls: how a cell without a value is written. A cell in quotes is never one.
+    """
+
+    separator: str | None = None
+    quote: str = '"'
+    nulls: tuple[str, ...] = ("",)
+
+
+class Layout(Protocol):
+    """Which types the rows of a table have, and how its columns become theirs."""
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """Every type that the table may have rows of: it is mentioned, even if there are none."""
+
+    @property
+    def csv(self) -> Dialect:
+        """How it is written, if it is written in CSV."""
+
+    def columns(self, accepted: AcceptedSchema, problems: Problems) -> TableColumns:
+        """Makes rows of columns."""
+
+
+class TableColumns(Protocol):
+    """Makes rows of the columns of one table."""
+
+    @property
+    def name(self) -> str:
+        """What a row is called whose cells cannot be told apart."""
+
+    def check_names(self, names: list[str], position: int, place: str) -> None:
+        """Report the columns that nobody asked for, once each."""
+
+    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
+        """The rows of some columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfType:
+    """A table of one type whose columns are named like the properties."""
+
+    kind: TypeKind
+    name: str
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        return ((self.kind, self.name),)
+
+    @property
+    def csv(self) -> Dialect:
+        return Dialect()
+
+    def columns(self, accepted: AcceptedSchema, problems: Problems) -> Columns:
+        return Columns(accepted, self.kind, self.name, problems)
+
+
+def mentions(layout: Layout) -> Iterator[RawRows]:
+    """No rows, of every type that a table may have rows of."""
+    for kind, name in layout.types:
+        yield RawRows(kind, name, {}, {}, Origin.counted(0))
 
 
 class Columns:
@@ -48,9 +119,9 @@ class Columns:
         self.name = name
         self.problems = problems
         self.key = key_members(declared)
-        self.members = {"id": _ID} | {p.name: p.type for p in declared.properties.values()}
+        self.members = {"id": ID} | {p.name: p.type for p in declared.properties.values()}
         if kind is TypeKind.EDGE:
-            self.members |= {"from": _END, "to": _END}
+            self.members |= {"from": END, "to": END}
 
     def check_names(self, names: Iterable[str], position: int, place: str) -> None:
         """Report the columns that the type does not have, once each."""
@@ -66,7 +137,7 @@ class Columns:
                 message = "the ends of an edge are the columns 'from' and 'to'"
             self.problems.add(Problem(position, place, subject, message))
 
-    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> RawRows:
+    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
         """Rows with the columns that the type has.
 
         Args:
@@ -74,14 +145,18 @@ class Columns:
             origin: where each row stood.
             read: how columns are made of what came, if they are not left to the row builder.
         """
+        yield RawRows(self.kind, self.name, self.made(columns, origin, read), {}, origin)
+
+    def made(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> dict[str, pa.Array]:
+        """The columns that the type has, as `rows` makes them."""
         mine = {name: values for name, values in columns.items() if name in self.members}
         if read is None:
-            return RawRows(self.kind, self.name, mine, {}, origin)
+            return mine
         without_key: list[int] = []
         for name, values in mine.items():
             kind = self.members[name]
             refused: list[int] = []
-            report = self._report(name, kind, origin, values, refused)
+            report = self.report(name, kind, origin, values, refused)
             made = read(values, kind, report, null_items=self.problems.coerced is not None)
             self._count_null_items(name, made, origin, values)
             mine[name] = without_gaps(made, kind, refused)
@@ -89,14 +164,7 @@ class Columns:
                 without_key += refused
         if "id" in mine:
             mine["id"] = without_ids(mine["id"], without_key)
-        return RawRows(self.kind, self.name, mine, {}, origin)
-
-    def without(self, name: str, wrong: pa.Array, message: str, made: pa.Array, origin: Origin) -> pa.Array:
-        """A column of which some rows cannot be used, after these are reported."""
-        kind = self.members[name]
-        refused: list[int] = []
-        self._report(name, kind, origin, made, refused)(wrong, message)
-        return without_gaps(made, kind, refused)
+        return mine
 
     def _count_null_items(self, name: str, made: pa.Array, origin: Origin, values: pa.Array) -> None:
         """Count what is null in lists: it was, or it was of another type."""
@@ -104,11 +172,12 @@ class Columns:
             return
         row = int(rows[0])
         place, found = origin.place(int(origin.records[row])), repr(values[row].as_py())
-        self.problems.coerced.add(Leniency.NULL_ITEM, f"{self.name}.{name}", place, len(rows), found=found)
+        subject = origin.subject(self.name, name)
+        self.problems.coerced.add(Leniency.NULL_ITEM, subject, place, len(rows), found=found)
 
-    def _report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, refused: list[int]) -> Report:
+    def report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, refused: list[int]) -> Report:
         """Tells `problems` about rows that do not fit, and notes them."""
-        subject = f"{self.name}.{name}"
+        subject = origin.subject(self.name, name)
         coerced = self.problems.coerced if kind.nullable else None
 
         def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:

@@ -1,4 +1,4 @@
-"""CSV: a file of one type, read in blocks. The header names the properties.
+"""CSV: read in blocks. The header names the columns.
 
 Arrow cuts the cells; they come as texts and are converted by the types of their properties. What Arrow forgives is
 checked before: quotes inside of cells, rows that are too short or too long, bytes that are no text.
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from omnigraph.errors import InputError, Problem, ResourceLimitError, cut
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.columns import Columns
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.write.columns import Layout
 from omnigraph.write.framing import Numbers
 from omnigraph.write.problems import SHOWN, Problems
 from omnigraph.write.rows import Origin, RawRows
@@ -25,15 +25,14 @@ BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
-_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_NEWLINE, _RETURN = 10, 13
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def read_csv(
     chunks: Iterable[bytes],
-    kind: TypeKind,
-    type_name: str,
+    layout: Layout,
     accepted: AcceptedSchema,
     problems: Problems,
     name: str,
@@ -44,13 +43,12 @@ def read_csv(
 
     Args:
         chunks: the bytes, cut anywhere.
-        kind: node or edge.
-        type_name: the type that every row has.
+        layout: which types rows have, and how the file is written.
         accepted: the schema in force.
         problems: collects what cannot be read. When it counts coercions, the reader is lenient.
         name: the file, as problems call it.
         first: the position of the first line in the whole input.
-        delimiter: what stands between cells.
+        delimiter: what stands between cells, unless the layout says it.
 
     Returns:
         The position behind the last line.
@@ -59,8 +57,8 @@ def read_csv(
         InputError: there is no header, or it cannot be used.
         ResourceLimitError: a row is too long.
     """
-    reader = _Reader(kind, type_name, accepted, problems, name, first, delimiter)
-    for block in _whole_rows(chunks):
+    reader = _Reader(layout, accepted, problems, name, first, delimiter)
+    for block in _whole_rows(chunks, reader.quote):
         yield from reader.read(block)
         if reader.broken:
             break
@@ -69,7 +67,7 @@ def read_csv(
     return first + reader.line - 1
 
 
-def _whole_rows(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _whole_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
     """The file in blocks that end with a row, or are longer than a row may be."""
     parts: list[bytes] = []
     size = 0
@@ -79,7 +77,7 @@ def _whole_rows(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if size < BLOCK_BYTES:
             continue
         held = b"".join(parts)
-        end = _last_row(held)
+        end = _last_row(held, quote)
         if len(held) - end > MAX_RECORD_BYTES:
             end = len(held)
         if end:
@@ -89,18 +87,18 @@ def _whole_rows(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _last_row(block: bytes) -> int:
+def _last_row(block: bytes, quote: int) -> int:
     """Where the last row of a block ends that is complete."""
-    if b'"' not in block:
+    if quote not in block:
         return block.rfind(b"\n") + 1
-    ends = _row_ends(np.frombuffer(block, np.uint8))
+    ends = _row_ends(np.frombuffer(block, np.uint8), quote)
     return int(ends[-1]) if len(ends) else 0
 
 
-def _row_ends(data: _Bytes) -> Numbers:
+def _row_ends(data: _Bytes, quote: int) -> Numbers:
     """Line breaks outside of quotes. A doubled quote closes and opens again, so counting quotes is enough."""
     breaks = np.flatnonzero(data == _NEWLINE)
-    quotes = np.flatnonzero(data == _QUOTE)
+    quotes = np.flatnonzero(data == quote)
     ends: Numbers = breaks[np.searchsorted(quotes, breaks) % 2 == 0] + 1
     return ends
 
@@ -110,8 +108,7 @@ class _Reader:
 
     def __init__(
         self,
-        kind: TypeKind,
-        type_name: str,
+        layout: Layout,
         accepted: AcceptedSchema,
         problems: Problems,
         name: str,
@@ -121,8 +118,10 @@ class _Reader:
         self.problems = problems
         self.name = name
         self.first = first
-        self.delimiter = delimiter
-        self.columns = Columns(accepted, kind, type_name, problems)
+        self.delimiter = layout.csv.separator or delimiter
+        self.quote = ord(layout.csv.quote)
+        self.nulls = list(layout.csv.nulls)
+        self.columns = layout.columns(accepted, problems)
         self.line = 1
         self.header: list[str] | None = None
         self.broken = False
@@ -133,14 +132,14 @@ class _Reader:
         if not block:
             return
         data = np.frombuffer(block, np.uint8)
-        ends = _row_ends(data)
+        ends = _row_ends(data, self.quote)
         if len(ends) == 0 or ends[-1] != len(data):
             ends = np.append(ends, len(data))
         starts = np.concatenate([[0], ends[:-1]])
         breaks = np.flatnonzero(data == _NEWLINE)
         lines = self.line + np.searchsorted(breaks, starts)
         self.line += len(breaks) + (int(data[-1]) != _NEWLINE)
-        rows = _Rows(data, starts, ends, lines)
+        rows = _Rows(data, starts, ends, lines, self.quote)
         rows = rows.keep(~rows.blank())
         if self.header is None and len(rows.starts):
             self._read_header(rows.text(0), int(rows.lines[0]))
@@ -162,7 +161,8 @@ class _Reader:
 
     def _read_header(self, text: bytes, line: int) -> None:
         try:
-            (header,) = csv.reader([text.decode().rstrip("\r\n")], delimiter=self.delimiter, strict=True)
+            line_text, quote = text.decode().rstrip("\r\n"), chr(self.quote)
+            (header,) = csv.reader([line_text], delimiter=self.delimiter, quotechar=quote, strict=True)
         except (UnicodeDecodeError, ValueError, csv.Error) as error:
             raise InputError(f"{self.name}, line {line}: the header cannot be read: {error}") from error
         twice = sorted({name for name in header if header.count(name) > 1})
@@ -214,20 +214,25 @@ class _Reader:
         assert table.num_rows == len(rows.starts)
         origin = Origin(self.first - 1 + rows.lines, self._place)
         cells = {name: table[name].combine_chunks() for name in self.header}
-        yield self.columns.rows(cells, origin, from_text)
+        yield from self.columns.rows(cells, origin, from_text)
 
     def _parse(self, rows: _Rows) -> pa.Table | None:
-        """The cells as texts; None when rows are too short or too long. An empty cell is null unless it is quoted."""
+        """The cells as texts; None when rows are too short or too long. What is quoted is never null."""
         assert self.header is not None
         text = rows.joined()
         try:
             return pcsv.read_csv(
                 pa.BufferReader(text),
                 pcsv.ReadOptions(column_names=self.header, block_size=len(text) + 1),
-                pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=False),
+                pcsv.ParseOptions(
+                    delimiter=self.delimiter,
+                    quote_char=chr(self.quote),
+                    newlines_in_values=True,
+                    ignore_empty_lines=False,
+                ),
                 pcsv.ConvertOptions(
                     column_types=dict.fromkeys(self.header, pa.utf8()),
-                    null_values=[""],
+                    null_values=self.nulls,
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
                 ),
@@ -239,14 +244,17 @@ class _Reader:
 class _Rows:
     """The rows of a block: its bytes, where each row begins and ends, and on which line."""
 
-    def __init__(self, data: _Bytes, starts: Numbers, ends: Numbers, lines: Numbers) -> None:
+    def __init__(self, data: _Bytes, starts: Numbers, ends: Numbers, lines: Numbers, quote: int) -> None:
         self.data = data
         self.starts = starts
         self.ends = ends
         self.lines = lines
+        self.quote = quote
 
     def keep(self, mask: _Mask) -> _Rows:
-        return self if mask.all() else _Rows(self.data, self.starts[mask], self.ends[mask], self.lines[mask])
+        if mask.all():
+            return self
+        return _Rows(self.data, self.starts[mask], self.ends[mask], self.lines[mask], self.quote)
 
     def text(self, row: int) -> bytes:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
@@ -304,25 +312,25 @@ class _Rows:
             return np.zeros(len(self.starts), bool)
         behind = np.minimum(places + 1, len(self.data) - 1)
         stray = (self.data[behind] != _NEWLINE) | (places + 1 == len(self.data))
-        quotes = np.flatnonzero(self.data == _QUOTE)
+        quotes = np.flatnonzero(self.data == self.quote)
         return self._rows_of(places[stray & (np.searchsorted(quotes, places) % 2 == 0)])
 
     def with_bad_quotes(self, delimiter: int) -> _Mask:
         """Quotes that neither begin a cell, nor end one, nor are doubled."""
-        quotes = np.flatnonzero(self.data == _QUOTE)
+        quotes = np.flatnonzero(self.data == self.quote)
         if len(quotes) == 0:
             return np.zeros(len(self.starts), bool)
         padded = np.concatenate([[_NEWLINE], self.data, [_NEWLINE]]).astype(np.uint8)
         before, behind = padded[quotes], padded[quotes + 2]
         opens = np.arange(len(quotes)) % 2 == 0
-        edges = (delimiter, _NEWLINE, _QUOTE)
+        edges = (delimiter, _NEWLINE, self.quote)
         wrong = np.where(opens, ~np.isin(before, edges), ~np.isin(behind, (*edges, _RETURN)))
         wrong[-1] |= bool(opens[-1])  # never closed
         return self._rows_of(quotes[wrong])
 
     def cells(self, delimiter: int) -> Numbers:
         """How many cells each row has."""
-        quotes = np.flatnonzero(self.data == _QUOTE)
+        quotes = np.flatnonzero(self.data == self.quote)
         places = np.flatnonzero(self.data == delimiter)
         places = places[np.searchsorted(quotes, places) % 2 == 0]
         return np.searchsorted(places, self.ends) - np.searchsorted(places, self.starts) + 1

@@ -1,240 +1,131 @@
-"""Files of rows: their formats by their endings, and their bytes, unpacked where they are compressed."""
+"""Files of rows: which there are in a place, what their names say, and the parts that they are read in."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from glob import glob, has_magic
-from io import BufferedReader
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.ipc
-import pyarrow.parquet
+from glob import has_magic
+from os import PathLike, fspath
+from pathlib import PurePosixPath
 
 from omnigraph.errors import InputError, cut
-
-_CHUNK = 4 * 1024 * 1024
-_BATCH_BYTES = 64 << 20
-_BATCH_ROWS = 1 << 18
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
-
-
-class Format(StrEnum):
-    """How a file holds rows."""
-
-    NDJSON = "ndjson"
-    CSV = "csv"
-    TSV = "tsv"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-
-
-_ENDINGS = {
-    ".ndjson": Format.NDJSON,
-    ".jsonl": Format.NDJSON,
-    ".json": Format.NDJSON,
-    ".csv": Format.CSV,
-    ".tsv": Format.TSV,
-    ".parquet": Format.PARQUET,
-    ".arrow": Format.ARROW,
-    ".feather": Format.ARROW,
-}
-_TEXT = (Format.NDJSON, Format.CSV, Format.TSV)
-_NO_PATH = "a text is the path of a file; what a file would hold is given as bytes"
-_HINT = f"the endings are {', '.join(_ENDINGS)}; texts may be compressed ({', '.join(_COMPRESSIONS)})"
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.storage.input_files import InputFile, Tree, tree_of
+from omnigraph.write.columns import Layout, Type
+from omnigraph.write.formats import COMPRESSIONS, FORMATS, FilePart, Format, RowFile
+from omnigraph.write.problems import Problems
+from omnigraph.write.splits import SPLIT_BYTES, Reading, Start
 
 
 @dataclass(frozen=True, slots=True)
-class RowFile:
-    """A file of rows.
+class FileSplit:
+    """A part of a file.
 
     Attributes:
-        path: where it is.
-        format: how it holds rows.
-        stem: its name without endings: the type, for formats that hold one.
-        compression: how its bytes are packed, if they are.
+        file: the file.
+        layout: its types and columns, for formats that hold tables.
+        low: where the part begins, as its format counts.
+        high: where it ends; None is the end of the file.
     """
 
-    path: Path
-    format: Format
-    stem: str
-    compression: str | None
+    file: RowFile
+    layout: Layout | None
+    low: int = 0
+    high: int | None = None
 
-    def chunks(self) -> Iterator[bytes]:
-        """The bytes, unpacked.
+    @property
+    def source(self) -> object:
+        return str(self.file.input)
 
-        Raises:
-            InputError: they cannot be read.
-        """
-        try:
-            with pa.input_stream(str(self.path), compression=self.compression) as stream:
-                while chunk := stream.read(_CHUNK):
-                    yield chunk
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+    @property
+    def types(self) -> tuple[Type, ...] | None:
+        return None if self.layout is None else self.layout.types
 
-    def lines(self, low: int, high: int | None) -> Iterator[bytes]:
-        """The lines that begin in a part of a file of text which is not packed.
+    def whole(self) -> FileSplit:
+        return replace(self, low=0, high=None)
 
-        Args:
-            low: where the part begins, in bytes.
-            high: where it ends; None is the end of the file.
-
-        Raises:
-            InputError: they cannot be read.
-        """
-        try:
-            with self.path.open("rb") as stream:
-                at, chunk = low, b""
-                if low:
-                    stream.seek(low - 1)
-                    at = low - 1 + _pass_line(stream)
-                while high is None or at < high:
-                    chunk = stream.read(_CHUNK if high is None else min(_CHUNK, high - at))
-                    if not chunk:
-                        return
-                    at += len(chunk)
-                    yield chunk
-                while at == high and chunk and not chunk.endswith(b"\n"):
-                    chunk = stream.readline(_CHUNK)
-                    yield chunk
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
-
-    def units(self) -> list[int]:
-        """The sizes of what a file can be cut into: bytes of text, groups of rows, or batches.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        try:
-            if self.format is Format.PARQUET:
-                with pa.parquet.ParquetFile(self.path, memory_map=True) as file:
-                    groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
-                    return [group.total_byte_size for group in groups]
-            if self.format is Format.ARROW:
-                with pa.memory_map(str(self.path)) as stream:
-                    try:
-                        count = pa.ipc.open_file(stream).num_record_batches
-                    except pa.ArrowInvalid:
-                        return [self.path.stat().st_size]
-                    return [-(-self.path.stat().st_size // max(1, count))] * count
-            return [self.path.stat().st_size]
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self.path, error) from error
-
-    def batches(self, low: int = 0, high: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a Parquet or Arrow file, behind a batch without rows that says which columns there are.
-
-        Args:
-            low: the first of the groups of rows or batches to read.
-            high: the one behind the last; None reads all.
-
-        Raises:
-            InputError: they cannot be read.
-        """
-        try:
-            if self.format is Format.PARQUET:
-                with pa.parquet.ParquetFile(self.path, memory_map=True, pre_buffer=False) as file:
-                    yield without_rows(file.schema_arrow)
-                    groups = range(file.metadata.num_row_groups)[low:high]
-                    yield from file.iter_batches(batch_size=_batch_rows(file.metadata), row_groups=groups)
-                return
-            with pa.memory_map(str(self.path)) as stream:
-                try:
-                    reader = pa.ipc.open_file(stream)
-                except pa.ArrowInvalid:
-                    stream.seek(0)
-                    batches = pa.ipc.open_stream(stream)
-                    yield without_rows(batches.schema)
-                    yield from batches
-                    return
-                yield without_rows(reader.schema)
-                yield from (reader.get_batch(i) for i in range(reader.num_record_batches)[low:high])
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self.path, error) from error
+    def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
+        part = FilePart(self.file, self.layout, self.low, self.high)
+        return self.file.format.read(part, accepted, problems, start)
 
 
-def _pass_line(stream: BufferedReader) -> int:
-    """Read up to the end of a line. Returns how many bytes that took."""
-    passed = 0
-    while part := stream.readline(_CHUNK):
-        passed += len(part)
-        if part.endswith(b"\n"):
-            break
-    return passed
+def cut_file(split: FileSplit, size: int = SPLIT_BYTES) -> Iterator[FileSplit]:
+    """The parts of a file, each of about some size."""
+    for low, high in split.file.format.cut(split.file, size):
+        yield replace(split, low=low, high=high)
 
 
-def without_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch that says nothing but which columns there are."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-
-
-def _batch_rows(metadata: pa.parquet.FileMetaData) -> int:
-    """How many rows to read at once: as many as are quick to write, and fewer where rows are wide."""
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    width = -(-sum(group.total_byte_size for group in groups) // max(1, metadata.num_rows))
-    return int(max(1024, min(_BATCH_ROWS, _BATCH_BYTES // max(1, width))))
-
-
-def row_file(path: Path) -> RowFile:
-    """A file by its name.
-
-    Raises:
-        InputError: its ending means nothing.
-    """
-    name = path.name
-    compression = _COMPRESSIONS.get(path.suffix.lower())
-    if compression is not None:
-        name = name[: -len(path.suffix)]
-    format_ = _ENDINGS.get(Path(name).suffix.lower())
-    if format_ is None or (compression is not None and format_ not in _TEXT):
-        raise InputError(f"{path} cannot be loaded", hint=_HINT)
-    return RowFile(path, format_, Path(name).stem, compression)
-
-
-def row_files(path: str | Path) -> list[RowFile]:
+def row_files(path: str | PathLike[str], options: Mapping[str, str] | None = None) -> list[RowFile]:
     """The file of a path, all files of a directory, or all that a pattern matches, in name order.
 
     A directory with the ending of a file, such as other systems write, is the parts of that file: its name says the
     type. Files whose names begin with a point or an underscore are passed over.
 
+    Args:
+        path: on this machine or `s3://bucket/…`.
+        options: how to reach a bucket; overrides the environment.
+
     Raises:
         InputError: there is none, or one of them cannot be loaded.
     """
-    place = Path(path)
-    try:
-        is_directory, exists = place.is_dir(), place.exists()
-    except OSError as error:
-        raise InputError(f"{cut(str(path))} cannot be read: {error.strerror}", hint=_NO_PATH) from None
-    if is_directory:
-        found = [_known(file) for file in sorted(place.iterdir()) if file.is_file() and file.name[0] not in "._"]
+    text = fspath(path)
+    tree, place = tree_of(text, options)
+    return _found(tree, place, text)
+
+
+def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
+    file = tree.file(path)
+    if file is not None:
+        return [row_file(file)]
+    inside = tree.directory(path)
+    if inside is not None:
+        found = [_known(file) for file in inside if file.name[0] not in "._"]
         files = [file for file in found if file is not None]
         if not files:
-            raise InputError(f"{place} holds no file that can be loaded", hint=_HINT)
-        one_type = place.suffix.lower() in _ENDINGS
-        return [replace(file, stem=place.stem) for file in files] if one_type else files
-    if not exists and has_magic(str(path)):
-        matches = sorted(glob(str(path), recursive=True))
-        if not matches:
-            raise InputError(f"no file matches {cut(str(path))}")
-        return [file for match in matches for file in row_files(match)]
-    if not exists:
-        raise InputError(f"there is no {cut(str(place))}")
-    return [row_file(place)]
+            raise InputError(f"{written} holds no file that can be loaded", hint=_hint())
+        name = PurePosixPath(path)
+        one_type = _format(name.suffix) is not None
+        return [replace(file, stem=name.stem) for file in files] if one_type else files
+    if not has_magic(path):
+        raise InputError(f"there is no {cut(written)}")
+    matches = tree.matches(path)
+    if not matches:
+        raise InputError(f"no file matches {cut(written)}")
+    each: dict[str, RowFile] = {}
+    for match in matches:  # a pattern may match a directory, and what is in it
+        for row_file_ in _found(tree, match, match):
+            each.setdefault(str(row_file_.input), row_file_)
+    return list(each.values())
 
 
-def _known(path: Path) -> RowFile | None:
+def row_file(file: InputFile) -> RowFile:
+    """What the name of a file says.
+
+    Raises:
+        InputError: its ending means nothing.
+    """
+    name = PurePosixPath(file.name)
+    compression = COMPRESSIONS.get(name.suffix.lower())
+    if compression is not None:
+        name = name.with_suffix("")
+    format_ = _format(name.suffix)
+    if format_ is None or (compression is not None and not format_.packed):
+        raise InputError(f"{file} cannot be loaded", hint=_hint())
+    return RowFile(file, format_, name.stem, compression)
+
+
+def _format(ending: str) -> Format | None:
+    return next((format_ for format_ in FORMATS if ending.lower() in format_.endings), None)
+
+
+def _hint() -> str:
+    endings = ", ".join(ending for format_ in FORMATS for ending in format_.endings)
+    return f"the endings are {endings}; texts may be compressed ({', '.join(COMPRESSIONS)})"
+
+
+def _known(file: InputFile) -> RowFile | None:
     """A file in a directory; what is not for loading is passed over."""
     try:
-        return row_file(path)
+        return row_file(file)
     except InputError:
         return None
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    reason = str(error).removeprefix("[Errno ").strip()
-    return InputError(f"{path} cannot be read: {re.sub(r'^[0-9]+] ', '', reason)}")

@@ -18,7 +18,7 @@ from omnigraph.lang.types import ValueType
 from omnigraph.write.convert import convert, unheard
 from omnigraph.write.identity import derived_ids
 from omnigraph.write.problems import SHOWN, Leniency, Problems
-from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.rows import RawRows
 from omnigraph.write.texts import from_text
 
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -195,4 +195,4 @@ class _Held:
             batch = pa.ipc.open_stream(self._file).read_next_batch()
             columns = {n[1:]: c for n, c in zip(batch.schema.names, batch.columns, strict=True) if n[0] == "c"}
             absent = {n[1:]: c for n, c in zip(batch.schema.names, batch.columns, strict=True) if n[0] == "a"}
-            yield replace(raw, columns=columns, absent=absent, origin=Origin(raw.origin.records, raw.origin.place))
+            yield replace(raw, columns=columns, absent=absent)

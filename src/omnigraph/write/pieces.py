@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.rows import RawRows
 
 PIECE_BYTES = 128 << 20
 
@@ -29,7 +29,7 @@ def pieces(raw: RawRows, limit: int = PIECE_BYTES) -> Iterator[RawRows]:
             raw,
             columns=_sliced(raw.columns, start, length),
             absent=_sliced(raw.absent, start, length),
-            origin=Origin(raw.origin.records[start : start + length], raw.origin.place),
+            origin=raw.origin.chosen(slice(start, start + length)),
         )
         yield from pieces(part, limit)
 

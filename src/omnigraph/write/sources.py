@@ -13,11 +13,15 @@ import pyarrow as pa
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.files import Format, RowFile, row_files, without_rows
+from omnigraph.write.columns import Layout, OfType, Type
+from omnigraph.write.files import FileSplit, row_files
+from omnigraph.write.formats import RowFile, without_rows
 from omnigraph.write.lenient import settle
+from omnigraph.write.mapped_columns import Mapped
 from omnigraph.write.problems import Coercions, Problems
 from omnigraph.write.rows import RawRows
-from omnigraph.write.splits import Batches, Chunks, FileSplit, Input, Items, Start
+from omnigraph.write.splits import Batches, Chunks, Items, Start
+from omnigraph.write.table_mapping import TableMapping
 
 _CHUNK = 4 * 1024 * 1024
 
@@ -44,12 +48,21 @@ LoadSource = (
 )
 """Whatever can be loaded."""
 
+Input = FileSplit | Items | Batches | Chunks
+"""A part of the input as the caller gave it."""
+
 Source = Callable[[Problems], Iterator[RawRows]]
 """Reads rows, once. What cannot be read goes to the problems."""
 
 
 def open_source(
-    source: LoadSource, accepted: AcceptedSchema, type_name: str | None = None, *, lenient: bool = False
+    source: LoadSource,
+    accepted: AcceptedSchema,
+    type_name: str | None = None,
+    *,
+    lenient: bool = False,
+    mapping: TableMapping | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Source:
     """The rows of whatever can be loaded.
 
@@ -60,11 +73,13 @@ def open_source(
         accepted: the schema in force.
         type_name: the type of a file or table that does not say it itself.
         lenient: read as much as can be read, and count what was changed for that.
+        mapping: what tables are whose columns are not named like the properties.
+        options: how to reach files in S3; overrides the environment.
 
     Raises:
-        InputError: there is no such file or type, or it is none of these things.
+        InputError: there is no such file or type, it is none of these things, or the mapping does not fit the schema.
     """
-    parts = list(inputs(source, accepted, type_name))
+    parts = list(Inputs(accepted, mapping, options).of(source, type_name))
 
     def read(problems: Problems) -> Iterator[RawRows]:
         first = 1
@@ -79,35 +94,132 @@ def open_source(
     return read_leniently if lenient else read
 
 
-def inputs(source: LoadSource, accepted: AcceptedSchema, type_name: str | None = None) -> Iterator[Input]:
-    """What a source is made of, part by part; `open_source` describes the arguments.
+class Inputs:
+    """What a source is made of, part by part; `open_source` describes the arguments."""
 
-    Raises:
-        InputError: there is no such file or type, or it is none of these things.
-    """
-    if isinstance(source, str | os.PathLike):
-        yield from (_file(file, accepted, type_name) for file in row_files(Path(source)))
-    elif isinstance(source, bytes | bytearray | memoryview):
-        _no_type(type_name, "NDJSON")
-        yield Chunks(lambda: iter([bytes(source)]), "")
-    elif isinstance(source, Mapping):
-        _no_type(type_name, "a mapping of type names")
-        for name, rows in source.items():
-            yield from _of_type(name, rows, accepted)
-    elif isinstance(source, ArrowStream):
-        if type_name is None:
-            raise InputError("a table does not say which type its rows have", hint="give type_name=")
-        yield from _of_type(type_name, source, accepted)
-    elif _is_stream(source):
-        _no_type(type_name, "NDJSON")
-        yield Chunks(lambda: _chunks_of(source), _name_of(source))
-    elif isinstance(source, Iterable):
-        yield from _several(source, accepted, type_name)
-    else:
-        raise InputError(f"a {type(source).__name__} cannot be loaded", hint=_KINDS)
+    def __init__(
+        self,
+        accepted: AcceptedSchema,
+        mapping: TableMapping | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._accepted = accepted
+        self._options = options
+        self._mapping = mapping or TableMapping(())
+        self._mapping.check(accepted)
+
+    def of(self, source: LoadSource, type_name: str | None = None) -> Iterator[Input]:
+        """The parts of a source.
+
+        Raises:
+            InputError: there is no such file or type, or it is none of these things.
+        """
+        if isinstance(source, str | os.PathLike):
+            yield from (self._file(file, type_name) for file in row_files(source, self._options))
+        elif isinstance(source, bytes | bytearray | memoryview):
+            _no_type(type_name, "NDJSON")
+            yield Chunks(lambda: iter([bytes(source)]), "")
+        elif isinstance(source, Mapping):
+            _no_type(type_name, "a mapping of type names")
+            for name, rows in source.items():
+                yield from self._named(name, rows)
+        elif isinstance(source, ArrowStream):
+            if type_name is None:
+                raise InputError("a table does not say which type its rows have", hint="give type_name=")
+            yield from self._named(type_name, source)
+        elif _is_stream(source):
+            _no_type(type_name, "NDJSON")
+            yield Chunks(lambda: _chunks_of(source), _name_of(source))
+        elif isinstance(source, Iterable):
+            yield from self._several(source, type_name)
+        else:
+            raise InputError(f"a {type(source).__name__} cannot be loaded", hint=_KINDS)
+
+    def layout(self, name: str) -> Layout:
+        """What the rows of a table are that was given under a name: what the mapping says, or of the type of that name.
+
+        Raises:
+            InputError: there is no such type.
+        """
+        return self._mapped(name, name, _bare(name)) or OfType(*resolve_type(self._accepted, name))
+
+    def _mapped(self, path: str, *names: str) -> Mapped | None:
+        """What the first entry of the mapping says that means a table."""
+        return next((Mapped(entry) for entry in self._mapping.entries if entry.means(path, *names)), None)
+
+    def _several(self, source: Iterable[Any], type_name: str | None) -> Iterator[Input]:
+        """Paths and streams, or records: the first one says which."""
+        items = iter(source)
+        first = next(items, None)
+        if first is None:
+            return
+        items = chain([first], items)
+        if isinstance(first, str | os.PathLike) or _is_stream(first):
+            for item in items:
+                if not isinstance(item, str | os.PathLike) and not _is_stream(item):
+                    raise InputError(f"expected another path, found a {type(item).__name__}")
+                yield from self.of(item, type_name if not _is_stream(item) else None)
+        elif type_name is not None:
+            yield from self._named(type_name, items)
+        else:
+            yield Items(items, None)
+
+    def _named(self, name: str, rows: TypeRows) -> Iterator[Input]:
+        """The rows of one type, or of a table that the mapping knows."""
+        layout = self.layout(name)
+        if isinstance(rows, str | os.PathLike):
+            for file in row_files(rows, self._options):
+                known = isinstance(layout, Mapped) and file.format.tables
+                yield FileSplit(file, layout) if known else self._file(file, name)
+            return
+        shown = layout.name if isinstance(layout, OfType) else _bare(name)
+        if isinstance(rows, ArrowStream):
+            yield Batches(_stream(rows, shown), layout, shown)
+            return
+        listed: object = rows
+        if isinstance(listed, Mapping | bytes | bytearray) or not isinstance(listed, Iterable):
+            found = type(listed).__name__
+            raise InputError(f"the rows of {shown} are a {found}", hint="give a table, a list of mappings, or a file")
+        if not isinstance(layout, OfType):
+            raise InputError(
+                f"{cut(name)} is a list of records, and a mapping is for tables",
+                hint="name the members like the properties, or give a table",
+            )
+        yield Items(listed, layout)
+
+    def _file(self, file: RowFile, type_name: str | None) -> FileSplit:
+        mapped = self._mapped(str(file.input), file.input.name, file.stem)
+        if not file.format.tables:
+            if mapped is not None:
+                raise InputError(
+                    f"{cut(file.input.name)}: each record says its type and properties, and a mapping is for tables",
+                    hint="take the file out of the mapping, or let its patterns end with .csv or .parquet",
+                )
+            return FileSplit(file, None)
+        if mapped is not None:
+            if type_name is not None:
+                raise InputError(f"the mapping says what {cut(file.input.name)} is: leave --type (type_name=) out")
+            return FileSplit(file, mapped)
+        kind_and_name = self._type_of(file) if type_name is None else resolve_type(self._accepted, type_name)
+        return FileSplit(file, OfType(*kind_and_name))
+
+    def _type_of(self, file: RowFile) -> Type:
+        """The type that the name of a file says, or that of the directory which holds its parts."""
+        try:
+            return resolve_type(self._accepted, file.stem)
+        except InputError as error:
+            named = file.input.name if file.input.name.startswith(file.stem) else file.input.directory
+            hint = "the type is the name of the file, unless --type (type_name=) or a mapping says it"
+            message = f"{cut(named)}: {error.message}"
+            raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 
 
 _KINDS = "give a file or several, a mapping of type names to tables, or a list of records"
+
+
+def _bare(name: str) -> str:
+    """A name without the kind that may stand before it."""
+    return name.rpartition(":")[2]
 
 
 def _is_stream(source: object) -> bool:
@@ -119,40 +231,6 @@ def _no_type(type_name: str | None, what: str) -> None:
         raise InputError(f"{what} says the types itself: leave type_name out")
 
 
-def _several(source: Iterable[Any], accepted: AcceptedSchema, type_name: str | None) -> Iterator[Input]:
-    """Paths and streams, or records: the first one says which."""
-    items = iter(source)
-    first = next(items, None)
-    if first is None:
-        return
-    items = chain([first], items)
-    if isinstance(first, str | os.PathLike) or _is_stream(first):
-        for item in items:
-            if not isinstance(item, str | os.PathLike) and not _is_stream(item):
-                raise InputError(f"expected another path, found a {type(item).__name__}")
-            yield from inputs(item, accepted, type_name if not _is_stream(item) else None)
-    elif type_name is not None:
-        yield from _of_type(type_name, items, accepted)
-    else:
-        yield Items(items, None)
-
-
-def _of_type(name: str, rows: TypeRows, accepted: AcceptedSchema) -> Iterator[Input]:
-    """The rows of one type."""
-    kind, bare = resolve_type(accepted, name)
-    if isinstance(rows, str | os.PathLike):
-        yield from (_file(file, accepted, name) for file in row_files(Path(rows)))
-        return
-    if isinstance(rows, ArrowStream):
-        yield Batches(_stream(rows, bare), (kind, bare))
-        return
-    listed: object = rows
-    if isinstance(listed, Mapping | bytes | bytearray) or not isinstance(listed, Iterable):
-        found = type(listed).__name__
-        raise InputError(f"the rows of {bare} are a {found}", hint="give a table, a list of mappings, or a file")
-    yield Items(listed, (kind, bare))
-
-
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
     try:
         reader = pa.RecordBatchReader.from_stream(rows)
@@ -160,23 +238,6 @@ def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
         yield from reader
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"the rows of {name} cannot be handed over: {error}") from error
-
-
-def _file(file: RowFile, accepted: AcceptedSchema, type_name: str | None) -> FileSplit:
-    if file.format is Format.NDJSON:
-        return FileSplit(file, None)
-    return FileSplit(file, _type_of(file, accepted) if type_name is None else resolve_type(accepted, type_name))
-
-
-def _type_of(file: RowFile, accepted: AcceptedSchema) -> tuple[TypeKind, str]:
-    """The type that the name of a file says, or that of the directory which holds its parts."""
-    try:
-        return resolve_type(accepted, file.stem)
-    except InputError as error:
-        named = file.path if file.path.name.startswith(file.stem) else file.path.parent
-        hint = "the type is the name of the file, unless --type (type_name=) says it"
-        message = f"{cut(named.name)}: {error.message}"
-        raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 
 
 def _chunks_of(stream: Any) -> Iterator[bytes]:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError, cut
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.columns import Columns
-from omnigraph.write.convert import convert
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.types import ValueType
+from omnigraph.write.columns import Layout, Read
+from omnigraph.write.convert import Report, convert
 from omnigraph.write.problems import Problems
 from omnigraph.write.rows import Origin, RawRows
 
@@ -22,8 +23,7 @@ _EXACT = {16: 11, 32: 24, 64: 53}
 
 def read_batches(
     batches: Iterable[pa.RecordBatch],
-    kind: TypeKind,
-    type_name: str,
+    layout: Layout,
     accepted: AcceptedSchema,
     problems: Problems,
     name: str,
@@ -31,12 +31,11 @@ def read_batches(
     before: int = 0,
     begins: bool = True,
 ) -> Generator[RawRows, None, int]:
-    """The rows of batches of one type. Columns are named like the properties.
+    """The rows of batches.
 
     Args:
         batches: the rows. The first batch says which columns there are, with rows or without.
-        kind: node or edge.
-        type_name: the type.
+        layout: which types they have.
         accepted: the schema in force.
         problems: collects what cannot be read. When it counts coercions, the reader is lenient.
         name: the file or table, as problems call it.
@@ -50,7 +49,7 @@ def read_batches(
     Raises:
         InputError: the table has no column, or one twice, or holds what no Arrow table may.
     """
-    columns = Columns(accepted, kind, type_name, problems)
+    columns = layout.columns(accepted, problems)
     position = first + before
     known: pa.Schema | None = None
     for batch in batches:
@@ -62,11 +61,10 @@ def read_batches(
                 columns.check_names(known.names, first, name)
         origin = Origin.counted(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
         given = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for property_, column in given.items():
-            _check(column, origin, f"{type_name}.{property_}")
-        if _is_pandas(batch.schema):
-            given = {n: _whole_again(c, columns, n, origin) for n, c in given.items()}
-        yield columns.rows(given, origin, convert if problems.coerced is not None else None)
+        for column_name, column in given.items():
+            _check(column, origin, f"{columns.name}.{column_name}")
+        read = convert if problems.coerced is not None else None
+        yield from columns.rows(given, origin, _of_pandas(read) if _is_pandas(batch.schema) else read)
         position += batch.num_rows
     return position
 
@@ -129,18 +127,27 @@ def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns(index) if index else batch
 
 
-def _whole_again(column: pa.Array, columns: Columns, name: str, origin: Origin) -> pa.Array:
+def _of_pandas(read: Read | None) -> Read:
+    """Reads columns of pandas, which has no way to say of a whole number that it is missing."""
+
+    def made(column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False) -> pa.Array:
+        column = _whole_again(column, kind, report)
+        return column if read is None else read(column, kind, report, null_items=null_items)
+
+    return made
+
+
+def _whole_again(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
     """Whole numbers that pandas holds with a point, because some are missing: as whole numbers, if all of them are.
 
     Where that is more than a number with a point can tell apart, nobody knows which number it was.
     """
-    kind = columns.members.get(name)
-    if kind is None or kind.list or not kind.scalar.is_integer or not pa.types.is_floating(column.type):
+    if kind.list or not kind.scalar.is_integer or not pa.types.is_floating(column.type):
         return column
     if pc.all(pc.equal(column, pc.floor(column))).as_py() is False:
         return column
     limit = _EXACT[column.type.bit_width]
     vague = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
-    made = pc.if_else(vague, pa.scalar(None, column.type), column).cast(pa.int64())
     message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; pandas has Int64 for them"
-    return columns.without(name, vague, message, made, origin)
+    report(vague, message)
+    return pc.if_else(vague, pa.scalar(None, column.type), column).cast(pa.int64())

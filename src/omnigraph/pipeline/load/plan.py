@@ -8,35 +8,43 @@ not change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from omnigraph.errors import InputError
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.pipeline.load.staging import Place
-from omnigraph.write.files import without_rows
+from omnigraph.write.columns import Layout, OfType, Type, mentions
+from omnigraph.write.files import FileSplit, cut_file
+from omnigraph.write.formats import without_rows
 from omnigraph.write.ndjson import Progress, read_ndjson
 from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.sources import inputs, resolve_type
-from omnigraph.write.splits import Batches, Chunks, End, FileSplit, Items, Reading, Split, Start, cut_file
+from omnigraph.write.sources import Inputs
+from omnigraph.write.splits import Batches, Chunks, End, Items, Reading, Split, Start
+from omnigraph.write.table_mapping import TableMapping
 from omnigraph.write.tables import read_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Type = tuple[TypeKind, str]
+_VALUE_BYTES = 40
+"""About how many bytes of the input there are for each value that is compared: an edge has two."""
+
+_PACKED = 4
+"""About how many times as large a packed file is once it is unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of one type that were put aside.
+    """Rows of a table that were put aside.
 
     Attributes:
         paths: where they are; empty for a table without rows.
         schema: its columns.
+        layout: which types they have.
+        name: what problems call the table.
         number: which part of the table this is.
         all: where all parts of the table are.
     """
@@ -44,23 +52,27 @@ class StagedRows:
     place: Place
     paths: tuple[str, ...]
     schema: pa.Schema
-    type: Type
+    layout: Layout
+    name: str
     number: int
     all: tuple[str, ...]
 
     @property
     def source(self) -> object:
-        return ("rows", self.all, self.type)
+        return ("rows", self.all, self.layout.types)
+
+    @property
+    def types(self) -> tuple[Type, ...] | None:
+        return self.layout.types
 
     def whole(self) -> StagedRows:
-        return StagedRows(self.place, self.all, self.schema, self.type, 0, self.all)
+        return replace(self, paths=self.all, number=0)
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        kind, name = self.type
-        yield RawRows(kind, name, {}, {}, Origin.counted(0))
+        yield from mentions(self.layout)
         begins = self.number == 0
         end = yield from read_batches(
-            self._batches(), kind, name, accepted, problems, name, start.first, start.before, begins
+            self._batches(), self.layout, accepted, problems, self.name, start.first, start.before, begins
         )
         count = end - start.first - start.before
         return End(count, count)
@@ -85,6 +97,10 @@ class StagedLines:
     def source(self) -> object:
         return ("lines", self.all)
 
+    @property
+    def types(self) -> tuple[Type, ...] | None:
+        return None
+
     def whole(self) -> StagedLines:
         return StagedLines(self.place, self.all, self.name, 0, self.all)
 
@@ -102,12 +118,15 @@ class Planner:
         accepted: the schema in force.
         place: where things are put aside.
         size: about how many bytes one part has.
+        mapping: what tables are whose columns are not named like the properties.
     """
 
-    def __init__(self, accepted: AcceptedSchema, place: Place, size: int) -> None:
-        self._accepted = accepted
+    def __init__(
+        self, accepted: AcceptedSchema, place: Place, size: int, mapping: TableMapping | None = None
+    ) -> None:
         self._place = place
         self._size = size
+        self._inputs = Inputs(accepted, mapping, dict(place.options))
         self._count = 0
 
     def splits(self, source: Any, type_name: str | None) -> Iterator[Split]:
@@ -121,17 +140,17 @@ class Planner:
         if isinstance(source, DataFrame):
             if type_name is None:
                 raise InputError("a table does not say which type its rows have", hint="give type_name=")
-            yield from self._frame(source, resolve_type(self._accepted, type_name))
+            yield from self._frame(source, type_name)
             return
         if isinstance(source, Mapping) and any(isinstance(rows, DataFrame) for rows in source.values()):
             for name, rows in source.items():
                 yield from self.splits(rows, name) if isinstance(rows, DataFrame) else self.splits({name: rows}, None)
             return
-        for part in inputs(source, self._accepted, type_name):
+        for part in self._inputs.of(source, type_name):
             if isinstance(part, FileSplit):
-                yield from cut_file(part.file, part.type, self._size)
+                yield from cut_file(part, self._size)
             elif isinstance(part, Items):
-                yield Items(list(part.items), part.type)
+                yield Items(list(part.items), part.layout)
             elif isinstance(part, Batches):
                 yield from self._batches(part)
             else:
@@ -156,14 +175,14 @@ class Planner:
                     held, size = [], 0
         if held:
             paths.append(self._place.put(self._name("rows"), pa.Table.from_batches(held, schema)))
-        yield from self._staged(paths, schema, part.type)
+        yield from self._staged(paths, schema, part.layout, part.name)
 
-    def _staged(self, paths: Sequence[str], schema: pa.Schema, type_: Type) -> Iterator[Split]:
+    def _staged(self, paths: Sequence[str], schema: pa.Schema, layout: Layout, name: str) -> Iterator[Split]:
         every = tuple(paths)
         if not every:
-            yield StagedRows(self._place, (), schema, type_, 0, ())
+            yield StagedRows(self._place, (), schema, layout, name, 0, ())
         for number, path in enumerate(every):
-            yield StagedRows(self._place, (path,), schema, type_, number, every)
+            yield StagedRows(self._place, (path,), schema, layout, name, number, every)
 
     def _lines(self, part: Chunks) -> Iterator[Split]:
         paths: list[str] = []
@@ -189,8 +208,10 @@ class Planner:
         for number, path in enumerate(every):
             yield StagedLines(self._place, (path,), part.name, number, every)
 
-    def _frame(self, frame: DataFrame, type_: Type) -> Iterator[Split]:
+    def _frame(self, frame: DataFrame, given: str) -> Iterator[Split]:
         """A DataFrame, put aside partition by partition."""
+        layout = self._inputs.layout(given)
+        shown = layout.name if isinstance(layout, OfType) else given.rpartition(":")[2]
         from pyspark import TaskContext
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -207,7 +228,21 @@ class Planner:
 
         done = frame.mapInArrow(task, "number int, path string").toArrow().sort_by("number")
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        yield from self._staged(done["path"].to_pylist(), schema, type_)
+        yield from self._staged(done["path"].to_pylist(), schema, layout, shown)
+
+
+def compared_values(splits: Sequence[Split], size: int) -> int:
+    """About how many values of the input are compared with others.
+
+    Args:
+        splits: the parts.
+        size: about how many bytes one has, where nothing else says it.
+    """
+    files = {split.source: split.file for split in splits if isinstance(split, FileSplit)}.values()
+    packed = (file.compression is not None or file.format.dense for file in files)
+    read = sum(file.input.size * (_PACKED if more else 1) for file, more in zip(files, packed, strict=True))
+    others = sum(not isinstance(split, FileSplit) for split in splits)
+    return (read + others * size) // _VALUE_BYTES
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:

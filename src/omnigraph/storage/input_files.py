@@ -1,0 +1,308 @@
+"""Files that rows are read from, in directories and in buckets: which there are, and their bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from glob import glob, has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError, ObjectChangedError, ObjectNotFoundError, cut
+from omnigraph.storage.objects.contract import ObjectInfo
+from omnigraph.storage.uri import GraphUri
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from omnigraph.storage.objects.s3 import S3ObjectStore
+
+_S3 = "s3://"
+_FILE = "file://"
+_AT_ONCE = 8 << 20
+"""How many bytes of an object one request asks for, when it is read from one end to the other."""
+
+
+class InputFile(Protocol):
+    """A file that can be read, from here or from another process."""
+
+    @property
+    def name(self) -> str:
+        """Its last name."""
+
+    @property
+    def directory(self) -> str:
+        """The last name of what holds it."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    @property
+    def state(self) -> str:
+        """What tells its content from what it held at another time. Nothing is read for it."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether each look at it is a request."""
+
+    def open(self) -> BinaryIO:
+        """Its bytes, to be read from anywhere."""
+
+    def native(self) -> pa.NativeFile:
+        """The same for Arrow."""
+
+    def __str__(self) -> str: ...
+
+
+class Tree(Protocol):
+    """Where files are looked for. Paths are as the user writes them."""
+
+    def file(self, path: str) -> InputFile | None:
+        """The file of a path, if there is one."""
+
+    def directory(self, path: str) -> Sequence[InputFile] | None:
+        """The files in a directory, sorted by name; None if there is no such directory."""
+
+    def matches(self, pattern: str) -> Sequence[str]:
+        """The paths of files and directories that match a pattern, sorted."""
+
+
+def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, str]:
+    """Where a path leads, and the path there.
+
+    Args:
+        path: of a file or directory, `file:///path`, or `s3://bucket/path`.
+        options: how to reach a bucket; overrides the environment.
+
+    Raises:
+        InputError: it has no bucket.
+    """
+    if path.lower().startswith(_S3):
+        bucket, _, key = path[len(_S3) :].partition("/")
+        uri = GraphUri.parse(f"{_S3}{bucket}")
+        return _Bucket(uri.authority, tuple(sorted((options or {}).items()))), key.strip("/")
+    if path.lower().startswith(_FILE):
+        return _Directories(), GraphUri.parse(path).path
+    return _Directories(), path
+
+
+# On this machine
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine, or of one that looks the same."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def directory(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    @property
+    def state(self) -> str:
+        return str(self.path.stat().st_mtime_ns)
+
+    @property
+    def remote(self) -> bool:
+        return False
+
+    def open(self) -> BinaryIO:
+        return self.path.open("rb")
+
+    def native(self) -> pa.NativeFile:
+        return pa.memory_map(str(self.path))
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+class _Directories:
+    def file(self, path: str) -> InputFile | None:
+        place = Path(path)
+        try:
+            return LocalFile(place) if place.exists() and not place.is_dir() else None
+        except OSError as error:
+            hint = "a text is the path of a file; what a file would hold is given as bytes"
+            raise InputError(f"{cut(path)} cannot be read: {error.strerror}", hint=hint) from None
+
+    def directory(self, path: str) -> Sequence[InputFile] | None:
+        place = Path(path)
+        if not place.is_dir():
+            return None
+        try:
+            return [LocalFile(file) for file in sorted(place.iterdir()) if file.is_file()]
+        except OSError as error:
+            raise InputError(f"{cut(path)} cannot be read: {error.strerror}") from None
+
+    def matches(self, pattern: str) -> Sequence[str]:
+        return sorted(glob(pattern, recursive=True))
+
+
+# In S3
+
+
+@lru_cache(8)
+def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> S3ObjectStore:
+    from omnigraph.storage.objects.s3 import S3ObjectStore  # when it is used: it brings a client along
+
+    return S3ObjectStore(GraphUri.parse(f"{_S3}{name}", dict(options)))
+
+
+@dataclass(frozen=True, slots=True)
+class S3File:
+    """An object as it was when it was found. Who reads it later reads the same, or is told that it has changed."""
+
+    bucket: str
+    key: str
+    size: int
+    etag: str | None
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def directory(self) -> str:
+        return self.key.rpartition("/")[0].rpartition("/")[2]
+
+    @property
+    def state(self) -> str:
+        return self.etag or ""
+
+    @property
+    def remote(self) -> bool:
+        return True
+
+    def open(self) -> BinaryIO:
+        return io.BufferedReader(_Ranges(self), _AT_ONCE)
+
+    def native(self) -> pa.NativeFile:
+        return pa.PythonFile(_Ranges(self), mode="r")
+
+    def read(self, start: int, end: int) -> bytes:
+        """Some of its bytes.
+
+        Raises:
+            InputError: it is another object by now, or gone.
+        """
+        try:
+            return _bucket(self.bucket, self.options).read_range(self.key, start, end, self.etag)
+        except (ObjectChangedError, ObjectNotFoundError):
+            raise InputError(
+                f"{self} has changed since the load began", hint="nothing was written; try again"
+            ) from None
+
+    def __str__(self) -> str:
+        return f"{_S3}{self.bucket}/{self.key}"
+
+
+class _Ranges(io.RawIOBase):
+    """The bytes of an object, each read a request."""
+
+    def __init__(self, file: S3File) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(0, begin + offset)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer).cast("B")
+        data = self.read(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        end = self._file.size if size is None or size < 0 else min(self._file.size, self._at + size)
+        if end <= self._at:
+            return b""
+        data = self._file.read(self._at, end)
+        self._at += len(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    name: str
+    options: tuple[tuple[str, str], ...]
+
+    def file(self, path: str) -> InputFile | None:
+        try:
+            return self._file(_bucket(self.name, self.options).head(path)) if path else None
+        except ObjectNotFoundError:
+            return None
+
+    def directory(self, path: str) -> Sequence[InputFile] | None:
+        depth = path.count("/") + 1 if path else 0
+        found = _bucket(self.name, self.options).list(path)
+        files = [self._file(info) for info in found if info.path.count("/") == depth]
+        return files if found else None
+
+    def matches(self, pattern: str) -> Sequence[str]:
+        names = pattern.split("/")
+        fixed = next(i for i, name in enumerate(names) if has_magic(name))
+        found: dict[str, None] = {}
+        for info in _bucket(self.name, self.options).list("/".join(names[:fixed])):
+            parts = info.path.split("/")
+            found |= {"/".join(parts[:i]): None for i in range(fixed + 1, len(parts) + 1)}
+        return sorted(path for path in found if _match(path.split("/"), names))
+
+    def _file(self, info: ObjectInfo) -> S3File:
+        return S3File(self.name, info.path, info.size, info.etag, self.options)
+
+
+def _match(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a path matches, name by name. As in a directory, `*` does not mean names that begin with a point."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        deeper = bool(names) and not names[0].startswith(".") and _match(names[1:], pattern)
+        return deeper or _match(names, pattern[1:])
+    if not names or (names[0].startswith(".") and not pattern[0].startswith(".")):
+        return False
+    return fnmatchcase(names[0], pattern[0]) and _match(names[1:], pattern[1:])
+
+
+def text_of(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> bytes:
+    """All bytes of one small file.
+
+    Raises:
+        InputError: there is none, or it cannot be read.
+    """
+    tree, place = tree_of(os.fspath(path), options)
+    file = tree.file(place)
+    if file is None:
+        raise InputError(f"there is no file {cut(os.fspath(path))}")
+    try:
+        with file.open() as stream:
+            return stream.read()
+    except OSError as error:
+        raise InputError(f"{cut(os.fspath(path))} cannot be read: {error.strerror}") from None

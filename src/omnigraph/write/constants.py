@@ -1,0 +1,34 @@
+"""Single values of documents, as columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.documents import Value
+from omnigraph.lang.types import ValueType
+from omnigraph.write.convert import convert
+from omnigraph.write.values import Fault, column
+
+
+def as_column(value: Value, kind: ValueType) -> pa.Array:
+    """A column of one row that holds a value.
+
+    Raises:
+        InputError: a property of this type cannot have it.
+    """
+    said: list[str] = []
+
+    def refuse(row: int, message: str, fault: Fault) -> None:
+        said.append(message)
+
+    def report(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
+        if pc.any(wrong).as_py():
+            said.append(message)
+
+    made = convert(column([value.plain()], kind, refuse), kind, report)
+    if said:
+        raise value.error(said[0])
+    if not kind.nullable and made.null_count:
+        raise value.error("null is not allowed")
+    return made

@@ -1,0 +1,252 @@
+"""Rows made of the columns of a table as a mapping says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import InputError, Problem, cut
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.write.columns import END, Columns, Dialect, Read, Type
+from omnigraph.write.constants import as_column
+from omnigraph.write.convert import convert
+from omnigraph.write.envelopes import unknown_property
+from omnigraph.write.identity import derived_ids
+from omnigraph.write.problems import SHOWN, Leniency, Problems
+from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.table_mapping import Constant, Entry, Key, Made, Others, Text, TypeRows
+from omnigraph.write.values import without_gaps
+
+_UNMENTIONED = "the mapping says nothing about this column: name it under 'properties' or 'ignore'"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Tables that a mapping knows."""
+
+    entry: Entry
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        return tuple(dict.fromkeys((rows.kind, rows.name) for _, rows in self.entry.when))
+
+    @property
+    def csv(self) -> Dialect:
+        return self.entry.csv
+
+    def columns(self, accepted: AcceptedSchema, problems: Problems) -> MappedColumns:
+        return MappedColumns(self.entry, accepted, problems)
+
+
+class MappedColumns:
+    """Makes the rows of a table that a mapping knows.
+
+    Args:
+        entry: what the mapping says about it.
+        accepted: the schema in force.
+        problems: collects what is wrong. When it counts coercions, the reader is lenient.
+    """
+
+    def __init__(self, entry: Entry, accepted: AcceptedSchema, problems: Problems) -> None:
+        self._entry = entry
+        self._problems = problems
+        self._makers = {word: _Maker(rows, accepted, problems) for word, rows in entry.when}
+
+    @property
+    def name(self) -> str:
+        """The type of the rows, or all of them."""
+        return " or ".join(dict.fromkeys(rows.name for _, rows in self._entry.when))
+
+    def check_names(self, names: list[str], position: int, place: str) -> None:
+        """Report the columns that the mapping does not say anything about, once each.
+
+        Raises:
+            InputError: a column is missing.
+        """
+        self._check_missing(names, place)
+        for name in names:
+            if name == self._entry.column or any(maker.knows(name) for maker in self._makers.values()):
+                continue
+            subject = f"{self.name}.{cut(name)}"
+            if self._problems.coerced is not None:
+                self._problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, place)
+                continue
+            self._problems.add(Problem(position, place, subject, self._unknown(name)))
+
+    def _check_missing(self, names: list[str], place: str) -> None:
+        column = self._entry.column
+        needed = [] if column is None else [(column, self._entry.at)]
+        for _, rows in self._entry.when:
+            needed += [(name, made.at) for _, made in rows.made for name in made.columns]
+        for name, at in needed:
+            if name not in names:
+                where = at.document if at.line is None else f"{at.document}, line {at.line}"
+                raise InputError(
+                    f"{place}: there is no column '{cut(name)}', which {where} names", hint=did_you_mean(name, names)
+                )
+
+    def _unknown(self, name: str) -> str:
+        makers = list(self._makers.values())
+        if len(makers) == 1 and makers[0].rows.others is Others.MATCH:
+            return f"{unknown_property(name, makers[0].columns.members)}; {_UNMENTIONED}"
+        return _UNMENTIONED
+
+    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
+        """The rows, type by type where there are several."""
+        switch = self._entry.column
+        if switch is None:
+            (maker,) = self._makers.values()
+            yield maker.made(columns, origin, read)
+            return
+        if switch not in columns:
+            return
+        words = _texts(columns[switch])
+        if words is None:
+            raise InputError(f"the column '{cut(switch)}' says which rows these are: it has to be of texts or numbers")
+        left = np.ones(len(words), bool)
+        for word, maker in self._makers.items():
+            chosen = pc.equal(words, word).fill_null(False)
+            mask = chosen.to_numpy(zero_copy_only=False)
+            left &= ~mask
+            if mask.any():
+                mine = {name: column.filter(chosen) for name, column in columns.items() if name != switch}
+                there = origin.chosen(mask)
+                self._refuse_strays(maker, mine, there)
+                yield maker.made(mine, there, read)
+        self._refuse_words(words, left, origin)
+
+    def _refuse_strays(self, maker: _Maker, columns: Mapping[str, pa.Array], origin: Origin) -> None:
+        """Values in columns that only rows of other types should have."""
+        for name, column in columns.items():
+            if maker.knows(name) or not any(other.knows(name) for other in self._makers.values()):
+                continue
+            stray = column.is_valid().to_numpy(zero_copy_only=False)
+            if not stray.any():
+                continue
+            subject = f"{maker.rows.name}.{cut(name)}"
+            places = origin.records[stray][:SHOWN].tolist()
+            if self._problems.coerced is not None:
+                count = int(stray.sum())
+                self._problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, origin.place(places[0]), count)
+                continue
+            message = f"the mapping says nothing about this column in rows of {maker.rows.name}"
+            shown = [Problem(place, origin.place(place), subject, message) for place in places]
+            self._problems.add_all(shown, int(stray.sum()))
+
+    def _refuse_words(self, words: pa.Array, left: np.ndarray[tuple[int], np.dtype[np.bool_]], origin: Origin) -> None:
+        """Rows of which nobody said what they are."""
+        if not left.any():
+            return
+        rows = np.flatnonzero(left)
+        known = ", ".join(map(cut, self._makers))
+        shown = []
+        for row in rows[:SHOWN].tolist():
+            place, word = int(origin.records[row]), words[row].as_py()
+            found = "nothing" if word is None else f"'{cut(word)}'"
+            message = f"column '{cut(str(self._entry.column))}': expected one of {known}, found {found}"
+            shown.append(Problem(place, origin.place(place), "input", message))
+        self._problems.add_all(shown, len(rows))
+
+
+class _Maker:
+    """Makes rows of one type."""
+
+    def __init__(self, rows: TypeRows, accepted: AcceptedSchema, problems: Problems) -> None:
+        self.rows = rows
+        self.columns = Columns(accepted, rows.kind, rows.name, problems)
+        self._accepted = accepted
+        self._made = dict(rows.made)
+        self._given = {name: _called(made.columns) for name, made in rows.made if _renames(name, made)}
+
+    def knows(self, column: str) -> bool:
+        """Whether something is said about a column."""
+        others = self.rows.others
+        if column in self.rows.mentioned or others is Others.IGNORE:
+            return True
+        return others is Others.MATCH and column in self.columns.members and column not in self._made
+
+    def made(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> RawRows:
+        """The rows of some columns."""
+        count = len(origin.records)
+        origin = replace(origin, given=self._given)
+        raw: dict[str, pa.Array] = {}
+        ready: dict[str, pa.Array] = {}
+        if self.rows.others is Others.MATCH:
+            free = columns.keys() - self.rows.mentioned - self._made.keys()
+            raw = {name: column for name, column in columns.items() if name in free and name in self.columns.members}
+        for name, made in self._made.items():
+            if isinstance(made, Text):
+                raw[name] = self._text(made, name, columns)
+            elif isinstance(made, Constant):
+                ready[name] = _repeated(as_column(made.at, self.columns.members[name]), count)
+            else:
+                ready[name] = self._key(made, name, columns, origin, read)
+        rows = self.columns.made(raw, origin, read)
+        return RawRows(self.rows.kind, self.rows.name, rows | ready, {}, origin)
+
+    def _text(self, made: Text, name: str, columns: Mapping[str, pa.Array]) -> pa.Array:
+        if made.plain:
+            return columns[made.parts[1]]
+        parts: list[pa.Array | pa.Scalar] = []
+        for i, part in enumerate(made.parts):
+            if i % 2 == 0:
+                parts.append(pa.scalar(part, pa.utf8()))
+                continue
+            texts = _texts(columns[part])
+            if texts is None:
+                kind = columns[part].type
+                message = f"{self.rows.name}.{name}: a column of {kind} has no place in a text: '{cut(part)}'"
+                raise made.at.error(message, "texts are put together of texts, whole numbers and truth values")
+            parts.append(texts)
+        return pc.binary_join_element_wise(*parts, "")
+
+    def _key(self, key: Key, name: str, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> pa.Array:
+        """The ids of nodes by the members of their keys."""
+        edge = self._accepted.catalog.edges[self.rows.name]
+        node = self._accepted.catalog.nodes[edge.from_type if name == "from" else edge.to_type]
+        order = self._accepted.key_order(TypeKind.NODE, node.name)
+        assert order is not None
+        said = dict(key.members)
+        refused: list[int] = []
+        members = []
+        for member in order:
+            made, kind = said[member], node.properties[member].type
+            if isinstance(made, Constant):
+                members.append((_repeated(as_column(made.at, kind), len(origin.records)), kind))
+                continue
+            column = self._text(made, name, columns)
+            report = self.columns.report(name, END, origin, column, refused)
+            column = column if read is None else read(column, kind, report)
+            members.append((convert(column, kind, report), kind))
+        return without_gaps(derived_ids(members), END, refused)
+
+
+def _renames(name: str, made: Made) -> bool:
+    return bool(made.columns) and not (isinstance(made, Text) and made.plain and made.parts[1] == name)
+
+
+def _called(columns: Iterable[str]) -> str:
+    names = [f"'{cut(name)}'" for name in dict.fromkeys(columns)]
+    return f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names)}"
+
+
+def _repeated(one: pa.Array, count: int) -> pa.Array:
+    return one.take(pa.array(np.zeros(count, np.int64)))
+
+
+def _texts(column: pa.Array) -> pa.Array | None:
+    """Texts, and numbers and truth values as texts; None for what has more than one spelling."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if pa.types.is_boolean(kind):
+        return pc.if_else(column, "true", "false")
+    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    wide = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    exact = pa.types.is_decimal(kind) and kind.scale == 0
+    return column.cast(pa.utf8()) if plain or wide or exact else None
