@@ -41,7 +41,7 @@ for module in pkgutil.iter_modules(omnigraph.errors.__path__):
 def family(cls: type[OmnigraphError] = OmnigraphError) -> Iterator[type[OmnigraphError]]:
     yield cls
     for child in cls.__subclasses__():
-        if child.__module__.startswith("omnigraph."):
+        if child.__module__.startswith("omnigraph.") and not child.__name__.startswith("_"):
             yield from family(child)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli.scope import address, addressed, open_to_read
 from omnigraph.errors import InputError
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
 
 _FORMATS = ("ndjson", "parquet", "arrow")
 
@@ -20,6 +24,13 @@ _FORMATS = ("ndjson", "parquet", "arrow")
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this type; may be given several times.")
 @click.option("--format", type=click.Choice(_FORMATS), default="ndjson", help="What to write.  [default: ndjson]")
 @click.option("--out", metavar="PATH", help="A file for ndjson, a new directory for the others.  [default: stdout]")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    help="In this process, or on Spark; auto goes by the size of the tables, and stdout needs none.  [default: auto]",
+)
+@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
 @click.option("--jsonl", is_flag=True, hidden=True)
 def export(
     uri: str | None,
@@ -30,6 +41,8 @@ def export(
     types: tuple[str, ...],
     format: str,
     out: str | None,
+    engine: str,
+    master: str | None,
     jsonl: bool,
 ) -> None:
     """Write out a graph: one snapshot, in an order that depends on its content alone.
@@ -39,12 +52,40 @@ def export(
     one_view(branch, at)
     if out is None and format != "ndjson":
         raise click.UsageError(f"{format} has a file for each type: add --out with the name of a new directory")
+    if out is None and engine == "spark":
+        raise click.UsageError("Spark writes files: add --out")
     with open_to_read(address(uri, uri_option, store)) as graph:
         chosen = list(types) or None
-        if out is not None:
+        if out is None:
+            to_stdout(graph.export(types=chosen, branch=branch, at=at))
+        elif _on_spark(graph, chosen, branch, at, engine):
+            _export_on_spark(graph, master, out, format=format, types=chosen, branch=branch, at=at)
+        else:
             graph.export(out, format=format, types=chosen, branch=branch, at=at)
-            return
-        to_stdout(graph.export(types=chosen, branch=branch, at=at))
+
+
+def _on_spark(graph: Graph, types: list[str] | None, branch: str | None, at: str | None, engine: str) -> bool:
+    """Whether Spark makes the export. It is said when it does."""
+    if engine == "local":
+        return False
+    from omnigraph.pipeline.engine import Engine, choose_export
+    from omnigraph.pipeline.export import table_bytes
+
+    chosen = choose_export(engine, table_bytes(graph, types, branch, at))
+    if chosen.engine is Engine.SPARK:
+        click.echo(f"exporting {chosen}", err=True)
+    return chosen.engine is Engine.SPARK
+
+
+def _export_on_spark(graph: Graph, master: str | None, out: str, **what: Any) -> None:
+    from omnigraph.pipeline.pipeline import Pipeline
+    from omnigraph.pipeline.session import SparkSettings, session
+
+    spark = session(SparkSettings(master))
+    try:
+        Pipeline(graph, spark).export(out, **what)
+    finally:
+        spark.stop()
 
 
 def to_stdout(pieces: Iterable[bytes]) -> None:

@@ -106,6 +106,13 @@ def export(
     return ExportReceipt(view.branch, view.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
 
 
+def table_bytes(graph: Graph, types: str | Sequence[str] | None, branch: str | None, at: At | None) -> int:
+    """How many bytes the tables have that an export would read."""
+    view = graph._view(branch, at)
+    refs = [view.pin(part.key).ref for part in exported(view, graph._schema_at(view), types)]
+    return sum(fragment.size for ref in refs for fragment in graph._store.tables.fragments(ref))
+
+
 # On the driver
 
 

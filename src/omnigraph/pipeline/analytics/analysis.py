@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,12 @@ from omnigraph.pipeline.analytics import algorithms
 from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Network, Parts, least_names, names, network, number_of
 from omnigraph.pipeline.analytics.outcome import FrameOutcome, Outcome, TableOutcome
+from omnigraph.pipeline.engine import Choice, Engine, engine_named
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import query_memory
 from omnigraph.read.views import View
+from omnigraph.storage.amounts import readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,17 +32,6 @@ if TYPE_CHECKING:
 
 _NODE_BYTES, _EDGE_BYTES = 100, 40
 """About how much memory an algorithm takes for each node and edge."""
-
-
-class Engine(StrEnum):
-    """Where an algorithm runs."""
-
-    AUTO = "auto"
-    """In this process if that has the memory, else on Spark."""
-    LOCAL = "local"
-    """In this process."""
-    SPARK = "spark"
-    """On Spark."""
 
 
 def analyse(
@@ -81,24 +71,21 @@ def analyse(
         InputError: there is no such type, property or engine.
         NotFoundError: there is no such branch or commit.
     """
-    try:
-        engine = Engine(engine)
-    except ValueError:
-        raise InputError(f"{shown(engine)} is no engine", hint="auto, local or spark") from None
     view = graph._view(branch, at)
     accepted = graph._schema_at(view)
     parts = Parts.chosen(accepted.catalog, nodes, edges, weight)
-    return Analysis(
-        graph, view, graph._views.of(view, accepted), accepted.catalog, parts, _placed(engine, view, parts), session
-    )
+    where = _placed(engine_named(engine), view, parts)
+    return Analysis(graph, view, graph._views.of(view, accepted), accepted.catalog, parts, where, session)
 
 
-def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Engine:
+def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:
     if engine is not Engine.AUTO:
-        return engine
+        return Choice(engine, "as was asked for")
     counts = [view.pin(f"node:{name}").row_count * _NODE_BYTES for name in parts.nodes]
     counts += [view.pin(f"edge:{name}").row_count * _EDGE_BYTES for name in parts.edges]
-    return Engine.LOCAL if sum(counts) <= query_memory() else Engine.SPARK
+    room = query_memory()
+    why = f"about {readable(sum(counts))} of memory, and {readable(room)} are allowed"
+    return Choice(Engine.LOCAL if sum(counts) <= room else Engine.SPARK, why)
 
 
 @dataclass
@@ -106,7 +93,7 @@ class Analysis:
     """Algorithms over some types of one snapshot. Make one with `analyse`.
 
     Attributes:
-        engine: where they run.
+        where: where they run, and why there.
     """
 
     _graph: Graph
@@ -114,8 +101,13 @@ class Analysis:
     _view: View
     _catalog: Catalog
     _parts: Parts
-    engine: Engine
+    where: Choice
     _session: Session | None
+
+    @property
+    def engine(self) -> Engine:
+        """Where they run."""
+        return self.where.engine
 
     def pagerank(self, *, damping: float = 0.85, iterations: int = 100, tolerance: float = 1e-6) -> Outcome:
         """How much each node is led to: the chance to be there for somebody who follows edges at random.

@@ -43,6 +43,11 @@ class Outcome(ABC):
         self.name = name
 
     @property
+    def snapshot(self) -> Snapshot:
+        """What was looked at."""
+        return self._snapshot
+
+    @property
     @abstractmethod
     def table(self) -> pa.Table:
         """All of it, by type name and id."""

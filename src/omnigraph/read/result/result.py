@@ -51,7 +51,7 @@ class Result:
     snapshot: str | None
     graph_commit_id: str | None
     _table: pa.Table
-    _network: Network
+    _network: Network | None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -137,6 +137,8 @@ class Result:
             InputError: there are no such columns, or networkx is not installed.
         """
         _wanted("networkx")
+        if self._network is None:
+            raise InputError("these rows are of no match, so there are no edges between them to draw")
         return self._network.draw(iter(self))
 
     # JSON

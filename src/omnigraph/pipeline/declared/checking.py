@@ -1,0 +1,124 @@
+"""The checks of a run: SQL that must find nothing, and queries on the branch that must find what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.errors import Disposition, InputError, OmnigraphError, cut
+from omnigraph.graph import Graph
+from omnigraph.pipeline.declared.document import Check, Document, QueryCheck, SqlCheck
+from omnigraph.pipeline.declared.views import Views, mentions, view_name
+
+_SHOWN = 3
+"""How many rows that should not be there are shown."""
+
+Job = Callable[[str], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What a check found.
+
+    Attributes:
+        name: of the check.
+        passed: whether that is as it should be; None when it needs rows that are not there yet.
+        rows: how many rows it found.
+        detail: what is wrong.
+    """
+
+    name: str
+    passed: bool | None
+    rows: int = 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail}" if self.detail else self.name
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "passed": self.passed, "rows": self.rows, "detail": self.detail or None}
+
+
+def check_all(
+    document: Document, graph: Graph, branch: str, views: Callable[[], Views], job: Job
+) -> list[CheckOutcome]:
+    """Ask every check about what the branch holds now.
+
+    Args:
+        document: the declaration.
+        graph: the graph.
+        branch: the branch.
+        views: what SQL is about.
+        job: runs work on Spark.
+
+    Raises:
+        InputError: a check cannot be asked.
+    """
+    texts = [check.sql for check in document.checks if isinstance(check, SqlCheck)]
+    if texts:
+        with job("checking"):
+            views().add_types(graph.snapshot(branch=branch), texts)
+    return [_outcome(document, check, graph, branch, views, job) for check in document.checks]
+
+
+def check_input(document: Document, graph: Graph, views: Callable[[], Views], job: Job) -> list[CheckOutcome]:
+    """Ask what can be asked before anything is loaded: SQL about the sources and steps. Queries are compiled.
+
+    Raises:
+        InputError: a check cannot be asked.
+    """
+    outcomes = []
+    view = graph.snapshot(branch=document.base)
+    for check in document.checks:
+        if isinstance(check, SqlCheck):
+            later = any(mentions(check.sql, view_name(key)) for key in view.tables)
+            known = None if later else _outcome(document, check, graph, document.base, views, job)
+            outcomes.append(known or CheckOutcome(check.name, None, detail="asked when the rows are there"))
+            continue
+        with _naming(document, check):
+            graph.explain(check.text, check.params, name=check.query, branch=document.base)
+        outcomes.append(CheckOutcome(check.name, None, detail="asked when the rows are there"))
+    return outcomes
+
+
+def _outcome(
+    document: Document, check: Check, graph: Graph, branch: str, views: Callable[[], Views], job: Job
+) -> CheckOutcome:
+    if isinstance(check, SqlCheck):
+        with job("checking"):
+            found = views().sql(check.sql, f"checks.{check.name}")
+            first = found.limit(_SHOWN).toArrow().to_pylist()
+            if not first:
+                return CheckOutcome(check.name, True)
+            count = found.count()
+        shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in first)
+        return CheckOutcome(check.name, False, count, f"found {_rows(count)}, and none is allowed: {cut(shown, 300)}")
+    with _naming(document, check):
+        rows = graph.query(check.text, check.params, name=check.query, branch=branch).row_count
+    if check.least <= rows and (check.most is None or rows <= check.most):
+        return CheckOutcome(check.name, True, rows)
+    return CheckOutcome(check.name, False, rows, f"found {_rows(rows)}, expected {_expected(check)}")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
+
+
+def _expected(check: QueryCheck) -> str:
+    if check.least == check.most:
+        return _rows(check.least) if check.least else "none"
+    bounds = [f"at least {check.least}"] if check.least else []
+    return " and ".join(bounds + ([f"at most {check.most}"] if check.most is not None else []))
+
+
+@contextmanager
+def _naming(document: Document, check: QueryCheck) -> Iterator[None]:
+    """Says where in the file the query stands that cannot be asked."""
+    try:
+        yield
+    except OmnigraphError as error:
+        if error.disposition is not Disposition.FIX:
+            raise
+        raise InputError(f"{document.file}: checks.{check.name}: {error.message}", hint=error.hint) from error

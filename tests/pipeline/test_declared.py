@@ -1,0 +1,283 @@
+"""A declared pipeline loads once, checks its branch, and goes on where it stopped; without SQL it needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import BadRowsError, ConstraintError, InputError, PipelineCheckError
+from omnigraph.graph import Graph
+from omnigraph.graph.collections import Branches
+from omnigraph.pipeline.declared import Stage
+from omnigraph.pipeline.engine import Engine
+
+SCHEMA = """
+node Ship { name: String @key  tons: I64? }
+node Port { name: String @key }
+edge Docked: Ship -> Port
+"""
+SHIPS = "name,tons\nargo,18\nbeagle,242\n"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    (tmp_path / "ships.csv").write_text(SHIPS)
+    (tmp_path / "ports.csv").write_text("name\noban\n")
+    (tmp_path / "docked.csv").write_text("from,to\nargo,oban\n")
+    return omnigraph.init(tmp_path / "graph", SCHEMA)
+
+
+def declared(tmp_path: Path, **more: Any) -> Path:
+    """A pipeline without SQL."""
+    members = {
+        "pipeline": "fleet",
+        "sources": {"ships": "ships.csv", "ports": "ports.csv", "docked": "docked.csv"},
+        "load": {"nodes": {"Ship": "ships", "Port": "ports"}, "edges": {"Docked": "docked"}},
+        "mode": "append",
+        "branch": "nightly",
+        "then": "review",
+    } | more
+    file = tmp_path / "fleet.yaml"
+    file.write_text(json.dumps({name: value for name, value in members.items() if value is not None}))
+    return file
+
+
+def names(graph: Graph, branch: str) -> list[str]:
+    found = graph.query("query all() { match { $s: Ship } return { $s.name } }", branch=branch)
+    return [row["s.name"] for row in found.to_pylist()]
+
+
+def test_all_types_are_one_commit_on_a_branch(graph: Graph, tmp_path: Path) -> None:
+    before = graph.snapshot().commit
+    receipt = graph.pipeline.run(declared(tmp_path, message="the fleet"))
+    assert receipt.stage is Stage.REVIEW
+    assert receipt.engine is Engine.LOCAL
+    assert receipt.load.total == 4
+    assert receipt.load.branch_created
+    head = graph.branch("nightly").head
+    assert head.id == receipt.commit.id
+    assert head.message == "the fleet"
+    assert [commit.id for commit in graph.branch("nightly").commits][1] == before.id, "one commit"
+    assert graph.snapshot().commit == before, "main is as it was"
+    labels = dict(head.labels)
+    assert labels["pipeline"] == "fleet"
+    assert labels["pipeline.run"] == receipt.run_id
+    assert set(json.loads(labels["pipeline.sources"])) == {"ships", "ports", "docked"}
+
+
+def test_a_run_that_is_started_again_loads_nothing(graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path)
+    first = graph.pipeline.run(file)
+    again = graph.pipeline.run(file)
+    assert again.run_id == first.run_id
+    assert again.resumed
+    assert not first.resumed
+    assert again.load is None
+    assert again.commit == first.commit
+    assert graph.branch("nightly").head == first.commit
+    assert again.to_json()["commit"] == first.commit.id
+
+
+def test_other_inputs_and_variables_are_another_run(graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path, mode="merge", variables={"note": "a"})
+    runs = {graph.pipeline.run(file).run_id, graph.pipeline.run(file, variables={"note": "b"}).run_id}
+    (tmp_path / "ships.csv").write_text(SHIPS + "calypso,360\n")
+    runs.add(graph.pipeline.run(file).run_id)
+    file = declared(tmp_path, mode="merge", variables={"note": "a"}, message="another declaration")
+    runs.add(graph.pipeline.run(file).run_id)
+    assert len(runs) == 4
+    assert names(graph, "nightly") == ["argo", "beagle", "calypso"]
+
+
+def test_an_id_stands_for_one_run(graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path, mode="merge")
+    first = graph.pipeline.run(file, run_id="tuesday")
+    assert first.run_id == "tuesday"
+    assert graph.pipeline.run(file, run_id="tuesday").resumed
+    (tmp_path / "ships.csv").write_text(SHIPS + "calypso,360\n")
+    with pytest.raises(InputError, match="the run 'tuesday' of 'fleet' was made with other inputs") as found:
+        graph.pipeline.run(file, run_id="tuesday")
+    assert found.value.hint == "an id stands for one run: give this one another"
+    assert not graph.pipeline.run(file, run_id="wednesday").resumed
+
+
+def test_a_check_that_fails_leaves_the_branch(graph: Graph, tmp_path: Path) -> None:
+    light = "query light() { match { $s: Ship  $s.tons < 20 } return { $s.name } }"
+    known = "query known() { match { $s: Ship } return { $s.name } }"
+    checks = {"no light ships": {"query": light}, "two": {"query": known, "expect": {"rows": 3}}}
+    file = declared(tmp_path, checks=checks)
+    with pytest.raises(PipelineCheckError, match=r"no light ships: found 1 row, expected none .and 1 more") as found:
+        graph.pipeline.run(file)
+    assert found.value.branch == "nightly"
+    assert found.value.failures[1] == "two: found 2 rows, expected 3 rows"
+    assert names(graph, "nightly") == ["argo", "beagle"]
+    head = graph.branch("nightly").head
+    # Somebody corrects the branch; the run goes on from there.
+    graph.mutate('query heavier() { update Ship set { tons: 20 } where name = "argo" }', branch="nightly")
+    graph.mutate('query more() { insert Ship { name: "calypso" } }', branch="nightly")
+    receipt = graph.pipeline.run(file)
+    assert receipt.resumed
+    assert receipt.commit == head
+    assert [outcome.passed for outcome in receipt.checks] == [True, True]
+
+
+def test_a_load_that_fails_leaves_nothing(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "docked.csv").write_text("from,to\nargo,atlantis\n")
+    with pytest.raises(ConstraintError, match="'atlantis' not found in Port"):
+        graph.pipeline.run(declared(tmp_path))
+    assert [branch.name for branch in graph.branches] == ["main"]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_checking_writes_nothing(read_only: bool, graph: Graph, tmp_path: Path) -> None:
+    query = "query known() { match { $s: Ship } return { $s.name } }"
+    file = declared(tmp_path, checks={"two": {"query": query, "expect": "some"}})
+    handle = omnigraph.open(graph.uri, read_only=read_only)
+    receipt = handle.pipeline.run(file, check=True)
+    assert receipt.stage is Stage.CHECKED
+    assert receipt.load.total == 4
+    assert [(outcome.name, outcome.passed) for outcome in receipt.checks] == [("two", None)]
+    assert [branch.name for branch in graph.branches] == ["main"]
+    assert len(list(graph.commits)) == 1
+    (tmp_path / "ships.csv").write_text("name,tons\nargo,heavy\n")
+    with pytest.raises(BadRowsError, match=r"ships.csv, line 2: Ship.tons"):
+        handle.pipeline.run(file, check=True)
+    file = declared(tmp_path, checks={"two": {"query": "query q() { match { $s: Shp } return { $s.name } }"}})
+    (tmp_path / "ships.csv").write_text(SHIPS)
+    with pytest.raises(InputError, match=r"fleet.yaml: checks.two: .*Shp"):
+        handle.pipeline.run(file, check=True)
+
+
+def test_rows_straight_into_the_base(graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path, branch="main", then=None)
+    receipt = graph.pipeline.run(file)
+    assert receipt.stage is Stage.LOADED
+    assert names(graph, "main") == ["argo", "beagle"]
+    assert graph.pipeline.run(file).resumed
+
+
+def test_records_that_say_their_types(graph: Graph, tmp_path: Path) -> None:
+    lines = [{"type": "Ship", "data": {"name": "argo"}}, {"type": "Port", "data": {"name": "oban"}}]
+    (tmp_path / "all.ndjson").write_text("\n".join(map(json.dumps, lines)))
+    file = declared(tmp_path, sources={"all": "all.ndjson"}, load={"records": "all"})
+    assert graph.pipeline.run(file).load.total == 2
+
+
+def test_a_type_of_another_graph(graph: Graph, tmp_path: Path) -> None:
+    other = omnigraph.init(tmp_path / "other", "node Ship { name: String @key  tons: I64? }")
+    other.load({"Ship": [{"name": "calypso", "tons": 360}]}, mode="append")
+    source = {"graph": "other", "type": "Ship"}
+    file = declared(tmp_path, sources={"ships": source}, load={"nodes": {"Ship": "ships"}})
+    first = graph.pipeline.run(file)
+    assert first.load.total == 1
+    assert names(graph, "nightly") == ["calypso"]
+    other.mutate('query more() { insert Ship { name: "dory" } }')
+    file = declared(tmp_path, sources={"ships": source}, load={"nodes": {"Ship": "ships"}}, mode="merge")
+    assert graph.pipeline.run(file).run_id != first.run_id, "another state is another input"
+    assert names(graph, "nightly") == ["calypso", "dory"]
+
+
+def test_a_source_that_is_not_there_is_named(graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path, sources={"ships": "no.csv"}, load={"nodes": {"Ship": "ships"}})
+    with pytest.raises(InputError, match=r"fleet.yaml: sources.ships: there is no .*no.csv"):
+        graph.pipeline.run(file)
+
+
+def test_a_pipeline_for_another_graph_is_refused(graph: Graph, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"fleet.yaml: graph: the pipeline is for .*elsewhere"):
+        graph.pipeline.run(declared(tmp_path, graph="elsewhere"))
+    assert graph.pipeline.run(declared(tmp_path, graph="graph")).load.total == 4
+
+
+def test_paths_of_a_mapping_are_relative_to_the_directory(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = json.loads(declared(tmp_path).read_text())
+    assert graph.pipeline.run(given).load.total == 4
+
+
+def test_a_file_that_was_written_again_is_another_input(graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path, mode="merge")
+    first = graph.pipeline.run(file)
+    os.utime(tmp_path / "ships.csv", ns=(0, 1))
+    assert graph.pipeline.run(file).run_id != first.run_id
+
+
+def test_what_passes_is_merged(graph: Graph, tmp_path: Path) -> None:
+    query = "query known() { match { $s: Ship } return { $s.name } }"
+    file = declared(tmp_path, branch=None, then="merge", checks={"some": {"query": query, "expect": "some"}})
+    receipt = graph.pipeline.run(file)
+    assert receipt.stage is Stage.MERGED
+    assert receipt.merge == graph.branch("main").head
+    assert names(graph, "main") == ["argo", "beagle"]
+    assert [branch.name for branch in graph.branches] == ["main"], "the branch of the run is gone"
+    assert dict(receipt.merge.labels)["pipeline.run"] == receipt.run_id
+    again = graph.pipeline.run(file)
+    assert (again.stage, again.merge, again.resumed) == (Stage.MERGED, receipt.merge, True)
+    assert graph.branch("main").head == receipt.merge
+
+
+def test_a_run_that_died_before_the_merge_goes_on_there(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = declared(tmp_path, branch=None, then="merge")
+
+    def dies(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Graph, "merge", dies)
+        with pytest.raises(KeyboardInterrupt):
+            graph.pipeline.run(file)
+    (branch,) = [branch.name for branch in graph.branches if branch.name != "main"]
+    loaded = graph.branch(branch).head
+    graph.load({"Port": [{"name": "leith"}]}, mode="append")  # the base moves meanwhile
+    receipt = graph.pipeline.run(file)
+    assert receipt.resumed
+    assert receipt.commit == loaded
+    assert receipt.stage is Stage.MERGED
+    assert names(graph, "main") == ["argo", "beagle"]
+    ports = graph.query("query all() { match { $p: Port } return { $p.name } }").to_pylist()
+    assert [row["p.name"] for row in ports] == ["leith", "oban"]
+
+
+def test_a_run_that_died_after_the_merge_is_done(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = declared(tmp_path, branch=None, then="merge")
+
+    def dies(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Branches, "delete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            graph.pipeline.run(file)
+    head = graph.branch("main").head
+    assert names(graph, "main") == ["argo", "beagle"]
+    receipt = graph.pipeline.run(file)
+    assert receipt.merge == head
+    assert receipt.resumed
+    assert [branch.name for branch in graph.branches] == ["main"]
+
+
+def test_tables_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "boats.csv").write_text("boat,weight,port\nargo,18,oban\n")
+    mapping = {
+        "sources": [
+            {"source": "boats", "node": "Ship", "properties": {"name": "boat", "tons": "weight"}, "ignore": "port"},
+        ]
+    }
+    file = declared(
+        tmp_path,
+        sources={"boats": "boats.csv", "ports": "ports.csv"},
+        mapping=mapping,
+        load={"mapped": ["boats"], "nodes": {"Port": "ports"}},
+    )
+    receipt = graph.pipeline.run(file)
+    assert receipt.load.total == 2
+    assert graph.branch("nightly").entity("Ship", "argo")["tons"] == 18
