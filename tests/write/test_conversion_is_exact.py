@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from datetime import UTC, date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,13 @@ S = ValueType
         (pa.array([2**31 - 1, 2**31, None, -(2**31), -(2**31) - 1]), S(Scalar.I32), [1, 4]),
         (pa.array([2**64 - 1], pa.uint64()), S(Scalar.I64), [0]),
         (pa.array([-1, 1]), S(Scalar.U64), [0]),
+        (pa.array([2**64 - 1, None, 0], pa.decimal128(20, 0)), S(Scalar.U64), []),
+        (pa.array([2**64, -1, 7], pa.decimal128(20, 0)), S(Scalar.U64), [0, 1]),
+        (pa.array([2**63, 2**63 - 1, -(2**63)], pa.decimal256(40, 0)), S(Scalar.I64), [0]),
+        (pa.array([2**32 - 1, 10**17], pa.decimal64(18, 0)), S(Scalar.U32), [1]),
+        (pa.array([-(2**31), -(2**31) - 1], pa.decimal128(10, 0)), S(Scalar.I32), [1]),
+        (pa.array([Decimal("3.00"), None], pa.decimal128(5, 2)), S(Scalar.I64), [0]),
+        (pa.array([[3, 2**64 - 1], [-1]], pa.list_(pa.decimal128(20, 0))), S(Scalar.U64, list=True), [1]),
         (pa.array([1.5, math.nan, math.inf, None]), S(Scalar.F64), [1, 2]),
         (pa.array([1e39, 1.0]), S(Scalar.F32), [0]),
         (pa.array([1, 2]), S(Scalar.F64), []),
@@ -80,6 +88,16 @@ def test_what_fits_and_what_does_not(column: pa.Array, target: ValueType, wrong:
     assert sorted(reported) == wrong
     for row in range(len(column)):
         assert converted[row].is_valid == (column[row].is_valid and row not in wrong)
+
+
+def test_whole_numbers_in_decimals_are_exact() -> None:
+    """What Spark makes of unsigned numbers of 64 bits, and other decimals without a fraction."""
+    numbers = [2**64 - 1, 2**53 + 1, None, 0]
+    for kind in (pa.decimal128(20, 0), pa.decimal128(38, 0), pa.decimal256(76, 0)):
+        converted, wrong = run(pa.array(numbers, kind), S(Scalar.U64))
+        assert (converted.to_pylist(), wrong) == (numbers, {})
+    _, wrong = run(pa.array([Decimal("3.5")], pa.decimal128(5, 2)), S(Scalar.U64))
+    assert wrong == {0: "expected a whole number, found decimal(5, 2)"}
 
 
 def test_values_survive() -> None:

@@ -38,6 +38,9 @@ _YEARS_IN_MS = (parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:5
 _BOUNDED = {Scalar.F32, Scalar.F64, Scalar.DATE, Scalar.DATETIME}
 """Types that do not hold every value of their Arrow type."""
 
+_WHOLE = pa.decimal256(76, 0)
+"""Holds every whole number that any other type holds."""
+
 _MANAGED = "base64:"
 
 
@@ -75,9 +78,9 @@ def _plain(column: pa.Array) -> pa.Array:
     return column
 
 
-def _refuse(column: pa.Array, wanted: pa.DataType, report: Report, expected: str) -> pa.Array:
+def _refuse(column: pa.Array, wanted: pa.DataType, report: Report, expected: str, found: str | None = None) -> pa.Array:
     """Every value is of a kind that cannot be converted."""
-    report(column.is_valid(), f"expected {expected}, found {_kind(column.type)}", Fault.TYPE)
+    report(column.is_valid(), f"expected {expected}, found {found or _kind(column.type)}", Fault.TYPE)
     return pa.nulls(len(column), wanted)
 
 
@@ -104,13 +107,18 @@ def _boolean(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
 
 
 def _integer(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
-    if not pa.types.is_integer(column.type):
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        if kind.scale != 0:
+            return _refuse(column, wanted, report, "a whole number", f"decimal({kind.precision}, {kind.scale})")
+        column = column.cast(_WHOLE)
+    elif not pa.types.is_integer(kind):
         return _refuse(column, wanted, report, "a whole number")
     try:
         return column.cast(wanted)
     except pa.ArrowInvalid:
         low, high = _integer_range(wanted)
-        numbers = column.cast(pa.decimal128(38, 0))
+        numbers = column.cast(_WHOLE)
         wrong = pc.or_(pc.less(numbers, low), pc.greater(numbers, high)).fill_null(False)
         report(wrong, f"out of range for {_INTEGER_NAMES[wanted]}")
         return pc.if_else(wrong, pa.scalar(None, column.type), column).cast(wanted)
@@ -121,8 +129,7 @@ _INTEGER_NAMES = {pa.int32(): "I32", pa.int64(): "I64", pa.uint32(): "U32", pa.u
 
 def _integer_range(kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar]:
     info = np.iinfo(kind.to_pandas_dtype())
-    decimal = pa.decimal128(38, 0)
-    return pa.scalar(int(info.min), decimal), pa.scalar(int(info.max), decimal)
+    return pa.scalar(int(info.min), _WHOLE), pa.scalar(int(info.max), _WHOLE)
 
 
 def _float(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:

@@ -233,8 +233,8 @@ def _type_rows(value: Value, members: Mapping[str, Value], above: Mapping[str, V
     of_all = above or {}
     ignored = [each.text() for each in _list(members.get("ignore")) + _list(of_all.get("ignore"))]
     said = members.get("others") or of_all.get("others")
-    name = members["node" if kind is TypeKind.NODE else "edge"].text()
-    return TypeRows(kind, name, tuple(made), tuple(ignored), _others(said), value)
+    named = members["node" if kind is TypeKind.NODE else "edge"]
+    return TypeRows(kind, named.text(), tuple(made), tuple(ignored), _others(said), named)
 
 
 def _list(value: Value | None) -> list[Value]:
