@@ -143,6 +143,10 @@ def delete_branch(job: Job) -> object:
     return None
 
 
+def cleanup(job: Job) -> object:
+    return _graph(job).cleanup(keep=job["keep"]).versions_removed
+
+
 def commit_many(job: Job) -> object:
     """Commit again and again, to two tables at a time, and write down what was acknowledged and what failed."""
     graph = _graph(job)
@@ -202,7 +206,7 @@ def watch(job: Job) -> object:
 JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
-        *(write, load, mutate, reopen, create, change_schema, create_branch, delete_branch),
+        *(write, load, mutate, reopen, create, change_schema, create_branch, delete_branch, cleanup),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch),
     )
 }

@@ -162,6 +162,7 @@ RECOVERY_POINTS = (
     Failpoint.RECOVERY_AUDITED,
 )
 BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
+CLEANUP_POINTS = (Failpoint.CLEANUP_VERSIONS_REMOVED,)
 TRANSACTION_POINTS = (
     Failpoint.TRANSACTION_RECORDED,
     Failpoint.TRANSACTION_MERGED,
@@ -218,7 +219,7 @@ def page() -> str:
         lines += [f"## Loads and mutations, {where}", ""]
         lines += _rows([request for request in requests() if request.forks is forks])
     lines += [
-        "## Recovery, branches, transactions and creation",
+        "## Recovery, branches, transactions, cleanup and creation",
         "",
         "| killed at | what is left |",
         "|---|---|",
@@ -230,6 +231,7 @@ def page() -> str:
         "| `branch_ref_deleted` | the branch is gone; its forks are reclaimed later, and its name can be used again |",
         "| `transaction_recorded`, or anywhere in the block of a transaction | none of the transaction |",
         "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | all of the transaction |",
+        "| `cleanup_versions_removed` | the same as without cleanup; files that nothing needs go with the next one |",
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",

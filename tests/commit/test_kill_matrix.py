@@ -11,6 +11,7 @@ from tests.commit.child import Children
 from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, put, sidecars
 from tests.commit.matrix import (
     BRANCH_POINTS,
+    CLEANUP_POINTS,
     INIT_POINTS,
     PAGE,
     RECOVERY_POINTS,
@@ -172,10 +173,11 @@ def test_killed_branch_operations(children: Children, place: Path, written: bool
 
 
 def test_every_failpoint_is_exercised() -> None:
-    """Each test above asserts that its child died at the place that it names."""
+    """Each test above, and that of cleanup, asserts that its child died at the place that it names."""
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
-    assert exercised | {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS} == set(Failpoint)
+    others = {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS}
+    assert exercised | others == set(Failpoint)
 
 
 def test_every_writer_kind_is_killed() -> None:

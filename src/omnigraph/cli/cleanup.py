@@ -17,27 +17,21 @@ if TYPE_CHECKING:
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class Age(click.ParamType):
+def age(text: str) -> timedelta:
     """A time span as people write it: `90s`, `30m`, `12h`, `7d`, `2w`."""
-
-    name = "age"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        read = re.fullmatch(r"(\d{1,6})([smhdw])", str(value).strip())
-        if read is None:
-            self.fail(f"'{value}' is not an age: write a number and a unit, 90s, 30m, 12h, 7d or 2w", param, ctx)
-        return timedelta(**{_UNITS[read[2]]: int(read[1])})
+    read = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
+    if read is None:
+        raise click.BadParameter(f"'{text}' is not an age: write a number and a unit, 90s, 30m, 12h, 7d or 2w")
+    return timedelta(**{_UNITS[read[2]]: int(read[1])})
 
 
 @click.command()
 @addressed(positional=True)
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N commits of each branch.")
-@click.option("--older-than", type=Age(), metavar="AGE", help="Remove only what is older: 12h, 30d.")
+@click.option("--older-than", type=age, metavar="AGE", help="Remove only what is older: 12h, 30d.")
 @click.option(
     "--orphans-older-than",
-    type=Age(),
+    type=age,
     default="7d",
     show_default=True,
     metavar="AGE",

@@ -95,8 +95,8 @@ class TablePlanner:
         points = self._tables.fork_points(path)
         sweep.forks = self._dead_forks(own, {fork: point.branch for fork, point in points.items()}, pins)
         live = (set(own) | set(points) | {None}) - set(sweep.forks)
-        # A merge compares a fork with the version that it was made from.
-        begun = {(point.branch, point.version) for fork, point in points.items() if fork in live}
+        # A merge compares a fork with the version that it was made from, which is also the first of the fork.
+        begun = {(of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)}
         needed = Needs()
         for fork in sorted(live, key=str):
             pinned = pins.get(fork, set())

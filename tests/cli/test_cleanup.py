@@ -1,0 +1,59 @@
+"""`omnigraph cleanup`: what it says it would do, and doing it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.shell import Shell
+
+
+def aged(shell: Shell, graph: str) -> None:
+    for name in ("Ann", "Ben", "Cid", "Dan"):
+        shell.add_person(graph, name)
+
+
+def test_without_consent_it_only_says_what_would_go(shell: Shell, graph: str) -> None:
+    aged(shell, graph)
+    said = shell.run("cleanup", graph, "--keep", "2")
+    assert said.stdout == ""
+    first, table, last = said.stderr.splitlines()
+    assert first.startswith(f"cleanup {graph} (keep 2) — would remove 3 versions (")
+    assert first.endswith(" bytes) across 2 datasets")
+    assert table == "  node:Person: 3 versions"
+    assert last == "nothing was changed; add --confirm to do it"
+    assert shell.run("cleanup", graph, "--keep", "2").stderr == said.stderr
+
+
+def test_with_consent(shell: Shell, graph: str) -> None:
+    aged(shell, graph)
+    done = shell.run("cleanup", "--uri", graph, "--keep", "1", "--older-than", "0s", "--confirm")
+    assert done.stdout.startswith(f"cleanup {graph} (keep 1, older than 0:00:00) — removed 4 versions (")
+    assert done.stderr == f"omnigraph cleanup → {graph} (direct, local)\n"
+    assert shell.run("cleanup", graph, "--keep", "1").stderr.startswith(
+        f"cleanup {graph} (keep 1) — would remove 0 versions (0 bytes)"
+    )
+    old = shell.json("commit", "list", graph)["commits"][2]["graph_commit_id"]
+    assert "is gone" in shell.fails("export", "--uri", graph, "--snapshot", str(old))
+
+
+def test_json(shell: Shell, graph: str) -> None:
+    aged(shell, graph)
+    said = shell.json("cleanup", graph, "--keep", "3", "--older-than", "1w")
+    assert (said["preview"], said["keep_versions"], said["older_than_secs"]) == (True, 3, 604800)
+    done = shell.json("cleanup", graph, "--keep", "3", "--confirm", "--quiet")
+    assert (done["uri"], done["preview"], done["older_than_secs"]) == (graph, False, None)
+    (person,) = [table for table in done["datasets"] if table["type_key"] == "node:Person"]
+    assert person["old_versions_removed"] == 2
+    assert person["bytes_removed"] > 0
+    assert (person["forks_removed"], person["orphans_removed"], person["error"]) == (0, 0, None)
+    assert (done["loads_removed"], done["load_bytes_removed"]) == (0, 0)
+
+
+@pytest.mark.parametrize("said", [(), ("--older-than", "soon"), ("--keep", "-1"), ("--keep", "1", "--older-than", "3")])
+def test_what_is_no_policy(shell: Shell, graph: str, said: tuple[str, ...]) -> None:
+    assert "Error" in shell.fails("cleanup", graph, *said, code=2)
+
+
+def test_on_a_remote_graph_it_asks(shell: Shell) -> None:
+    refused = shell.fails("cleanup", "s3://graphs/some", "--keep", "1", "--confirm")
+    assert "cannot be undone" in refused
+    assert "--yes" in refused

@@ -1,0 +1,97 @@
+"""Which files Lance says that its versions need, and what removing versions by hand does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance import LanceDataset, LanceOperation
+from lance.fragment import write_fragments
+from tests.lance_guards.small import append, create, ids, newest, rows
+
+from omnigraph.storage.files import versions
+from omnigraph.storage.tables import manifest_name
+
+
+def tracked(dataset: LanceDataset, version: int) -> set[str]:
+    listed = dataset.tracked_files().read_all().to_pylist()
+    return {f"{row['base_uri']}/{row['path']}" for row in listed if row["version"] == version}
+
+
+def on_disk(place: Path) -> set[str]:
+    skipped = ("_refs", "latest_version_hint.json")
+    return {str(file) for file in place.rglob("*") if file.is_file() and not set(file.parts) & set(skipped)}
+
+
+def test_every_file_of_a_version_is_named(tmp_path: Path) -> None:
+    """Data, deletions, indexes of every kind, the transaction and the manifest."""
+    dataset = append(create(tmp_path), "a", "b", "c")
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("id", "INVERTED", replace=False, name="words")
+    dataset = newest(tmp_path)
+    dataset.delete("id = 'a'")
+    dataset = newest(tmp_path)
+    assert set().union(*(tracked(dataset, v) for v in range(1, dataset.version + 1))) == on_disk(tmp_path)
+    kinds = {Path(path).parent.name for path in tracked(dataset, dataset.version)}
+    uuids = {str(part.uuid) for index in dataset.describe_indices() for part in index.segments}
+    assert kinds == {"data", "_deletions", "_transactions", "_versions"} | uuids
+
+
+def test_what_was_staged_belongs_to_no_version(tmp_path: Path) -> None:
+    dataset = append(create(tmp_path), "a")
+    before = on_disk(tmp_path)
+    write_fragments(rows("b"), dataset)
+    (orphan,) = on_disk(tmp_path) - before
+    assert not any(orphan in tracked(dataset, v) for v in (1, 2))
+
+
+def test_blobs_are_left_out(tmp_path: Path) -> None:
+    """They lie in a directory that is called like their data file, and go and stay with it."""
+    schema = pa.schema([pa.field("id", pa.utf8()), lance.blob_field("photo")])
+    dataset = LanceDataset.commit(str(tmp_path), LanceOperation.Overwrite(schema, []), enable_stable_row_ids=True)
+    table = pa.table({"id": ["a"], "photo": lance.blob_array([b"x" * 300_000])}, schema=schema)
+    dataset = LanceDataset.commit(dataset, write_fragments(table, dataset, return_transaction=True))
+    missing = on_disk(tmp_path) - tracked(dataset, 1) - tracked(dataset, 2)
+    assert missing
+    for path in missing:
+        blob = Path(path)
+        assert (blob.suffix, blob.parent.parent.name) == (".blob", "data")
+        assert f"{blob.parent}.lance" in tracked(dataset, 2)
+
+
+def test_indexes_of_the_parent_are_left_out_of_a_fork(tmp_path: Path) -> None:
+    """Its data files are named with their place; the index is known by its id alone."""
+    dataset = append(create(tmp_path), "a", "b")
+    dataset.create_scalar_index("id", "BTREE")
+    dataset = newest(tmp_path)
+    fork = append(dataset.create_branch("dev", dataset.version), "c")
+    named = tracked(fork, fork.version)
+    assert any(path.startswith(f"{tmp_path}/data/") for path in named)
+    assert not any("_indices" in path for path in named)
+    (index,) = fork.describe_indices()
+    uuid = str(index.segments[0].uuid)
+    assert (tmp_path / "_indices" / uuid).is_dir()
+
+
+def test_a_version_goes_with_its_manifest(tmp_path: Path) -> None:
+    """Also one that forks began at: the rest can be read, written, forked and cleared away."""
+    dataset = append(append(create(tmp_path), "a"), "b")
+    fork = append(dataset.create_branch("dev", 2), "c")
+    kid = append(fork.create_branch("kid", 3), "d")
+    dataset = append(dataset, "e")
+    for place, gone in ((tmp_path, (1, 2, 3)), (tmp_path / "tree" / "dev", (2,))):
+        for version in gone:
+            (place / "_versions" / manifest_name(version)).unlink()
+    with pytest.raises(ValueError, match="was not found"):
+        lance.dataset(str(tmp_path), version=2)
+    assert versions(newest(tmp_path)) == [4]
+    assert ids(append(newest(tmp_path), "f")) == ["a", "b", "e", "f"]
+    assert ids(append(newest(tmp_path, "dev"), "g")) == ["a", "c", "g"]
+    assert ids(append(newest(tmp_path, "kid"), "h")) == ["a", "c", "d", "h"]
+    assert ids(newest(tmp_path, "kid").create_branch("late", kid.version)) == ["a", "c", "d"]
+    for name in ("late", "kid", "dev"):
+        newest(tmp_path).branches.delete(name)
+    assert newest(tmp_path).branches.list() == {}
+    assert dataset.version == 4

@@ -1,0 +1,80 @@
+"""What of a graph can be reached, found by looking at Lance alone: what cleanup is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+
+import lance
+
+from omnigraph.commit.manifest import Manifest
+from omnigraph.graph import Graph
+from omnigraph.storage.tables import TableRef, manifest_name, table_directory
+
+
+def listing(root: Path) -> dict[str, str]:
+    """Every file of the tables of a graph, and a digest of its bytes."""
+    found = {}
+    for kind in ("nodes", "edges"):
+        for file in (root / kind).rglob("*"):
+            if file.is_file() and not file.name.startswith(".og-"):
+                found[str(file.relative_to(root))] = blake2b(file.read_bytes(), digest_size=12).hexdigest()
+    return found
+
+
+def views(graph: Graph, keep: int) -> list[Manifest]:
+    """The states that have to stay: heads, beginnings of branches, tags, and the newest commits of each branch."""
+    store = graph._store
+    found = []
+    for name in store.branch_names():
+        found.append(store.capture(name))
+        for commit in list(graph.commits.list(branch=name).commits)[:keep]:
+            found.append(store.manifest_at(commit.branch, commit.manifest_version))
+    for branch in store.manifest.branches().values():
+        found.append(store.manifest_at(branch.parent or "main", branch.parent_version))
+    found += [store.manifest_at(tag.branch, tag.manifest_version) for tag in graph.tags]
+    return found
+
+
+def pins(graph: Graph, states: Iterable[Manifest]) -> set[TableRef]:
+    """The table versions of states, and where the forks among them began."""
+    found = {pin.ref for view in states for pin in view.tables.values()}
+    for path in {ref.path for ref in found}:
+        for fork, point in graph._store.tables.fork_points(path).items():
+            if any((ref.path, ref.branch) == (path, fork) for ref in found):
+                found |= {point, TableRef(path, fork, point.version)}
+    return found
+
+
+def reached(root: Path, refs: Iterable[TableRef]) -> set[str]:
+    """The names of all files that versions of tables need; names of files are never used twice."""
+    names: set[str] = set()
+    for ref in refs:
+        directory = root / table_directory(ref.path, ref.branch)
+        dataset = lance.dataset(str(directory), version=ref.version)
+        for fragment in dataset.get_fragments():
+            for file in fragment.metadata.files:
+                names |= {file.path, file.path.removesuffix(".lance")}  # large blobs lie in a directory beside it
+            deletion = fragment.metadata.deletion_file
+            if deletion is not None:
+                names.add(Path(deletion.path(fragment.fragment_id)).name)
+        names |= {str(part.uuid) for index in dataset.describe_indices() for part in index.segments}
+    return names
+
+
+def unreached(root: Path, refs: set[TableRef]) -> set[str]:
+    """The files of tables that no such version needs; bookkeeping of what stays aside."""
+    names = reached(root, refs)
+    manifests = {f"{table_directory(r.path, r.branch)}/_versions/{manifest_name(r.version)}" for r in refs}
+    left = set()
+    for path in listing(root):
+        parts = path.split("/")
+        kind = next(part for part in parts[2:] if part.startswith("_") or part == "data")
+        if kind in ("_refs", "_transactions") or path.endswith("latest_version_hint.json"):
+            continue
+        if kind == "_versions":
+            left |= set() if path in manifests else {path}
+        elif not names & set(parts):
+            left.add(path)
+    return left
