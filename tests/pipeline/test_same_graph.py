@@ -105,6 +105,12 @@ def test_it_does_so_for_every_format(tmp_path: Path, mode: str, change: Change, 
     _compare(InProcess(), tmp_path, mode, change, format, PARTS[len(mode + format) % 3])
 
 
+@pytest.mark.parametrize("change", CHANGES, ids=_name)
+@pytest.mark.parametrize("parts", PARTS)
+def test_tasks_merge_as_one_process_does(tmp_path: Path, change: Change, parts: int) -> None:
+    _compare(InProcess(), tmp_path, "merge", change, "ndjson", parts, merge_threshold=0)
+
+
 def _on_spark() -> list[tuple[str, Change, str, int]]:
     """Every change, every format and every mode; the rest follows from the number of the case."""
     changes = [(MODES[i % 3], change, FORMATS[i % 2], PARTS[i % 3]) for i, change in enumerate(CHANGES)]
@@ -124,7 +130,21 @@ def test_spark_does_it_too(
     _compare(session, tmp_path, mode, change, format, parts)
 
 
-def _compare(session: Session, place: Path, mode: str, change: Change, format: str, parts: int) -> None:
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_merges_so_too(session: Session, tmp_path: Path) -> None:
+    _compare(session, tmp_path, "merge", _overlapping, "ndjson", 7, merge_threshold=0)
+
+
+def _compare(
+    session: Session,
+    place: Path,
+    mode: str,
+    change: Change,
+    format: str,
+    parts: int,
+    merge_threshold: int | None = None,
+) -> None:
     content = rows(3, first=100)
     change(content)
     if format not in ("ndjson", "lines", "records"):
@@ -132,7 +152,7 @@ def _compare(session: Session, place: Path, mode: str, change: Change, format: s
     source = write(place / "input", content, format)
     here, there = graph_at(place / "here"), graph_at(place / "there")
     expected = outcome(here, lambda: here.load(source, mode=mode))
-    found = outcome(there, lambda: on_spark(there, source, mode, session, parts))
+    found = outcome(there, lambda: on_spark(there, source, mode, session, parts, merge_threshold))
     assert found.said == expected.said
     assert found.content == expected.content
     assert found.commits == expected.commits
@@ -150,9 +170,22 @@ def _typed(content: Rows) -> Rows:
     return content
 
 
-def on_spark(graph: Graph, source: Any, mode: str, session: Session, parts: int, **said: Any) -> LoadReceipt:
+def on_spark(
+    graph: Graph,
+    source: Any,
+    mode: str,
+    session: Session,
+    parts: int,
+    merge_threshold: int | None = None,
+    **said: Any,
+) -> LoadReceipt:
     """Load in about so many parts, and compare a few rows at a time."""
-    options = SparkOptions(session, split_bytes=-(-_size(source) // parts), part_rows=10_000 if parts == 1 else 60)
+    options = SparkOptions(
+        session,
+        split_bytes=-(-_size(source) // parts),
+        part_rows=10_000 if parts == 1 else 60,
+        merge_threshold=merge_threshold,
+    )
     request = LoadRequest(LoadMode(mode), said.pop("branch", "main"), **said)
     return load(graph, source, request, options)
 

@@ -143,7 +143,9 @@ def outcome(graph: Graph, load: Callable[[], LoadReceipt], branch: str = "main")
     """Load, and see what came of it."""
     try:
         receipt = load()
-        said = json.dumps({**receipt.to_json(), "commit": None}, default=str)
+        members = {**receipt.to_json(), "commit": None}
+        members.pop("merges", None)  # only some ways to load have a choice there
+        said = json.dumps(members, default=str)
     except OmnigraphError as error:
         said = f"{type(error).__name__}: {error.render() if hasattr(error, 'render') else error}\n{_detail(error)}"
     exported = b"".join(graph.export(branch=branch)) if branch in [b.name for b in graph.branches] else b""

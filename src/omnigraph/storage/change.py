@@ -6,6 +6,7 @@ removal beside an insertion. Indexes need no care: the row leaves the fragment t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -57,6 +58,27 @@ class StagedChange:
     removed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What other processes wrote down about rows that others replace.
+
+    Attributes:
+        left: fragments that have lost rows, as JSON.
+        gone: the numbers of fragments that have lost their last row.
+        rows: how many rows are replaced.
+    """
+
+    left: tuple[str, ...] = ()
+    gone: tuple[int, ...] = ()
+    rows: int = 0
+
+
+def replaced(dataset: LanceDataset, addresses: pa.Array) -> Replaced:
+    """Write files that say that rows are gone, given where they are. Nobody sees them yet."""
+    left, gone = _without(dataset, addresses)
+    return Replaced(tuple(json.dumps(fragment.to_json()) for fragment in left), tuple(gone), len(addresses))
+
+
 def stage(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedChange | None:
     """Write the files of a change. None when it changes nothing.
 
@@ -75,7 +97,7 @@ def stage(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedCh
         return None
     updated, gone = _without(dataset, found[_ADDRESS].combine_chunks())
     row_ids = found[ROW_ID].combine_chunks().take(positions.drop_null())
-    new = _with_row_ids(_write(dataset, rows, positions), row_ids)
+    new = with_row_ids(_write(dataset, rows, positions), row_ids)
     operation = LanceOperation.Update(removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new)
     return StagedChange(operation, len(ids) - replaced, found.num_rows - replaced)
 
@@ -170,7 +192,7 @@ def _chosen(rows: RowSource, mask: pa.Array) -> Iterator[pa.Table]:
             yield chosen
 
 
-def _with_row_ids(fragments: list[FragmentMetadata], row_ids: pa.Array) -> list[FragmentMetadata]:
+def with_row_ids(fragments: list[FragmentMetadata], row_ids: pa.Array) -> list[FragmentMetadata]:
     """Fragments whose first rows keep the ids they had; Lance gives new ids to the rest."""
     numbered = []
     for fragment in fragments:

@@ -33,6 +33,30 @@ class LoadMode(StrEnum):
 Counts = tuple[tuple[str, int], ...]
 
 
+class MergeWay(StrEnum):
+    """Who brings the rows of a merge together with those that they replace."""
+
+    PROCESS = "process"
+    """One process: the quickest, as long as their ids fit its memory."""
+    TASKS = "tasks"
+    """Tasks on Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedType:
+    """How the rows of one type were merged by a load on Spark.
+
+    Attributes:
+        type_key: `node:<Type>` or `edge:<Type>`.
+        way: who did it.
+        why: what decided that.
+    """
+
+    type_key: str
+    way: MergeWay
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class LoadReceipt:
     """What a load did.
@@ -46,6 +70,7 @@ class LoadReceipt:
         coerced: what the lenient reader changed.
         actor: who it was by.
         commit: the commit; None when there was nothing to load.
+        merges: how a load on Spark merged rows, type by type; an answer that is given again does not say it.
     """
 
     branch: str
@@ -57,6 +82,7 @@ class LoadReceipt:
     branch_created: bool = False
     actor: str | None = None
     coerced: tuple[Coercion, ...] = ()
+    merges: tuple[MergedType, ...] = ()
 
     @property
     def total(self) -> int:
@@ -65,7 +91,7 @@ class LoadReceipt:
 
     def to_json(self) -> dict[str, Any]:
         """The receipt as every surface gives it."""
-        return {
+        members: dict[str, Any] = {
             "branch": self.branch,
             "base_branch": self.base_branch,
             "branch_created": self.branch_created,
@@ -77,6 +103,9 @@ class LoadReceipt:
             "actor_id": self.actor,
             "commit": None if self.commit is None else commit_json(self.commit),
         }
+        if self.merges:
+            members["merges"] = [asdict(merge) for merge in self.merges]
+        return members
 
 
 @dataclass(frozen=True, slots=True)
