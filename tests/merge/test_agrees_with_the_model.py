@@ -1,0 +1,59 @@
+"""Whatever branches have done, merging them gives what plain Python gives, or the same conflicts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.merge.model import SCHEMA, World, empty
+
+import omnigraph
+from omnigraph.merge import touched
+
+SEEDS = range(int(os.environ.get("OMNIGRAPH_MERGES", "40")))
+
+
+def _world(place: Path, random: Random) -> World:
+    world = World(omnigraph.init(place, SCHEMA))
+    world.record("main", empty())
+    for _ in range(random.randrange(3, 8)):
+        world.write("main", random)
+    return world
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_branches(place: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(seed)
+    if seed % 2:
+        monkeypatch.setattr(touched, "FEW", 0)  # as if there were many
+    world = _world(place, random)
+    world.branch("side", "main")
+    for _ in range(random.randrange(1, 5)):
+        world.write("side", random)
+    for _ in range(random.randrange(0, 4)):
+        world.write("main", random)
+    world.merge("side", "main", memory_budget=random.choice((None, "1 KiB")))
+    assert world.graph.verify().ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_many_branches_back_and_forth(place: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(1000 + seed)
+    if seed % 2:
+        monkeypatch.setattr(touched, "FEW", 0)
+    world = _world(place, random)
+    names = ["main"]
+    for step in range(random.randrange(8, 16)):
+        what = random.random()
+        if what < 0.2 and len(names) < 4:
+            names.append(f"branch{step}")
+            world.branch(names[-1], random.choice(names[:-1]))
+        elif what < 0.6 or len(names) == 1:
+            world.write(random.choice(names), random)
+        else:
+            source, target = random.sample(names, 2)
+            world.merge(source, target)
+    assert all(world.graph.verify(branch=name).ok for name in names)

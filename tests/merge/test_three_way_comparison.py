@@ -1,0 +1,130 @@
+"""The comparison of three versions: what is the same, what becomes of each row, and that parts add up to the whole."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from omnigraph.merge.choices import Choice, Choices, Strategy, resolved
+from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify
+from omnigraph.merge.equality import identical
+from omnigraph.write.digests import digests
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "same"),
+    [
+        (pa.utf8(), [None, None, "", "a"], [None, "", "", "b"], [True, False, True, False]),
+        (pa.float64(), [NAN, 0.0, 1.0, None], [NAN, -0.0, 1.0, NAN], [True, False, True, False]),
+        (pa.float32(), [NAN, 0.5], [0.5, 0.5], [False, True]),
+        (pa.list_(pa.utf8()), [None, [], [""], [None], ["a"]], [[], [], [None], [None], ["a", "a"]], [0, 1, 0, 1, 0]),
+        (pa.list_(pa.float32(), 2), [[1, NAN], None, [1, 2]], [[1, NAN], [1, 2], [1, 3]], [True, False, False]),
+        (pa.bool_(), [None, True, False], [False, True, True], [False, True, False]),
+        (pa.uint64(), [2**64 - 1, 0], [2**64 - 1, None], [True, False]),
+        (pa.date64(), [0, 86_400_001], [0, 86_400_000], [True, False]),
+        (pa.binary(3), [b"abc", None], [b"abd", None], [False, True]),
+        (pa.utf8(), [], [], []),
+    ],
+)
+def test_what_is_the_same(kind: pa.DataType, left: list[Any], right: list[Any], same: list[Any]) -> None:
+    one, other = pa.array(left, kind), pa.array(right, kind)
+    assert identical(one, other).tolist() == [bool(s) for s in same]
+    assert identical(other, one).tolist() == [bool(s) for s in same]
+    # The same in the middle of a longer column.
+    longer = pa.concat_arrays([other, one, other])
+    assert identical(longer[len(other) : len(other) + len(one)], other).tolist() == [bool(s) for s in same]
+
+
+def _table(rows: dict[str, Any]) -> pa.Table:
+    return pa.table({"id": pa.array(list(rows), pa.utf8()), "v": pa.array(list(rows.values()), pa.int64())})
+
+
+BASE, SAME, ONE, OTHER, GONE = 0, 0, 1, 2, None
+RULES = {
+    # base, source, target
+    (BASE, SAME, SAME): None,
+    (BASE, SAME, ONE): None,
+    (BASE, SAME, GONE): None,
+    (BASE, ONE, SAME): Verdict.UPDATE,
+    (BASE, GONE, SAME): Verdict.DELETE,
+    (BASE, ONE, ONE): None,
+    (BASE, GONE, GONE): None,
+    (BASE, ONE, OTHER): Verdict.DIVERGENT_UPDATE,
+    (BASE, GONE, ONE): Verdict.DELETED_BY_SOURCE,
+    (BASE, ONE, GONE): Verdict.DELETED_BY_TARGET,
+    (None, ONE, None): Verdict.INSERT,
+    (None, None, ONE): None,
+    (None, ONE, ONE): None,
+    (None, ONE, OTHER): Verdict.DIVERGENT_INSERT,
+}
+
+
+@pytest.mark.parametrize(("rule", "verdict"), RULES.items())
+def test_what_becomes_of_a_row(rule: tuple[Any, Any, Any], verdict: Verdict | None) -> None:
+    found = classify(*(_table({} if value is None else {"a": value}) for value in rule))
+    assert found["id"].to_pylist() == ([] if verdict is None else ["a"])
+    assert found[VERDICT].to_pylist() == ([] if verdict is None else [verdict])
+    if verdict is not None:
+        assert found["v"].to_pylist() == [rule[1]], "the row of the source, where there is one"
+        both = verdict in (Verdict.DIVERGENT_INSERT, Verdict.DIVERGENT_UPDATE)
+        assert found[DIFFERS].to_pylist() == [[0] if both else []]
+
+
+def test_the_columns_that_differ_are_named() -> None:
+    base = pa.table({"id": ["a"], "x": [1], "y": [1], "z": [1]})
+    source = pa.table({"id": ["a"], "x": [2], "y": [2], "z": [1]})
+    target = pa.table({"id": ["a"], "x": [2], "y": [3], "z": [4]})
+    assert classify(base, source, target)[DIFFERS].to_pylist() == [[1, 2]]
+
+
+def _random(random: Random, ids: int) -> pa.Table:
+    rows = {f"{i}": random.choice((0, 1, 2)) for i in range(ids) if random.random() < 0.8}
+    names = list(rows)
+    random.shuffle(names)
+    return _table({name: rows[name] for name in names})
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_parts_add_up_to_the_whole(parts: int) -> None:
+    random = Random(parts)
+    sides = [_random(random, 500) for _ in range(3)]
+    whole = classify(*sides)
+    found = []
+    for part in range(parts):
+        of_part = [side.filter(pa.array(digests([side["id"]]) % np.uint64(parts) == part)) for side in sides]
+        found.append(classify(*of_part))
+    assert pa.concat_tables(found).sort_by("id") == whole.sort_by("id").combine_chunks()
+    assert {Verdict(v) for v in whole[VERDICT].to_pylist()} == set(Verdict), "all of them are met"
+
+
+def test_a_version_beside_itself_changes_nothing() -> None:
+    rows = _random(Random(1), 50)
+    other = _random(Random(2), 50)
+    assert classify(rows, rows, other).num_rows == 0
+    assert classify(rows, other, other).num_rows == 0
+    taken = classify(rows, other, rows)
+    assert all(not Verdict(verdict).is_conflict for verdict in taken[VERDICT].to_pylist())
+
+
+def test_choosing_a_side() -> None:
+    sides = [_random(Random(seed), 300) for seed in (3, 4, 5)]
+    answer = classify(*sides)
+    torn = [i for i, v in zip(answer["id"].to_pylist(), answer[VERDICT].to_pylist(), strict=True) if v >= 4]
+    said: dict[Any, str] = {("T", torn[0]): "ours", ("T", torn[1]): "theirs"}
+    done, left, met = resolved(answer, Choices.given(None, said, lambda name: f"node:{name}").of("node:T"))
+    assert set(left["id"].to_pylist()) == set(torn[2:])
+    assert set(met.to_pylist()) == set(torn[:2])
+    assert torn[0] not in done["id"].to_pylist()
+    assert torn[1] in done["id"].to_pylist()
+    everything, none_left, _ = resolved(answer, Choice(Strategy.THEIRS))
+    assert none_left.num_rows == 0
+    assert {Verdict(v) for v in everything[VERDICT].to_pylist()} == {Verdict.INSERT, Verdict.UPDATE, Verdict.DELETE}
+    # With the source right everywhere, the target gets all that the source has, and keeps what only it has touched.
+    ours, _, _ = resolved(answer, Choice(Strategy.OURS))
+    assert set(ours["id"].to_pylist()) == set(answer["id"].to_pylist()) - set(torn)
