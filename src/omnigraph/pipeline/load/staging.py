@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -73,22 +73,31 @@ class Place:
         is ever read.
         """
         path = self.path(name, "arrow")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
+        with self._sink(path) as sink, pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
             writer.write_table(rows)
-        self.objects.put(path, sink.getvalue().to_pybytes())
         return path
 
     def put_parts(self, name: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> str:
         """Put rows aside in parts. Returns what `part` takes."""
         path = self.path(name, "parts")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema) as writer:
+        with self._sink(path) as sink, pa.ipc.new_file(sink, schema) as writer:
             for part in parts:
                 columns = [column.combine_chunks() for column in part.columns]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self.objects.put(path, sink.getvalue().to_pybytes())
         return path
+
+    @contextmanager
+    def _sink(self, path: str) -> Iterator[pa.NativeFile]:
+        """Where to write a file to. It may be seen before it is complete: nobody knows its name until then."""
+        if self.uri.scheme is Scheme.LOCAL:
+            file = Path(self.uri.path) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with pa.OSFile(str(file), "wb") as sink:
+                yield sink
+            return
+        buffer = pa.BufferOutputStream()
+        yield buffer
+        self.objects.put(path, buffer.getvalue().to_pybytes())
 
     def part(self, path: str, number: int) -> pa.Table:
         """One of the parts in which rows were put aside. Only that is read, and only where files can be mapped."""
