@@ -34,6 +34,14 @@ def test_java_has_to_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "apt install openjdk-17" in str(refused.value.hint)
 
 
+@pytest.mark.spark
+def test_a_session_can_be_made_ready(session: Session) -> None:
+    """As a server does when it begins: Spark runs then, and so do the processes of its tasks."""
+    session.warm()
+    assert session.started
+    session.warm()
+
+
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -19,6 +19,7 @@ from omnigraph.read.blobs import Blob
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.result.result import Result
+from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.sources import LoadSource
@@ -134,6 +135,33 @@ class BranchHandle:
             expect_head=expect_head,
             idempotency_key=idempotency_key,
             message=message,
+        )
+
+    def embed(
+        self,
+        *,
+        which: Which | str = Which.STALE,
+        types: str | Sequence[str] = (),
+        properties: str | Sequence[str] = (),
+        expect_head: str | None = None,
+        message: str | None = None,
+        memory_budget: int | str | None = None,
+        progress: Callable[[EmbedProgress], None] | None = None,
+        cancel: Cancellation | None = None,
+        check: bool = False,
+    ) -> EmbedReceipt:
+        """Bring the vectors of the branch up to date, as `Graph.embed` does."""
+        return self._graph.embed(
+            which=which,
+            types=types,
+            properties=properties,
+            branch=self.name,
+            expect_head=expect_head,
+            message=message,
+            memory_budget=memory_budget,
+            progress=progress,
+            cancel=cancel,
+            check=check,
         )
 
     def load(

@@ -7,6 +7,7 @@ none of that it is this machine, all its cores, and four attempts for each task.
 from __future__ import annotations
 
 import atexit
+import importlib
 import importlib.util
 import logging
 import os
@@ -23,6 +24,8 @@ from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from omnigraph.errors import SparkError, SparkUnavailableError, cut
 from omnigraph.pipeline.jobs import Watch
@@ -126,6 +129,19 @@ class Session:
     def started(self) -> bool:
         """Whether there is a session already."""
         return self._spark is not None
+
+    def warm(self) -> None:
+        """Start Spark, and the Python processes of its tasks, so that the next job need not wait for either.
+
+        A process that serves others calls it in a thread of its own when it begins, and keeps the session.
+
+        Raises:
+            SparkUnavailableError: it cannot be started.
+            SparkError: its tasks cannot run.
+        """
+        with self.job("getting ready") as spark:
+            tasks = self.parallelism
+            spark.range(0, tasks, 1, tasks).mapInArrow(_ready, "id long").toArrow()
 
     @property
     def parallelism(self) -> int:
@@ -248,6 +264,12 @@ class Session:
             if made.exists():
                 made.chmod(0o644)
                 made.replace(kept)
+
+
+def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does that does nothing: it brings in what tasks need."""
+    importlib.import_module("omnigraph.storage.tables")
+    yield from batches
 
 
 def _check_installed() -> None:
