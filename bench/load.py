@@ -198,6 +198,7 @@ def report(bench: Benchmark, size: Size) -> None:
             f"  {contender.name:<26}{figure(timing.median):>8} s  ±{timing.spread / 2:4.0%}"
             f"{size.rows / timing.median:>13,.0f} rows/s  memory {memory(size, contender)}"
         )
+        print(f"    of the processor {figure(statistics.median(run['cpu'] for run in runs))} s")
         if "phases" in runs[0]:
             each = {name: statistics.median(run["phases"].get(name, 0) for run in runs) for name in runs[0]["phases"]}
             print(f"    {', '.join(f'{name} {figure(seconds)} s' for name, seconds in each.items())}")

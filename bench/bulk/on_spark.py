@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import omnigraph
 from bulk.data import SCHEMA, write_files
 from bulk.measure import report
-from bulk.processes import Workers, java_peak
+from bulk.processes import Workers, java_peak, processor_seconds
 from bulk.state import Phases, state
 from omnigraph.graph import Graph
 from omnigraph.pipeline.jobs import JobProgress
@@ -53,10 +53,13 @@ def main(files: str, place: str) -> None:
     started = time.perf_counter() - begun
     warm(session, Path(files).name)
     phases, jobs = Phases(), Jobs()
+    before = processor_seconds()
     with omnigraph.init(place, SCHEMA) as graph, Workers() as workers:
 
         def after() -> dict[str, object]:
-            figures = {"java": java_peak(), "workers": workers.most, "worker": workers.each, "start": started}
+            used = {whose: seconds - before[whose] for whose, seconds in processor_seconds().items()}
+            memory = {"java": java_peak(), "workers": workers.most, "worker": workers.each}
+            figures = {"cpu": sum(used.values()), "processor": used, **memory, "start": started}
             return {**figures, "phases": phases.seconds, "jobs": jobs.known, **state(graph)}
 
         report(lambda: load(graph, session, files, phases, jobs), after)

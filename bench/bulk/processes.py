@@ -45,6 +45,19 @@ def java_peak() -> int:
     return max((peak_memory(process) for process, name in descendants(os.getpid()) if name == "java"), default=0)
 
 
+def processor_seconds() -> dict[str, float]:
+    """How long this process, Java and the tasks have kept the processor busy so far, with those that have ended."""
+    found = {"driver": 0.0, "java": 0.0, "tasks": 0.0}
+    for process, name in [(os.getpid(), ""), *descendants(os.getpid())]:
+        whose = "driver" if not name else "java" if name == "java" else "tasks"
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        found[whose] += sum(map(int, fields[11:15] if whose == "tasks" else fields[11:13]))
+    return {whose: ticks / os.sysconf("SC_CLK_TCK") for whose, ticks in found.items()}
+
+
 def descendants(process: int) -> Iterator[tuple[int, str]]:
     """The processes that a process has started, and those that these have, with their names."""
     children: dict[int, list[tuple[int, str]]] = {}
