@@ -168,9 +168,15 @@ class _Stream:
                 raise self._too_long(lines + 1, open_size)
             if size < BLOCK_BYTES or open_size == size:
                 continue
-            block = b"".join(held)
-            yield block[: size - open_size], False
-            held, size = [block[size - open_size :]], open_size
+            if end:  # as usual; where a record is longer than a chunk, it is open since an earlier one
+                held[-1] = chunk[:end]
+                yield b"".join(held), False
+                held = [chunk[end:]]
+            else:
+                block = b"".join(held)
+                yield block[: size - open_size], False
+                held = [block[size - open_size :]]
+            size = open_size
         yield b"".join(held), True
 
     def read(self, block: bytes, last: bool) -> Iterator[RawRows]:

@@ -16,6 +16,10 @@ from omnigraph.write.validate import bounded_ends, unique_groups, without_nulls
 VALUE = "value"
 """The column of values that were taken from several others."""
 
+_SAMPLE = 1 << 16
+_DISTINCT = 0.8
+"""What repeats less often than this is not worth the search for what is the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -39,12 +43,14 @@ IDS = Compared("ids", ("id",), ("id",), lambda rows: rows.select(["id"]))
 
 
 def ends_at(edge: EdgeType, node: str) -> Compared:
-    """The nodes of a type that edges lead to or come from, each once."""
+    """The nodes of a type that edges lead to or come from; where many do so often, each once."""
     ends = tuple(end for end, at in (("src", edge.from_type), ("dst", edge.to_type)) if at == node)
 
     def made(rows: pa.Table) -> pa.Table:
         values = pa.chunked_array([chunk for end in ends for chunk in rows[end].chunks], pa.utf8())
-        return pa.table({VALUE: values.unique()})
+        sample = values.slice(0, _SAMPLE)
+        repeat = len(sample.unique()) < len(sample) * _DISTINCT
+        return pa.table({VALUE: pa.chunked_array([values.unique()]) if repeat else values})
 
     return Compared(f"ends-{node}", ends, (VALUE,), made)
 

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 _NONE = pa.array([], pa.utf8())
-_LYING = 4
-"""How many times as many rows a task compares where they lie cut already: one column of them, in mapped files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +485,7 @@ def _repeated(rules: SparkRules, change: Loaded, keyed: bool) -> Relation:
 
 def cut_parts(splits: Sequence[Split], options: SparkOptions) -> int:
     """Into how many parts what is compared is cut, so that a task can compare one of them."""
-    parts = -(-compared_values(splits, options.split_bytes) // (options.part_rows * _LYING))
+    parts = -(-compared_values(splits, options.split_bytes) // options.part_rows)
     return 1 if parts <= 1 else max(parts, options.session.parallelism)
 
 
