@@ -60,8 +60,8 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.value.hint == "pip install 'omnigraph[spark]'"
 
 
-def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (sessions.MASTER_VARIABLE, "MASTER", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+def test_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (sessions.MASTER_VARIABLE, "MASTER", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     assert Session()._options()["spark.master"] == "local[*,4]"
@@ -69,8 +69,16 @@ def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(sessions.MASTER_VARIABLE, "yarn")
     assert Session()._options()["spark.master"] == "yarn"
     monkeypatch.delenv(sessions.MASTER_VARIABLE)
-    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
-    assert "spark.master" not in Session()._options()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert Session()._options()["spark.master"] == "local[*,4]"
+    said = "# ours\n\nspark.master   spark://here:7077\nspark.ui.enabled=true\nspark.executorEnv.TMPDIR: /big\n"
+    (tmp_path / "spark-defaults.conf").write_text(said)
+    options = Session()._options()
+    assert {"spark.master", "spark.ui.enabled", "spark.executorEnv.TMPDIR"}.isdisjoint(options)
+    assert options["spark.sql.session.timeZone"] == "UTC"
+    assert Session(SparkSettings("local[1]"))._options()["spark.master"] == "local[1]"
+    monkeypatch.setenv("TMPDIR", "/small")
+    assert "spark.executorEnv.TMPDIR" not in Session()._options()
     monkeypatch.setenv("AWS_REGION", "north")
     assert Session()._options()["spark.executorEnv.AWS_REGION"] == "north"
     assert Session(SparkSettings(options={"spark.ui.enabled": "true"}))._options()["spark.ui.enabled"] == "true"

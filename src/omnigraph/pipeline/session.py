@@ -211,9 +211,10 @@ class Session:
 
     def _options(self) -> dict[str, str]:
         settings, environ = self.settings, os.environ
-        options = dict(_SETTINGS)
+        told = _told(environ)
+        options = {name: value for name, value in _SETTINGS.items() if name not in told}
         master = settings.master or environ.get(MASTER_VARIABLE)
-        if master is None and "PYSPARK_GATEWAY_PORT" not in environ and "SPARK_CONF_DIR" not in environ:
+        if master is None and "spark.master" not in told:
             master = environ.get("MASTER") or DEFAULT_MASTER
         if master is not None:
             options["spark.master"] = master
@@ -225,12 +226,12 @@ class Session:
         if "spark.pyspark.python" not in settings.options:
             environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the only way in which tasks get this interpreter
         for name, value in environ.items():
-            if name.startswith(_SHIPPED):
+            if name.startswith(_SHIPPED) and f"spark.executorEnv.{name}" not in told:
                 options[f"spark.executorEnv.{name}"] = value
         options |= settings.options
         if self._owned and settings.archive:
             flag = self._archive_flag()
-            before = options.get("spark.driver.extraJavaOptions", "")
+            before = options.get("spark.driver.extraJavaOptions", told.get("spark.driver.extraJavaOptions", ""))
             options["spark.driver.extraJavaOptions"] = f"{before} {flag}".strip()
         return options
 
@@ -288,6 +289,24 @@ def check_available() -> None:
     _check_installed()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         _check_java(os.environ)
+
+
+def _told(environ: Mapping[str, str]) -> dict[str, str]:
+    """What Spark was told already, by `spark-submit` or by the file with its defaults."""
+    if "PYSPARK_GATEWAY_PORT" in environ:
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    given = environ.get("SPARK_CONF_DIR") or (f"{environ['SPARK_HOME']}/conf" if "SPARK_HOME" in environ else None)
+    if given is None:
+        return {}
+    try:
+        lines = (Path(given) / "spark-defaults.conf").read_text().splitlines()
+    except OSError:
+        return {}
+    parts = (re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1) for line in lines)
+    return {part[0]: part[1] for part in parts if len(part) == 2 and not part[0].startswith("#")}
 
 
 def _java(environ: Mapping[str, str]) -> str | None:
