@@ -199,7 +199,7 @@ def test_frames_with_a_mapping(spark: SparkSession, session: Session, tmp_path: 
     found = outcome(there, lambda: pipeline.load(frames, mode="merge", mapping=mapping))
     assert (found.said, found.content) == (expected.said, expected.content)
     bad = spark.createDataFrame([("zed", "old")], "`full name` string, years string")
-    with pytest.raises(InputError, match=r"there is no column 'b', which mapping.yaml, line 16 names"):
+    with pytest.raises(InputError, match=r"there is no column 'kg', which mapping.yaml, line 16 names"):
         pipeline.load(edges={"knows": bad.selectExpr("`full name` as a")}, mode="merge", mapping=mapping)
     with pytest.raises(BadRowsError, match=r"humans, row 1: Person.age \(column 'years'\): expected a whole number"):
         pipeline.load(nodes={"humans": bad}, mode="merge", mapping=mapping)

@@ -1,0 +1,345 @@
+"""A mapping says what tables are: everything it can say, and everything that can be wrong with it or with the rows."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+from tests.commit.conftest import _no_fsync
+
+from omnigraph.cli.main import cli
+from omnigraph.errors import BadRowsError, InputError, OmnigraphError
+from omnigraph.graph import Graph, init
+from omnigraph.write.table_mapping import TableMapping
+
+__all__ = ["_no_fsync"]
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32?
+    source: String?
+    tags: [String]?
+    joined: DateTime?
+}
+node Company { title: String  size: U64? }
+node Day { country: String  day: Date  @key(country, day) }
+edge Works: Person -> Company { since: Date? }
+edge Born: Person -> Day { place: String? }
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return init(tmp_path / "graph", SCHEMA)
+
+
+def load(graph: Graph, source: Any, *sources: dict[str, Any], **said: Any) -> Any:
+    return graph.load(source, mode=said.pop("mode", "append"), mapping={"sources": list(sources)}, **said)
+
+
+def refused(graph: Graph, source: Any, *sources: dict[str, Any], **said: Any) -> list[str]:
+    """What is wrong with rows."""
+    with pytest.raises(BadRowsError) as error:
+        load(graph, source, *sources, **said)
+    return [str(problem) for problem in error.value.problems]
+
+
+def all_of(graph: Graph, name: str) -> list[dict[str, Any]]:
+    """Every node of a type, or with a plus every edge, as an export has it."""
+    word = "edge" if name.startswith("+") else "type"
+    lines = map(json.loads, b"".join(graph.export()).splitlines())
+    found = [line for line in lines if line.get(word) == name.removeprefix("+")]
+    return [line.get("data", {}) | {end: line[end] for end in ("from", "to") if end in line} for line in found]
+
+
+def test_columns_become_properties(graph: Graph) -> None:
+    people = pa.table({"full name": ["ann"], "years": [31], "note": ["x"], "source": ["own"]})
+    person = {"source": "people", "node": "Person", "properties": {"name": "full name", "age": "years"}}
+    load(graph, {"people": people}, {**person, "ignore": "note"})
+    assert graph.entity("Person", "ann") == {
+        "id": "ann",
+        "name": "ann",
+        "age": 31,
+        "source": "own",
+        "tags": None,
+        "joined": None,
+    }
+
+
+def test_constants_of_every_type(graph: Graph) -> None:
+    constants = {"source": "crm", "age": 7, "tags": ["a", "b"], "joined": "2024-01-31T10:00:00Z"}
+    made: dict[str, Any] = {name: {"value": value} for name, value in constants.items()}
+    load(
+        graph,
+        {"people": pa.table({"n": ["ann", "bob"]})},
+        {"source": "people", "node": "Person", "properties": {"name": "n", **made}},
+    )
+    for name in ("ann", "bob"):
+        found = graph.entity("Person", name)
+        assert found is not None
+        assert (found["source"], found["age"], found["tags"]) == ("crm", 7, ["a", "b"])
+        assert str(found["joined"]) == "2024-01-31 10:00:00+00:00"
+
+
+@pytest.mark.parametrize("numbers", [pa.array([7, 8]), pa.array(["7", "8"]), pa.array([7, 8], pa.decimal128(20, 0))])
+def test_ids_and_ends_are_made_of_columns(graph: Graph, numbers: pa.Array) -> None:
+    tables = {
+        "firms": pa.table({"nr": numbers, "title": ["a", "b"]}),
+        "people": pa.table({"first": ["ann", "bob"], "last": ["x", "y"]}),
+        "works": pa.table({"f": ["ann", "bob"], "l": ["x", "y"], "nr": numbers, "since": [date(2020, 1, 31), None]}),
+    }
+    receipt = load(
+        graph,
+        tables,
+        {"source": "firms", "node": "Company", "id": "firm:{nr}"},
+        {"source": "people", "node": "Person", "properties": {"name": "{first} {{{last}}}"}},
+        {"source": "works", "edge": "Works", "from": "{f} {{{l}}}", "to": "firm:{nr}"},
+    )
+    assert receipt.total == 6
+    assert {(row["from"], row["to"]) for row in all_of(graph, "+Works")} == {
+        ("ann {x}", "firm:7"),
+        ("bob {y}", "firm:8"),
+    }
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_an_end_by_the_key_of_its_node(graph: Graph, tmp_path: Path, format: str) -> None:
+    """The members of a key have types, and its text is not what stands in the file."""
+    day: object = "1990-01-02" if format == "csv" else date(1990, 1, 2)
+    days = [{"c": "SE", "d": day}]
+    born = [{"who": "ann", "c": "SE", "d": day, "place": "Visby"}]
+    for name, each in (("days", days), ("born", born)):
+        if format == "csv":
+            with (tmp_path / f"{name}.csv").open("w", newline="") as sink:
+                lines = csv.DictWriter(sink, list(each[0]))
+                lines.writeheader()
+                lines.writerows(each)
+        else:
+            pa.parquet.write_table(pa.Table.from_pylist(each), tmp_path / f"{name}.parquet")
+    graph.load({"Person": [{"name": "ann"}]}, mode="append")
+    load(
+        graph,
+        [str(tmp_path / f"{name}.{format}") for name in ("days", "born")],
+        {"source": "days*", "node": "Day", "properties": {"country": "c", "day": "d"}},
+        {"source": "born*", "edge": "Born", "from": {"name": "who"}, "to": {"day": "d", "country": "c"}},
+    )
+    assert [(row["from"], row["to"]) for row in all_of(graph, "+Born")] == [("ann", '["SE","7306"]')]
+
+
+def test_a_key_with_a_constant(graph: Graph) -> None:
+    tables = {"born": pa.table({"who": ["ann"], "d": [date(1990, 1, 2)]})}
+    graph.load({"Person": [{"name": "ann"}], "Day": [{"country": "SE", "day": "1990-01-02"}]}, mode="append")
+    to = {"day": "d", "country": {"value": "SE"}}
+    assert load(graph, tables, {"source": "born", "edge": "Born", "from": "who", "to": to}).total == 1
+
+
+def test_a_column_says_which_type_a_row_has(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "all.csv").write_text("kind,a,b,age\nperson,ann,,7\nfirm,,acme,\nworks,ann,acme,\nperson,bob,,\n")
+    said = {
+        "source": "all.csv",
+        "column": "kind",
+        "when": {
+            "person": {"node": "Person", "properties": {"name": "a"}},
+            "firm": {"node": "Company", "id": "f-{b}", "properties": {"title": "b"}},
+            "works": {"edge": "Works", "from": "a", "to": "f-{b}"},
+        },
+    }
+    receipt = load(graph, tmp_path / "all.csv", said)
+    assert (receipt.nodes, receipt.edges) == ((("Company", 1), ("Person", 2)), (("Works", 1),))
+    (tmp_path / "all.csv").write_text("kind,a,b,age\nperson,cid,acme,7\nship,,x,\n,x,,\nfirm,,b,9\n")
+    assert refused(graph, tmp_path / "all.csv", said) == [
+        "all.csv, line 2: Person.b: the mapping says nothing about this column in rows of Person",
+        "all.csv, line 3: input: column 'kind': expected one of person, firm, works, found 'ship'",
+        "all.csv, line 4: input: column 'kind': expected one of person, firm, works, found nothing",
+        "all.csv, line 5: Company.age: the mapping says nothing about this column in rows of Company",
+    ]
+
+
+def test_every_type_that_a_table_may_have_is_mentioned(graph: Graph) -> None:
+    """An overwrite replaces a type even if the table has no rows of it."""
+    graph.load({"Company": [{"title": "old"}], "Person": [{"name": "old"}]}, mode="append")
+    said = {
+        "source": "all",
+        "column": "kind",
+        "when": {
+            "p": {"node": "Person", "properties": {"name": "a"}},
+            "c": {"node": "Company", "properties": {"title": "a"}},
+        },
+    }
+    receipt = load(graph, {"all": pa.table({"kind": ["p"], "a": ["new"]})}, said, mode="overwrite")
+    assert receipt.nodes == (("Company", 0), ("Person", 1))
+
+
+def test_columns_that_nobody_mentions(graph: Graph) -> None:
+    table = {"people": pa.table({"n": ["ann"], "age": [7], "x": [1]})}
+    said = {"source": "people", "node": "Person", "properties": {"name": "n"}}
+    assert refused(graph, table, said) == [
+        "people: Person.x: there is no such property; known: age, id, joined, name, source, tags; the mapping says "
+        "nothing about this column: name it under 'properties' or 'ignore'"
+    ]
+    assert len(refused(graph, table, {**said, "others": "refuse"})) == 2
+    receipt = load(graph, table, said, lenient=True)
+    assert [str(each) for each in receipt.coerced] == ["Person.x: ignored property (1), first at people"]
+    load(graph, table, {**said, "others": "ignore"}, mode="merge")
+    found = graph.entity("Person", "ann")
+    assert found is not None
+    assert found["age"] is None
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_how_csv_is_written(graph: Graph, tmp_path: Path, packed: bool) -> None:
+    text = b"n|years|src\n'a|n''n'|NA|'NA'\nbob|7|\\N\n'two\nlines'||\n"
+    path = tmp_path / ("people.csv.gz" if packed else "people.csv")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    dialect = {"separator": "|", "quote": "'", "null": ["NA", "\\N"]}
+    said = {"source": "people", "node": "Person", "properties": {"name": "n", "age": "years", "source": "src"}}
+    graph.load(path, mode="append", mapping={"csv": dialect, "sources": [said]})
+    rows = {row["name"]: (row.get("age"), row.get("source")) for row in all_of(graph, "Person")}
+    assert rows == {"a|n'n": (None, "NA"), "bob": (7, None), "two\nlines": (None, "")}
+
+
+def test_rows_that_are_wrong_name_the_column(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("n,years,when\nann,old,x\n,7,\n")
+    said = {"source": "people.csv", "node": "Person", "properties": {"name": "n", "age": "years", "joined": "when"}}
+    assert refused(graph, tmp_path / "people.csv", said) == [
+        "people.csv, line 2: Person.age (column 'years'): expected a whole number, found 'old'",
+        "people.csv, line 2: Person.joined (column 'when'): 'x': not a timestamp like 2026-03-14T09:30:00Z",
+        "people.csv, line 3: Person.name (column 'n'): is required",
+    ]
+    born = {"source": "born", "edge": "Born", "from": "who", "to": {"country": "c", "day": "d"}}
+    table = pa.table({"who": ["ann", None], "c": ["SE", "SE"], "d": ["1990-02-31", None]})
+    assert refused(graph, {"born": table}, born) == [
+        "born, row 1: Born.to (columns 'c', 'd'): '1990-02-31': there is no day 1990-02-31",
+        "born, row 2: Born.from (column 'who'): is required",
+        "born, row 2: Born.to (columns 'c', 'd'): is required",
+    ]
+
+
+def test_columns_that_have_no_place_in_a_text(graph: Graph) -> None:
+    table = {"firms": pa.table({"nr": [1.5], "title": ["a"]})}
+    with pytest.raises(InputError, match=r"Company.id: a column of double has no place in a text: 'nr'"):
+        load(graph, table, {"source": "firms", "node": "Company", "id": "f{nr}"})
+
+
+def test_which_entry_a_table_goes_by(graph: Graph, tmp_path: Path) -> None:
+    """The first that means it; the others go as without a mapping."""
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "x.csv").write_text(f"n\n{directory}\n")
+    (tmp_path / "Person.csv").write_text("name\nplain\n")
+    (tmp_path / "all.ndjson").write_text('{"type": "Person", "data": {"name": "line"}}\n')
+    sources = [str(tmp_path / name) for name in ("a/x.csv", "b/x.csv", "Person.csv", "all.ndjson")]
+    load(
+        graph,
+        sources,
+        {"source": ["a/x.csv", "c/*.csv"], "node": "Person", "properties": {"name": "n", "source": {"value": "first"}}},
+        {"source": "x.*", "node": "Person", "properties": {"name": "n", "source": {"value": "second"}}},
+    )
+    found = {row["name"]: row.get("source") for row in all_of(graph, "Person")}
+    assert found == {"a": "first", "b": "second", "plain": None, "line": None}
+
+
+YAML = "sources:\n  - source: people\n    "
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("sources: 1", "m.yaml, line 1: sources: expected a list, found a number", None),
+        ("csv: {}", "m.yaml, line 1: it says nothing about any source", "write sources: with a list of them"),
+        ("sources:\n  - node: Person", "line 2: sources[0]: it does not say which tables it is about", "write source:"),
+        (YAML + "nodes: Person", "line 3: sources[0].nodes: this means nothing here", "did you mean 'node'?"),
+        (YAML + "id: x", "line 2: sources[0]: it says no type, or two", "write node: or edge:"),
+        (YAML + "node: Persn", "line 3: sources[0].node: there is no node type 'Persn'", "did you mean 'Person'?"),
+        (YAML + "edge: Person", "line 3: sources[0].edge: there is no edge type 'Person'", "known: Born, Works"),
+        (YAML + "node: 7", "line 3: sources[0].node: expected a text, found a number", "put it in quotes"),
+        (YAML + "node: Person\n    from: x", "line 4: sources[0].from: a node has no ends", None),
+        (YAML + "node: Person\n    properties: {agee: x}", "properties.agee: Person has no property 'agee'", "'age'"),
+        (YAML + "node: Person\n    properties: {id: x}", "properties.id: 'id' is no property", "beside properties:"),
+        (YAML + "node: Person\n    properties: {age: {value: old}}", "age.value: expected a whole number", None),
+        (YAML + "node: Person\n    properties: {age: {vale: 1}}", "age.vale: this means nothing here", "'value'"),
+        (YAML + "node: Person\n    properties: {name: {value: null}}", "name.value: null is not allowed", None),
+        (YAML + "node: Person\n    properties: {name: 'a{b'}", "name: a brace without its fellow in 'a{b'", "{{"),
+        (YAML + "node: Person\n    properties: {name: ''}", "properties.name: the text is empty", None),
+        (YAML + "node: Person\n    others: some", "others: 'some' means nothing here", "match, ignore or refuse"),
+        (YAML + "node: Person\n    csv: {separator: ab}", "csv.separator: expected one character of ASCII", None),
+        (YAML + "node: Person\n    csv: {separator: '\"'}", "csv: separator and quote are the same character", None),
+        (YAML + "node: Person\n    csv: {null: [NA, null]}", "null[1]: expected a text, found nothing", '"null"'),
+        (YAML + "node: Person\n    column: kind", "column: it says nothing without 'when'", "say under when:"),
+        (YAML + "when: {a: {node: Person}}", "when: there is no 'column' that says which rows these are", None),
+        (YAML + "column: k\n    node: Person\n    when: {a: {node: Person}}", "'when', 'node' stands under it", None),
+        (YAML + "column: k\n    when: {}", "sources[0].when: it is empty", None),
+        (YAML + "edge: Born\n    from: a\n    to: {country: c}", "to: the key of Day is country, day", "each of them"),
+        (YAML + "edge: Works\n    from: a\n    to: {title: c}", "to: Company has no key", "what its id is made of"),
+        (YAML + "edge: Works\n    to: a\n    others: ignore", "nothing says what 'from' is made of", None),
+    ],
+)
+def test_a_mapping_that_is_wrong(graph: Graph, tmp_path: Path, text: str, said: str, hint: str | None) -> None:
+    """It is refused before anything is read: there is not even a file."""
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(InputError) as error:
+        graph.load(tmp_path / "nowhere.csv", mode="append", mapping=tmp_path / "m.yaml")
+    assert error.value.message.startswith("m.yaml")
+    assert said in error.value.message
+    assert hint is None or hint in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"people": [{"n": "ann"}]}, "people is a list of records, and a mapping is for tables"),
+        ("people.ndjson", "people.ndjson: each record says its type and properties, and a mapping is for tables"),
+        ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', which the mapping names"),
+    ],
+)
+def test_tables_that_do_not_fit_the_mapping(graph: Graph, tmp_path: Path, source: Any, said: str) -> None:
+    (tmp_path / "people.ndjson").write_text("")
+    given = tmp_path / source if isinstance(source, str) else source
+    with pytest.raises(InputError) as error:
+        load(graph, given, {"source": "people", "node": "Person", "properties": {"name": "n"}})
+    assert error.value.message == said
+
+
+def test_a_type_and_a_mapping(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("n\nann\n")
+    with pytest.raises(InputError, match=r"the mapping says what people.csv is: leave --type"):
+        load(graph, tmp_path / "people.csv", {"source": "people.csv", "node": "Person"}, type_name="Person")
+
+
+def test_a_mapping_may_be_json_and_is_read_once(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text('{"sources":\n\t[{"source": "p", "node": "Person", "properties": {"name": "n"}}]}')
+    mapping = TableMapping.read(tmp_path / "m.json")
+    assert TableMapping.read(mapping) is mapping
+    assert graph.load({"p": pa.table({"n": ["ann"]})}, mode="append", mapping=mapping).total == 1
+    with pytest.raises(InputError, match="there is no file"):
+        TableMapping.read(tmp_path / "no.yaml")
+
+
+def test_from_the_shell(graph: Graph, tmp_path: Path) -> None:
+    graph.close()
+    (tmp_path / "m.yaml").write_text(YAML + "node: Person\n    properties: {name: n}\n")
+    (tmp_path / "people.csv").write_text("n\nann\n")
+    said = ["load", str(tmp_path / "graph"), "--data", str(tmp_path / "people.csv"), "--mode", "append", "--quiet"]
+    good = CliRunner().invoke(cli, [*said, "--mapping", str(tmp_path / "m.yaml")])
+    assert (good.exit_code, "1 entities" in good.output) == (0, True), good.output
+    bad = CliRunner().invoke(cli, [*said, "--mapping", str(tmp_path / "none.yaml")])
+    assert bad.exit_code != 0
+    assert "there is no file" in bad.output
+
+
+def test_an_idempotent_load_knows_what_the_mapping_made(graph: Graph) -> None:
+    table, said = pa.table({"n": ["ann"], "m": ["bob"]}), {"source": "p", "node": "Person", "others": "ignore"}
+    first = load(graph, {"p": table}, {**said, "properties": {"name": "n"}}, idempotency_key="k")
+    again = load(graph, {"p": table}, {**said, "properties": {"name": "n"}}, idempotency_key="k")
+    assert first.commit.id == again.commit.id
+    with pytest.raises(OmnigraphError, match="idempotency"):
+        load(graph, {"p": table}, {**said, "properties": {"name": "m"}}, idempotency_key="k")
