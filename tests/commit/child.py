@@ -87,6 +87,13 @@ def mutate(job: Job) -> object:
     return commit and commit.id
 
 
+def merge(job: Job) -> object:
+    """One merge of branches."""
+    said = {"strategy": job.get("strategy"), "idempotency_key": job.get("idempotency_key")}
+    commit = _graph(job).merge(job["source"], job.get("branch", MAIN), **said).commit
+    return commit and commit.id
+
+
 def transact(job: Job) -> object:
     """One transaction: two tables get new ids, one of them loses one. It may die on the way, or at its end."""
     graph = _graph(job)
@@ -206,7 +213,7 @@ def watch(job: Job) -> object:
 JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
-        *(write, load, mutate, reopen, create, change_schema, create_branch, delete_branch, cleanup),
+        *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch),
     )
 }

@@ -12,7 +12,7 @@ from tests.merge.model import SCHEMA, World, empty
 import omnigraph
 from omnigraph.merge import touched
 
-SEEDS = range(int(os.environ.get("OMNIGRAPH_MERGES", "40")))
+SEEDS = range(int(os.environ.get("OMNIGRAPH_MERGES", "16")))
 
 
 def _world(place: Path, random: Random) -> World:
@@ -52,7 +52,8 @@ def test_many_branches_back_and_forth(place: Path, seed: int, monkeypatch: pytes
             names.append(f"branch{step}")
             world.branch(names[-1], random.choice(names[:-1]))
         elif what < 0.6 or len(names) == 1:
-            world.write(random.choice(names), random)
+            for _ in range(random.randrange(1, 4)):
+                world.write(random.choice(names), random)
         else:
             source, target = random.sample(names, 2)
             world.merge(source, target)

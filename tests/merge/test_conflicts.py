@@ -1,0 +1,214 @@
+"""Conflicts: all are listed, in one order, and can be resolved by a strategy or one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph.errors import InputError, MergeConflictsError
+from omnigraph.graph import Graph
+from omnigraph.merge import compare, merge
+
+SCHEMA = """
+node Person { name: String @key  age: I64?  mail: String?  @unique(mail) }
+node City { name: String @key }
+edge Knows: Person -> Person { since: I64? }
+edge Lives: Person -> City @card(0..1)
+"""
+
+
+def _do(graph: Graph, text: str, branch: str = "main") -> None:
+    graph.mutate(f"query q() {{ {text} }}", branch=branch)
+
+
+@pytest.fixture
+def graph(place: Path) -> Graph:
+    made = omnigraph.init(place, SCHEMA)
+    made.load({"Person": pa.table({"name": list("abcdef"), "age": [1] * 6})}, mode="append")
+    made.load({"City": pa.table({"name": ["rome", "oslo"]})}, mode="append")
+    made.branches.create("side")
+    return made
+
+
+def _ages(graph: Graph) -> dict[str, int]:
+    rows = graph.snapshot().scan("node:Person", columns=["name", "age"]).to_pylist()
+    return {row["name"]: row["age"] for row in rows}
+
+
+def _disagree(graph: Graph) -> None:
+    """One conflict of each kind that rows can have."""
+    _do(graph, 'update Person set { age: 2 } where name = "a"', "side")
+    _do(graph, 'update Person set { age: 3 } where name = "a"')
+    _do(graph, 'delete Person where name = "b"', "side")
+    _do(graph, 'update Person set { age: 3 } where name = "b"')
+    _do(graph, 'update Person set { age: 2 } where name = "c"', "side")
+    _do(graph, 'delete Person where name = "c"')
+    _do(graph, 'insert Person { name: "new", age: 2 }', "side")
+    _do(graph, 'insert Person { name: "new", age: 3 }')
+    _do(graph, 'update Person set { age: 2 } where name = "d"', "side")
+
+
+KINDS = [
+    ("delete_vs_update", "b"),
+    ("delete_vs_update", "c"),
+    ("divergent_insert", "new"),
+    ("divergent_update", "a"),
+]
+
+
+def test_all_are_listed_in_one_order(graph: Graph) -> None:
+    _disagree(graph)
+    before = graph.branch("main").head
+    with pytest.raises(MergeConflictsError, match="and 1 more") as caught:
+        graph.merge("side")
+    assert [(c.kind.value, c.entity_id) for c in caught.value.conflicts] == KINDS
+    assert [c.message for c in caught.value.conflicts] == [
+        "'side' has deleted what 'main' has changed",
+        "'main' has deleted what 'side' has changed",
+        "'side' and 'main' have both made it, and differ in age",
+        "'side' and 'main' have both changed it, and differ in age",
+    ]
+    assert graph.branch("main").head == before
+    assert caught.value.render().count("\n") == 5
+    assert caught.value.conflicts[0].to_json() == {
+        "entity_kind": "node",
+        "type_name": "Person",
+        "entity_id": "b",
+        "kind": "delete_vs_update",
+        "message": "'side' has deleted what 'main' has changed",
+    }
+
+
+def test_a_preview_writes_nothing(graph: Graph) -> None:
+    _disagree(graph)
+    before = {branch.name: branch.head for branch in graph.branches}
+    with omnigraph.open(graph.uri, read_only=True) as reader:
+        found = reader.merge("side", preview=True)
+    assert (found.preview, found.commit, found.total_conflicts, found.is_clean) == (True, None, 4, False)
+    assert found.changes["node:Person"].updated == 1, "what is taken beside the conflicts"
+    assert {branch.name: branch.head for branch in graph.branches} == before
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ages"),
+    [
+        ("ours", {"a": 3, "b": 3, "d": 2, "e": 1, "f": 1, "new": 3}),
+        ("theirs", {"a": 2, "c": 2, "d": 2, "e": 1, "f": 1, "new": 2}),
+    ],
+)
+def test_a_strategy_resolves_all(graph: Graph, strategy: str, ages: dict[str, int]) -> None:
+    _disagree(graph)
+    receipt = graph.merge("side", strategy=strategy)
+    assert (receipt.outcome, receipt.resolved) == ("merged", 4)
+    assert _ages(graph) == ages
+    assert graph.merge("side").outcome == "already_up_to_date"
+
+
+def test_each_conflict_can_be_resolved_by_itself(graph: Graph) -> None:
+    _disagree(graph)
+    conflicts = graph.merge("side", preview=True).conflicts
+    said = {conflict: "theirs" for conflict in conflicts if conflict.entity_id in ("a", "b")}
+    with pytest.raises(MergeConflictsError) as caught:
+        graph.merge("side", resolutions=said)  # type: ignore[arg-type]
+    assert [c.entity_id for c in caught.value.conflicts] == ["c", "new"]
+    graph.merge("side", resolutions={**said, ("Person", "c"): "ours"}, strategy="theirs")  # type: ignore[dict-item]
+    assert _ages(graph) == {"a": 2, "d": 2, "e": 1, "f": 1, "new": 2}
+
+
+def test_what_is_no_conflict_cannot_be_resolved(graph: Graph) -> None:
+    _disagree(graph)
+    with pytest.raises(InputError, match="there is no conflict about Person 'e'"):
+        graph.merge("side", strategy="ours", resolutions={("Person", "e"): "ours"})
+    with pytest.raises(InputError, match="'mine' is not a strategy"):
+        graph.merge("side", strategy="mine")
+    with pytest.raises(InputError, match="is no conflict"):
+        graph.merge("side", resolutions={"a": "ours"})  # type: ignore[dict-item]
+
+
+# Edges whose nodes vanish
+
+
+def _orphans(graph: Graph) -> None:
+    _do(graph, 'delete Person where name = "a"', "side")
+    _do(graph, 'insert Knows { from: "a", to: "b", since: 1 }')
+    _do(graph, 'insert Knows { from: "c", to: "d", since: 2 }', "side")
+    _do(graph, 'delete Person where name = "d"')
+
+
+def _knows(graph: Graph) -> set[tuple[str, str]]:
+    return {(row["src"], row["dst"]) for row in graph.snapshot().scan("edge:Knows").to_pylist()}
+
+
+def test_orphans_on_both_sides(graph: Graph) -> None:
+    _orphans(graph)
+    with pytest.raises(MergeConflictsError) as caught:
+        graph.merge("side")
+    assert sorted(c.message for c in caught.value.conflicts) == [
+        "dst 'd' not found in Person",
+        "src 'a' not found in Person",
+    ]
+    assert {c.kind for c in caught.value.conflicts} == {"orphan_edge"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "people", "knows"),
+    [("ours", "abcef", {("a", "b")}), ("theirs", "bcdef", {("c", "d")})],
+)
+def test_a_side_is_right_about_an_orphan(graph: Graph, strategy: str, people: str, knows: set[tuple[str, str]]) -> None:
+    _orphans(graph)
+    receipt = graph.merge("side", strategy=strategy)
+    assert receipt.resolved == 2
+    assert sorted(_ages(graph)) == list(people)
+    assert _knows(graph) == knows
+    assert graph.verify().ok
+
+
+def test_a_node_comes_back_as_the_source_has_it(graph: Graph) -> None:
+    """Also when nothing else of its type is merged, and its edge is the only one that is resolved so."""
+    _do(graph, 'insert Knows { from: "c", to: "d" }', "side")
+    _do(graph, 'delete Person where name = "d"')
+    (conflict,) = graph.merge("side", preview=True).conflicts
+    receipt = graph.merge("side", resolutions={conflict: "theirs"})
+    assert _ages(graph) == dict.fromkeys("abcdef", 1)
+    assert {key: change.inserted for key, change in receipt.changes.items()} == {"node:Person": 1, "edge:Knows": 1}
+
+
+# Constraints across branches
+
+
+def test_unique_across_branches(graph: Graph) -> None:
+    _do(graph, 'update Person set { mail: "m" } where name = "a"', "side")
+    _do(graph, 'update Person set { mail: "m" } where name = "b"')
+    with pytest.raises(MergeConflictsError) as caught:
+        graph.merge("side", strategy="theirs")
+    (conflict,) = caught.value.conflicts
+    assert (conflict.kind, conflict.entity_kind, conflict.type_name) == ("unique_violation", "node", "Person")
+    assert conflict.message == "Person.mail: 'b': has 'm', and so has 'a'"
+
+
+def test_cardinality_across_branches(graph: Graph) -> None:
+    _do(graph, 'insert Lives { from: "a", to: "rome" }', "side")
+    _do(graph, 'insert Lives { from: "a", to: "oslo" }')
+    with pytest.raises(MergeConflictsError) as caught:
+        graph.merge("side")
+    (conflict,) = caught.value.conflicts
+    assert (conflict.kind, conflict.type_name, conflict.entity_id) == ("cardinality_violation", "Lives", None)
+    assert conflict.message == "Lives @card: 'a': has 2 edges, allowed are 0..1"
+    with pytest.raises(InputError, match="cannot be resolved by choosing a side"):
+        graph.merge("side", resolutions={conflict: "ours"})
+
+
+def test_very_many_are_counted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "MOST", 3)
+    monkeypatch.setattr(merge, "MOST", 3)
+    people = pa.table({"name": list("abcdef"), "age": [2] * 6})
+    graph.load({"Person": people}, mode="merge", branch="side")
+    graph.load({"Person": people.set_column(1, "age", pa.array([3] * 6))}, mode="merge")
+    with pytest.raises(MergeConflictsError) as caught:
+        graph.merge("side")
+    assert caught.value.total == 6
+    assert [c.entity_id for c in caught.value.conflicts] == ["a", "b", "c"]
+    assert "and 3 more" in caught.value.render()

@@ -1,0 +1,181 @@
+"""What a merge costs follows what was changed: what is the same is not read, and rows need not fit the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.merge import compare, sides, touched
+from omnigraph.merge.choices import Choice
+from omnigraph.merge.compare import LocalComparer
+from omnigraph.merge.sides import Columns, Versions
+from omnigraph.storage.blobs import BlobInfo
+from omnigraph.storage.tables import TableRef, TableStorage
+
+SCHEMA = """
+node Person { name: String @key  age: I64? }
+node City { name: String @key  size: I64? }
+edge Lives: Person -> City { since: I64? }
+"""
+MANY = 5_000
+
+
+@pytest.fixture
+def graph(place: Path) -> Graph:
+    made = omnigraph.init(place, SCHEMA)
+    names = [f"p{i:06d}" for i in range(MANY)]
+    made.load({"Person": pa.table({"name": names, "age": [1] * MANY})}, mode="append")
+    made.load({"City": pa.table({"name": ["rome"], "size": [1]})}, mode="append")
+    made.branches.create("side")
+    return made
+
+
+def _do(graph: Graph, text: str, branch: str = "main") -> None:
+    graph.mutate(f"query q() {{ {text} }}", branch=branch)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """How many rows of each version merges compare, table by table."""
+    found: list[tuple[int, int, int]] = []
+    original = compare.classify
+
+    def noted(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
+        found.append((base.num_rows, source.num_rows, target.num_rows))
+        return original(base, source, target)
+
+    monkeypatch.setattr(compare, "classify", noted)
+    return found
+
+
+def test_what_the_source_has_not_changed_is_not_compared(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    _do(graph, 'insert City { name: "oslo" }', "side")
+    _do(graph, 'update Person set { age: 2 } where name = "p000001"')
+    graph.merge("side")
+    assert compared == [(0, 1, 0)], "one row of one table"
+
+
+def test_rows_that_nobody_touched_are_not_compared(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
+    _do(graph, 'update Person set { age: 2 } where name = "p000002"')
+    _do(graph, 'delete Person where name = "p000003"', "side")
+    graph.merge("side")
+    assert compared == [(3, 2, 3)]
+    assert graph.snapshot().pin("node:Person").row_count == MANY - 1
+
+
+def test_after_a_merge_the_next_one_sees_what_came_since(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    """Then the base is on the other branch, and the tables have no common way from there on."""
+    for number in range(3):
+        _do(graph, f'update Person set {{ age: 2 }} where name = "p00000{number}"', "side")
+        _do(graph, f'update Person set {{ age: 3 }} where name = "p00001{number}"')
+        graph.merge("side")
+    assert compared == [(2, 2, 2), (4, 4, 4), (6, 6, 6)]
+    assert graph.snapshot().scan("node:Person").group_by("age").aggregate([([], "count_all")]).num_rows == 3
+
+
+def test_a_table_is_forked_by_the_first_merge_that_changes_it(graph: Graph) -> None:
+    graph.branches.create("other")
+    _do(graph, 'insert City { name: "oslo" }', "side")
+    forks = graph._store.tables.forks
+    person, city = (graph.snapshot().pin(key).ref.path for key in ("node:Person", "node:City"))
+    assert (len(forks(person)), len(forks(city))) == (0, 1)
+    graph.merge("side", into="other")
+    assert (len(forks(person)), len(forks(city))) == (0, 2)
+    pins = graph.snapshot(branch="other").tables
+    assert pins["node:Person"] == graph.snapshot().tables["node:Person"]
+    assert pins["node:City"].ref.branch not in (None, graph.snapshot(branch="side").tables["node:City"].ref.branch)
+    assert graph.merge("side").outcome == "fast_forward"
+
+
+def _everywhere(graph: Graph) -> None:
+    """Changes of most rows, on both sides, some of them the same."""
+    half, third = MANY // 2, MANY // 3
+    names = [f"p{i:06d}" for i in range(MANY)]
+    side = pa.table({"name": [*names[:half], "new"], "age": [2] * (half + 1)})
+    main = pa.table({"name": names[third:], "age": [2] * (MANY - third)})
+    graph.load({"Person": side}, mode="merge", branch="side")
+    graph.load({"Person": main}, mode="merge")
+
+
+def _versions(graph: Graph) -> Versions:
+    side, main = graph.snapshot(branch="side"), graph.snapshot()
+    ref = side.tables["node:Person"].ref
+    begun = TableRef(ref.path, None, graph._store.tables.fork_points(ref.path)[str(ref.branch)].version)
+    columns = Columns.of(side.schema("node:Person"))
+    schema = columns.schema(side.schema("node:Person"))
+    return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
+
+
+def test_parts_take_a_share_of_the_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched, "FEW", 0)
+    _everywhere(graph)
+    versions = _versions(graph)
+    whole, parts = LocalComparer(graph._store.tables), LocalComparer(graph._store.tables, 64 << 10)
+    largest = _largest(monkeypatch)
+    one = whole.compare(versions, Choice())
+    at_once = largest.pop()
+    many = parts.compare(versions, Choice())
+    assert whole.parts == 1
+    assert parts.parts > 10
+    assert max(largest) < at_once / 5, "no part holds what all hold together"
+    assert many.rows.sort_by("id") == one.rows.sort_by("id")
+    assert (many.inserted, many.updated) == (one.inserted, one.updated) == (1, MANY // 3)
+
+
+def _largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    sizes: list[int] = []
+    original = compare.classify
+
+    def noted(*tables: pa.Table) -> pa.Table:
+        sizes.append(sum(table.nbytes for table in tables))
+        return original(*tables)
+
+    monkeypatch.setattr(compare, "classify", noted)
+    return sizes
+
+
+def test_without_the_way_between_versions_whole_parts_are_compared(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, compared: list[tuple[int, int, int]]
+) -> None:
+    """Cleanup may have removed the versions between: then everything that is not the same files is compared."""
+    _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
+    _do(graph, 'update Person set { age: 3 } where name = "p000002"')
+
+    def gone(self: TableStorage, begin: TableRef, end: TableRef) -> Iterator[Any]:
+        raise omnigraph.errors.VersionReclaimedError("gone")
+
+    monkeypatch.setattr(TableStorage, "touched", gone)
+    receipt = graph.merge("side")
+    assert compared == [(MANY, MANY, MANY)]
+    assert {key: change.updated for key, change in receipt.changes.items()} == {"node:Person": 1}
+    assert graph.entity("Person", "p000001") == {"id": "p000001", "name": "p000001", "age": 2}
+    assert graph.entity("Person", "p000002") == {"id": "p000002", "name": "p000002", "age": 3}
+
+
+def test_blobs_are_read_of_rows_that_may_differ(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = omnigraph.init(place, "node Note { name: String @key  text: Blob?  n: I64? }")
+    names = [f"n{i}" for i in range(50)]
+    blobs = pa.array([bytes([i]) * 100 for i in range(50)], pa.large_binary())
+    graph.load({"Note": pa.table({"name": names, "text": blobs, "n": [1] * 50})}, mode="append")
+    graph.branches.create("side")
+    _do(graph, 'update Note set { n: 2 } where name = "n1"', "side")
+    _do(graph, 'update Note set { n: 2 } where name = "n2"')
+    read: list[int] = []
+    original = sides.blob_cells
+
+    def noted(tables: TableStorage, ref: TableRef, row_ids: pa.Array, *names: Any) -> Iterator[pa.Table]:
+        read.append(len(row_ids))
+        return original(tables, ref, row_ids, *names)
+
+    monkeypatch.setattr(sides, "blob_cells", noted)
+    graph.merge("side")
+    assert read == [2, 2, 2, 1], "of two rows in three versions, and of the one that is written"
+    assert graph.blob("Note", "n1", "text").read() == bytes([1]) * 100
+    assert graph.entity("Note", "n1") == {"id": "n1", "name": "n1", "text": BlobInfo(100), "n": 2}

@@ -1,0 +1,98 @@
+"""What a merge says about itself: the receipt, the commit, the key of a repeated request, and the branch afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.commit.manifest import commit_json
+from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, ReadOnlyError
+from omnigraph.graph import Graph
+
+
+@pytest.fixture
+def graph(place: Path) -> Graph:
+    made = omnigraph.init(place, "node Person { name: String @key  age: I64? }", actor="act-kim")
+    made.branches.create("side")
+    _add(made, "ann", "side")
+    return made
+
+
+def _add(graph: Graph, name: str, branch: str = "main") -> None:
+    graph.mutate(f'query q() {{ insert Person {{ name: "{name}" }} }}', branch=branch)
+
+
+def test_the_receipt(graph: Graph) -> None:
+    side, main = graph.branch("side").head, graph.branch("main").head
+    receipt = graph.merge("side", message="review is done", labels={"ticket": "7"})
+    commit = graph.branch("main").head
+    assert receipt.to_json() == {
+        "source": "side",
+        "target": "main",
+        "outcome": "fast_forward",
+        "source_commit_id": side.id,
+        "base_commit_id": main.id,
+        "preview": False,
+        "changes": {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}},
+        "resolved": 0,
+        "merge_conflicts": [],
+        "total_conflicts": 0,
+        "engine": "local",
+        "actor_id": "act-kim",
+        "commit": commit_json(commit),
+    }
+    assert (commit.parent, commit.merged_parent, commit.writer) == (main.id, side.id, "BranchMerge")
+    assert (commit.message, dict(commit.labels)["ticket"]) == ("review is done", "7")
+    again = graph.merge("side")
+    assert (again.outcome, again.commit, again.changes) == ("already_up_to_date", None, {})
+
+
+def test_a_repeated_request_is_answered_from_its_commit(graph: Graph) -> None:
+    first = graph.merge("side", idempotency_key="merge 1")
+    _add(graph, "bob", "side")
+    assert graph.merge("side", idempotency_key="merge 1") == first
+    assert graph.merge("side", idempotency_key="merge 2").changes["node:Person"].inserted == 1
+    with pytest.raises(InputError, match="another merge of 'side'"):
+        graph.merge("side", strategy="ours", idempotency_key="merge 1")
+    with pytest.raises(InputError, match="BranchMerge"):
+        graph.mutate('query q() { insert Person { name: "x" } }', idempotency_key="merge 1")
+
+
+def test_preconditions(graph: Graph) -> None:
+    with pytest.raises(PreconditionFailedError):
+        graph.merge("side", expect_head="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    with pytest.raises(PreconditionFailedError):
+        graph.merge("side", expect_head="01ARZ3NDEKTSV4RRFFQ69G5FAV", preview=True)
+    graph.merge("side", expect_head=graph.branch("main").head.id)
+    with pytest.raises(BranchNotFoundError):
+        graph.merge("sid")
+    with pytest.raises(BranchNotFoundError):
+        graph.merge("side", into="nowhere")
+    with omnigraph.open(graph.uri, read_only=True) as reader, pytest.raises(ReadOnlyError):
+        reader.merge("side")
+
+
+def test_the_branch_goes_afterwards(graph: Graph) -> None:
+    assert graph.merge("side", delete_branch=True).branch_deleted is True
+    assert "side" not in graph.branches
+    graph.branches.create("same")
+    receipt = graph.merge("same", delete_branch=True)
+    assert (receipt.outcome, receipt.branch_deleted) == ("already_up_to_date", True)
+
+
+def test_a_branch_that_stays_undoes_nothing(graph: Graph) -> None:
+    graph.branches.create("child", source="side")
+    receipt = graph.merge("side", delete_branch=True)
+    assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
+    assert receipt.branch_delete_error == "branch 'side' cannot be deleted: made from it is child"
+    assert receipt.to_json()["branch_deleted"] is False
+    assert graph.entity("Person", "ann") is not None
+
+
+def test_through_the_handle_of_a_branch(graph: Graph) -> None:
+    _add(graph, "bob")
+    assert graph.branch("side").merge("main").outcome == "merged"
+    assert graph.branch("side").entity("Person", "bob") is not None
+    assert graph.entity("Person", "ann") is None
