@@ -19,6 +19,7 @@ GUIDES = [
     "guide/results.md",
     "guide/durability.md",
     "guide/loading.md",
+    "guide/mapping.md",
     "guide/export.md",
     "guide/blobs.md",
     "guide/mutations.md",
@@ -26,6 +27,9 @@ GUIDES = [
     "guide/search.md",
     "guide/transactions.md",
     "guide/analytics.md",
+    "guide/upkeep.md",
+    "guide/pipelines.md",
+    "guide/cluster.md",
     pytest.param("guide/spark.md", marks=[pytest.mark.spark, pytest.mark.slow]),
     pytest.param("guide/spark-frames.md", marks=[pytest.mark.spark, pytest.mark.slow]),
 ]
@@ -74,6 +78,7 @@ def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pyt
     for block in BLOCK.finditer(text):
         file, language, body = block.groups()
         if file:
+            Path(file).parent.mkdir(exist_ok=True)
             Path(file).write_text(body, encoding="utf-8")
         elif language == "console":
             run_console(body, tmp_path)

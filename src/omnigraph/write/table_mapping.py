@@ -294,7 +294,7 @@ def _dialect(value: Value, base: Dialect) -> Dialect:
         for spelling in each:
             if not isinstance(spelling.content, str):
                 raise spelling.error(f"expected a text, found {spelling.kind}", 'put it in quotes: "null"')
-        nulls = tuple(str(spelling.content) for spelling in each)
+        nulls = ("", *(str(spelling.content) for spelling in each))
     return Dialect(separator, quote, nulls)
 
 
