@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -94,12 +95,12 @@ class Sought:
     """Rows that break a constraint, to be found on Spark.
 
     Attributes:
-        rows: the rows, in whatever order.
+        rows: gives the rows, in whatever order.
         order: the column that they are shown in the order of.
         given: look for them only if this has rows.
     """
 
-    rows: Relation
+    rows: Callable[[], Relation]
     order: str
     given: Relation | None = None
 
@@ -162,7 +163,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         schema = what.made(self._schema(change.key, what.columns).empty_table()).schema
         if not brought:
             return Relation(None, plain(schema), 0)
-        place, paths = self.place, [part.cuts[what.name] for part in brought]
+        place, paths = self.place, [path for part in brought for path in part.cuts[what.name]]
         cut = Cut(what.by, self.parts, lambda part: (place.part(path, part) for path in paths))
         return self.exchange.lying(cut, schema, change.count)
 
@@ -255,7 +256,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         at_once = [rows for rows in sought if rows.given is None]
         keys = list(self.changes) if all_new else []
         answers = self.exchange.gather(
-            [rows.rows.first(rows.order, SHOWN) for rows in at_once]
+            [rows.rows().first(rows.order, SHOWN) for rows in at_once]
             + [given.counted() for given in givens]
             + [self.taken(self.changes[key]) for key in keys]
         )
@@ -263,7 +264,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         counts = answers[len(at_once) : len(at_once) + len(givens)]
         some = {id(given) for given, count in zip(givens, counts, strict=True) if total_of(count)}
         later = [rows for rows in sought if rows.given is not None and id(rows.given) in some]
-        answers_then = self.exchange.gather([rows.rows.first(rows.order, SHOWN) for rows in later])
+        answers_then = self.exchange.gather([rows.rows().first(rows.order, SHOWN) for rows in later])
         tables |= {id(rows): table for rows, table in zip(later, answers_then, strict=True)}
         violations = Violations()
         for rows, spell in found:
@@ -295,7 +296,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             others = self.surviving(change, change.key, fields).mapped(_comparable(fields, rows.schema.names))
             subject = unique_subject(change.name, fields)
             sides = [Side(rows, fields), Side(others, fields)]
-            found = self.exchange.together(sides, _sharing(fields, subject))
+            found = partial(self.exchange.together, sides, _sharing(fields, subject))
             yield Sought(found, "other"), spell_unique(subject)
 
     def endpoints(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
@@ -305,10 +306,13 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         for node in dict.fromkeys(ends.values()):
             missing[node] = self._missing(change, node)
         for end, node in ends.items():
-            # Edges are moved only if some of them are wrong.
-            sides = [Side(self.own(change, ["id", *ends], numbered=True), [end]), Side(missing[node], [VALUE])]
-            wrong = self.exchange.together(sides, _leading_to(end))
+            wrong = partial(self._leading_to, change, end, missing[node])
             yield Sought(wrong, ROW, missing[node]), spell_endpoint(change.name, end, node, new=change.fresh)
+
+    def _leading_to(self, change: Loaded, end: str, missing: Relation) -> Relation:
+        """The edges of a load that lead to a node which does not exist: moved only if there are such nodes."""
+        rows = self.own(change, ["id", "src", "dst"], numbered=True)
+        return self.exchange.together([Side(rows, [end]), Side(missing, [VALUE])], _leading_to(end))
 
     def _missing(self, change: Loaded, node: str) -> Relation:
         """Nodes of a type that the edges of a load lead to, and that neither the load brings nor the graph has."""
@@ -330,7 +334,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             if left.frame is None:
                 continue
             sides = [Side(left, [end]), *self._gone(nodes)]
-            found = self.exchange.together(sides, _stranded(end))
+            found = partial(self.exchange.together, sides, _stranded(end))
             yield Sought(found, "id"), spell_endpoint(edge.name, end, node)
 
     def _gone(self, nodes: Loaded) -> list[Side]:
@@ -346,7 +350,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             sides = [Side(rows, [end]) for rows in (own, self.superseded(change, [end]), kept)]
             if nodes is not None and nodes.replaced:
                 sides += self._gone(nodes)
-            found = self.exchange.together(sides, _outside(end, card))
+            found = partial(self.exchange.together, sides, _outside(end, card))
             yield Sought(found, "node"), spell_cardinality(edge.name, end, card)
 
 

@@ -18,7 +18,7 @@ from omnigraph.embed import Embedder, Tally, default_embedder
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.pipeline.load.compared import compared
+from omnigraph.pipeline.load.compared import Compared, compared
 from omnigraph.pipeline.load.exchange import cut, plain
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.storage.blobs import blob_columns
@@ -26,8 +26,9 @@ from omnigraph.storage.tables import TableRef
 from omnigraph.write.checks import value_rules, wrong_values
 from omnigraph.write.fingerprint import RowsDigest, TypeDigest
 from omnigraph.write.identity import Ulids
+from omnigraph.write.lenient import Aliases, Known
 from omnigraph.write.pieces import pieces
-from omnigraph.write.problems import Problems
+from omnigraph.write.problems import Coercion, Coercions, Problems
 from omnigraph.write.rows import RawRows, RowBuilder
 from omnigraph.write.spill import Spool
 from omnigraph.write.splits import End, Split, Start
@@ -35,6 +36,9 @@ from omnigraph.write.validate import SHOWN, unique_groups
 
 KEY_BATCH = 1 << 18
 """How many rows the columns that are compared have in one block."""
+
+CUT_ROWS = 1 << 21
+"""How many rows are cut at once: what is compared of them is in memory for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Work:
         parts: into how many parts to cut what is compared; with none, nothing is cut.
         digest: whether to take in what the input says, for a load that has an idempotency key.
         rows: whether to do anything else.
+        lenient: whether to read as much as can be read, and count what was changed for that.
+        aliases: where other spellings of ids were put aside, by node type; for edges of a lenient load.
     """
 
     place: Place
@@ -68,6 +74,14 @@ class Work:
     parts: int = 0
     digest: bool = False
     rows: bool = True
+    lenient: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def problems(self) -> Problems:
+        """Collects what is wrong, and counts what is changed if the load is lenient."""
+        made = Problems()
+        made.coerced = Coercions() if self.lenient else None
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +114,22 @@ class PartRows:
     fragments: tuple[str, ...] = ()
     staged: str | None = None
     keys: str | None = None
-    cuts: Mapping[str, str] = field(default_factory=dict)
+    cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     wrong: Mapping[int, Wrong] = field(default_factory=dict)
     references: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartAliases:
+    """What the lenient reader found about the ids of a node type that has a key.
+
+    Attributes:
+        ids: where the ids were put aside.
+        pairs: where other spellings of some were, if there are any.
+    """
+
+    ids: str
+    pairs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +144,8 @@ class PartDone:
         digests: what it says, by type key.
         failed: why vectors could not be computed.
         models: what they were computed with, by type and property.
+        coerced: what the lenient reader changed.
+        aliases: what it found about ids.
     """
 
     end: End
@@ -126,6 +155,8 @@ class PartDone:
     digests: Mapping[str, TypeDigest] = field(default_factory=dict)
     failed: EmbeddingError | None = None
     models: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+    coerced: tuple[Coercion, ...] = ()
+    aliases: Mapping[str, PartAliases] = field(default_factory=dict)
 
 
 class PartReader:
@@ -133,11 +164,12 @@ class PartReader:
 
     def __init__(self, work: Work, number: int) -> None:
         self.work = work
-        self.problems = Problems()
+        self.problems = work.problems()
+        self.aliases = Aliases(work.accepted, self.problems)
         self.named: set[str] = set()
         self.counts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
-        unheard = Problems() if work.rows else self.problems  # what builds the rows tells the same ones
+        unheard = work.problems() if work.rows else self.problems  # what builds the rows tells the same ones
         self.digest = RowsDigest(work.accepted, unheard) if work.digest else None
         self.tally = Tally()
         self._ulids = Ulids(work.seed, number)
@@ -161,7 +193,7 @@ class PartReader:
             except StopIteration as stop:
                 end: End = stop.value
                 return end
-            for piece in pieces(raw):
+            for piece in pieces(self._settled(raw) if self.work.lenient else raw):
                 if self.digest is not None:
                     self.digest.take(piece)
                 if not self.work.rows:
@@ -169,6 +201,27 @@ class PartReader:
                 key, rows = self._build(piece)
                 if take is not None and not self.problems:
                     take(key, rows)
+
+    def _settled(self, raw: RawRows) -> RawRows:
+        """Rows with the ids that they are stored under."""
+        if raw.kind is TypeKind.NODE:
+            return self.aliases.node(raw)
+        return self.aliases.edge(raw, self._known) if self._known else raw
+
+    @cached_property
+    def _known(self) -> Known:
+        tables = {name: self.work.place.table(path) for name, path in self.work.aliases.items()}
+        return {name: (_column(rows, "old"), _column(rows, "new")) for name, rows in tables.items()}
+
+    def aliases_aside(self, number: int) -> dict[str, PartAliases]:
+        """What was found about ids, put aside."""
+        place, pairs = self.work.place, self.aliases.pairs()
+        out = {}
+        for name in self.aliases.keyed if self.work.lenient else ():
+            ids = place.put(f"aliases/{number:06d}-{name}-ids", pa.table({"id": self.aliases.ids(name)}))
+            found = place.put(f"aliases/{number:06d}-{name}", pairs[name]) if name in pairs else None
+            out[name] = PartAliases(ids, found)
+        return out
 
     def _build(self, raw: RawRows) -> tuple[str, pa.Table]:
         key = f"{raw.kind.value}:{raw.name}"
@@ -195,23 +248,30 @@ class PartReader:
         return key, rows
 
 
-def run(work: Work, number: int, split: Split) -> PartDone:
-    """Do what there is to do with one part."""
+def _column(rows: pa.Table, name: str) -> pa.Array:
+    column = rows[name].combine_chunks()
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def run(work: Work, number: int, split: Split, start: Start = Start()) -> PartDone:  # noqa: B008
+    """Do what there is to do with one part, which begins there as far as is known."""
     reader, spool = PartReader(work, number), Spool(work.budget)
     try:
-        end = reader.read(split, Start(), spool.add)
+        end = reader.read(split, start, spool.add)
     except InputError as error:
         return PartDone(End(0, 0), 0, str(error))
     except EmbeddingError as error:
         return PartDone(End(0, 0), 0, failed=error)
+    coerced = () if reader.problems.coerced is None else reader.problems.coerced.all()
+    aliases = reader.aliases_aside(number)
     if reader.problems:
-        return PartDone(end, reader.problems.total)
+        return PartDone(end, reader.problems.total, coerced=coerced, aliases=aliases)
     tables = {}
     for key in spool.keys:
         rows = spool.take(key)
         tables[key] = _written(work, number, key, rows, named=key in reader.named, size=reader.sizes[key])
     digests = {} if reader.digest is None else reader.digest.types
-    return PartDone(end, 0, None, tables, digests, models=reader.tally.models)
+    return PartDone(end, 0, None, tables, digests, models=reader.tally.models, coerced=coerced, aliases=aliases)
 
 
 def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, size: int) -> PartRows:
@@ -231,9 +291,7 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
     cuts = {}
     if work.parts:
         for each in compared(work.accepted.catalog, declared, named=named):
-            made = each.made(rows.select(each.columns))
-            parts = cut(made, each.by, work.parts)
-            cuts[each.name] = work.place.put_parts(f"cuts/{stem}-{each.name}", plain(made.schema), parts)
+            cuts[each.name] = tuple(_cut_aside(work, stem, each, rows))
     fragments: tuple[str, ...] = ()
     staged = None
     if not wrong and key in work.bases:
@@ -242,6 +300,14 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
         else:
             fragments = work.place.tables.write_fragments(work.bases[key], rows)
     return PartRows(rows.num_rows, size, named, fragments, staged, keys, cuts, wrong)
+
+
+def _cut_aside(work: Work, stem: str, what: Compared, rows: pa.Table) -> Iterator[str]:
+    """Put aside what is compared, in parts. Of a part of the input that cannot be cut there may be several files."""
+    for start in range(0, rows.num_rows, CUT_ROWS):
+        made = what.made(rows.select(what.columns).slice(start, CUT_ROWS))
+        parts = cut(made, what.by, work.parts)
+        yield work.place.put_parts(f"cuts/{stem}-{what.name}", plain(made.schema), parts)
 
 
 def _has_references(cells: pa.ChunkedArray) -> bool:

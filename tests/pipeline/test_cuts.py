@@ -1,0 +1,116 @@
+"""What is compared is cut when it is read: equal values meet, nothing moves, and no answer depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.in_process import Frame, InProcess
+from tests.pipeline.worlds import SCHEMA, Rows, graph_at, outcome, rows, write
+
+from omnigraph.graph import Graph, init
+from omnigraph.graph.loading import LoadRequest
+from omnigraph.pipeline.load import SparkOptions, compared, load, tasks
+from omnigraph.pipeline.load.exchange import cut
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.write.receipt import LoadMode, LoadReceipt
+
+
+def on_spark(graph: Graph, source: Any, mode: str) -> LoadReceipt:
+    options = SparkOptions(InProcess(), split_bytes=6_000, part_rows=60)
+    return load(graph, source, LoadRequest(LoadMode(mode), "main"), options)
+
+
+def test_equal_values_are_in_the_same_part_of_every_table() -> None:
+    names = [f"person {i}" for i in range(100)]
+    first = pa.table({"a": pa.array(names), "b": range(100)})
+    second = pa.table({"x": pa.chunked_array([names[50:], names[:60]])})
+    left, right = list(cut(first, ["a"], 7)), list(cut(second, ["x"], 7))
+    assert sorted(row["b"] for part in left for row in part.to_pylist()) == list(range(100))
+    for mine, theirs in zip(left, right, strict=True):
+        assert set(mine["a"].to_pylist()) == set(theirs["x"].to_pylist())
+        assert mine["b"].to_pylist() == sorted(mine["b"].to_pylist()), "rows of a part stay in order"
+    assert len([part for part in left if part.num_rows]) > 1
+
+
+def test_a_load_into_an_empty_graph_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[str] = []
+    repartition = Frame.repartitionById
+
+    def noted(frame: Frame, count: int, column: str) -> Frame:
+        moved.append(column)
+        return repartition(frame, count, column)
+
+    monkeypatch.setattr(Frame, "repartitionById", noted)
+    graph = init(tmp_path / "graph", SCHEMA)
+    source = write(tmp_path / "input", rows(3), "ndjson")
+    assert on_spark(graph, source, "append").total == 60 + 40 + 180 + 80
+    assert moved == []
+    again = write(tmp_path / "again", rows(3, first=100), "ndjson")
+    assert on_spark(graph, again, "append").total == 60 + 40 + 180 + 80
+    assert moved, "rows that are stored are moved"
+    assert graph.verify().ok
+
+
+def _as_it_is(content: Rows) -> None:
+    pass
+
+
+def _nowhere(content: Rows) -> None:
+    content["Knows"][7]["to"] = "nobody"
+    content["Knows"][90]["from"] = "nobody else"
+
+
+def _shared(content: Rows) -> None:
+    content["Person"][5]["email"] = content["Person"][55]["email"] = "same@x.org"
+    content["Knows"] += [{"from": "person 100", "to": "person 101"} for _ in range(5)]
+
+
+def _twins(content: Rows) -> None:
+    content["Person"].append({"name": "person 100"})
+
+
+def _same_ids(content: Rows) -> None:
+    content["Note"].append({"id": "n101", "text": "again", "size": 900})
+
+
+def _a_hub(content: Rows) -> None:
+    """One node at nearly all ends, so that ends are told apart before they are put aside."""
+    for i, each in enumerate(content["Wrote"]):
+        each["from"] = "person 100" if i else "nobody"
+
+
+CHANGES: list[Callable[[Rows], None]] = [_as_it_is, _nowhere, _shared, _twins, _same_ids, _a_hub]
+
+
+def _few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "CUT_ROWS", 5)
+
+
+def _all_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "_DISTINCT", 2.0)
+
+
+def _through_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the graph is in S3."""
+    monkeypatch.setattr(Place, "has_parts", False)
+
+
+@pytest.mark.parametrize("way", [_few_rows_at_once, _all_told_apart, _through_the_shuffle])
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_way_makes_no_difference(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[pytest.MonkeyPatch], None],
+    change: Callable[[Rows], None],
+) -> None:
+    content = rows(3, first=100)
+    change(content)
+    mode = [mode.value for mode in LoadMode][CHANGES.index(change) % 3]
+    source = write(tmp_path / "input", content, "ndjson")
+    here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
+    way(monkeypatch)
+    assert outcome(there, lambda: on_spark(there, source, mode)) == outcome(here, lambda: here.load(source, mode=mode))
