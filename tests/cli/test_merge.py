@@ -1,0 +1,111 @@
+"""`omnigraph branch merge`: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.shell import Shell
+
+import omnigraph
+from omnigraph.errors import SparkUnavailableError
+from omnigraph.graph import Graph
+from omnigraph.pipeline import engine
+
+
+@pytest.fixture
+def place(shell: Shell) -> str:
+    """A graph with a branch `side`, on which something was done."""
+    uri = shell.init()
+    with omnigraph.open(uri) as graph:
+        _do(graph, 'insert Person { name: "ann", age: 1 }')
+        graph.branches.create("side")
+        _do(graph, 'insert Person { name: "bob", age: 1 }', "side")
+    return uri
+
+
+def _do(graph: Graph, text: str, branch: str = "main") -> None:
+    graph.mutate(f"query q() {{ {text} }}", branch=branch)
+
+
+def _disagree(place: str) -> None:
+    with omnigraph.open(place) as graph:
+        _do(graph, 'update Person set { age: 2 } where name = "ann"', "side")
+        _do(graph, 'update Person set { age: 3 } where name = "ann"')
+
+
+def test_fast_forward_and_up_to_date(shell: Shell, place: str) -> None:
+    done = shell.run("branch", "merge", "side", "--uri", place, "--message", "reviewed")
+    assert done.exit_code == 0
+    assert done.stdout == "merged side into main: fast_forward\n  node:Person: 1 inserted, 0 updated, 0 deleted\n"
+    assert done.stderr == f"omnigraph branch merge → {place} (direct, local)\n"
+    again = shell.run("branch", "merge", "side", "--store", place, "--quiet")
+    assert (again.stdout, again.stderr) == ("merged side into main: already_up_to_date\n", "")
+
+
+def test_json(shell: Shell, place: str) -> None:
+    found = shell.json("branch", "merge", "main", "--into", "side", "--uri", place, "--as", "act-kim")
+    assert (found["source"], found["target"], found["outcome"]) == ("main", "side", "already_up_to_date")
+    found = shell.json("branch", "merge", "side", "--uri", place, "--as", "act-kim", "--delete-branch")
+    assert (found["uri"], found["outcome"], found["actor_id"]) == (place, "fast_forward", "act-kim")
+    assert found["branch_deleted"] is True
+    assert found["commit"]["merged_parent_commit_id"] == found["source_commit_id"]
+    assert (found["engine"], found["merge_conflicts"]) == ("local", [])
+
+
+def test_conflicts(shell: Shell, place: str) -> None:
+    _disagree(place)
+    refused = shell.run("branch", "merge", "side", "--uri", place)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "'side' cannot be merged into 'main':\n  Person 'ann': divergent_update:" in refused.stderr
+    preview = shell.run("branch", "merge", "side", "--uri", place, "--preview")
+    assert preview.exit_code == 1
+    assert preview.stdout.splitlines() == [
+        "would merge side into main: merged",
+        "  node:Person: 1 inserted, 0 updated, 0 deleted",
+        "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age",
+    ]
+    resolved = shell.run("branch", "merge", "side", "--uri", place, "--resolve", "Person/ann=theirs", "--quiet")
+    assert resolved.exit_code == 0
+    with omnigraph.open(place, read_only=True) as graph:
+        assert graph.entity("Person", "ann") == {"id": "ann", "name": "ann", "age": 2}
+
+
+def test_a_strategy(shell: Shell, place: str) -> None:
+    _disagree(place)
+    assert shell.run("branch", "merge", "side", "--uri", place, "--strategy", "ours").exit_code == 0
+    with omnigraph.open(place, read_only=True) as graph:
+        assert graph.entity("Person", "ann") == {"id": "ann", "name": "ann", "age": 3}
+
+
+@pytest.mark.parametrize("text", ["Person", "Person/ann", "Person/ann=mine", "ann=ours"])
+def test_what_cannot_be_resolved(shell: Shell, place: str, text: str) -> None:
+    assert shell.run("branch", "merge", "side", "--uri", place, "--resolve", text).exit_code == 2
+
+
+def test_a_branch_that_stays(shell: Shell, place: str) -> None:
+    with omnigraph.open(place) as graph:
+        graph.branches.create("child", source="side")
+    done = shell.run("branch", "merge", "side", "--uri", place, "--delete-branch", "--quiet")
+    assert done.exit_code == 0
+    assert done.stderr == "branch 'side' was not deleted: branch 'side' cannot be deleted: made from it is child\n"
+
+
+def test_a_lost_precondition(shell: Shell, place: str) -> None:
+    lost = shell.run("branch", "merge", "side", "--uri", place, "--if-commit", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert lost.exit_code == 4
+
+
+def test_the_size_decides_where_it_is_compared(shell: Shell, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the threshold on it goes to Spark, if there is one."""
+    asked: list[str] = []
+
+    def none() -> None:
+        asked.append("Spark")
+        raise SparkUnavailableError("there is no Java here")
+
+    monkeypatch.setattr(engine, "check_available", none)
+    assert shell.json("branch", "merge", "side", "--uri", place)["engine"] == "local"
+    assert asked == []
+    _disagree(place)
+    monkeypatch.setenv(engine.THRESHOLD_VARIABLE, "1")
+    found = shell.json("branch", "merge", "side", "--uri", place, "--strategy", "theirs")
+    assert (found["engine"], asked) == ("local", ["Spark"])
