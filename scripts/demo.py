@@ -10,6 +10,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from omnigraph.errors import SparkUnavailableError
+from omnigraph.pipeline.session import check_available
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = "examples/papers"
 GRAPH = "papers.omni"
@@ -69,10 +72,25 @@ with omnigraph.open("{GRAPH}", read_only=True) as graph:
         print(f"{{name:<8}}{{rows['node']:>6}} nodes{{rows['edge']:>7}} edges{{len(list(branch.commits)):>4}} commits")
 """
 
+LOAD = Step(
+    "Load it through Spark, as one commit. Every value, key, edge and cardinality is checked, and abstracts become "
+    "vectors.",
+    f"omnigraph load {GRAPH} --data data/papers.ndjson --mode append --engine spark",
+)
+LOAD_HERE = Step(
+    "Load it in this process, as one commit. Every value, key, edge and cardinality is checked, and abstracts become "
+    "vectors.",
+    f"omnigraph load {GRAPH} --data data/papers.ndjson --mode append",
+)
+
 TOUR: tuple[Step | Program, ...] = (
     Step(
         "Compile a schema, and queries against it. Every name and type is checked before anything runs.",
         f"omnigraph check --schema {EXAMPLE}/schema.pg {EXAMPLE}/queries.gq {EXAMPLE}/mutations.gq",
+    ),
+    Step(
+        "The schema grows. What would moving to the next version take?",
+        f"omnigraph schema plan --from {EXAMPLE}/schema.pg --to {EXAMPLE}/schema_next.pg",
     ),
     Step(
         "Make some data: a small research library.",
@@ -82,10 +100,7 @@ TOUR: tuple[Step | Program, ...] = (
         "Create a graph from the schema: a directory of Lance tables.",
         f"omnigraph init {GRAPH} --schema {EXAMPLE}/schema.pg",
     ),
-    Step(
-        "Load it as one commit. Every value, key, edge and cardinality is checked, and abstracts become vectors.",
-        f"omnigraph load {GRAPH} --data data/papers.ndjson --mode append",
-    ),
+    LOAD,
     Step(
         "Ask: words, meaning and structure in one query. What should this author read that is new to them?",
         f"omnigraph query recommend {READS} --params "
@@ -127,6 +142,10 @@ TOUR: tuple[Step | Program, ...] = (
     Program("Several writes as one commit: all of them, or none. On the branch alone.", TRANSACTION),
     Step("The history of the branch.", f"omnigraph commit list {GRAPH} --branch review"),
     Step(
+        "Ask the branch: who wrote the paper that only it has?",
+        f"omnigraph query byline {READS} --branch review --params " + shlex.quote(f'{{"doi": "{DOI}"}}'),
+    ),
+    Step(
         "Write everything out. The same state gives the same bytes.",
         f"omnigraph export {GRAPH} --branch review --out review.ndjson",
     ),
@@ -134,19 +153,26 @@ TOUR: tuple[Step | Program, ...] = (
     Step("… into another graph …", f"omnigraph load {COPY} --data review.ndjson --mode append"),
     Step("… which is the same, to the byte.", f"omnigraph export {COPY} --out copy.ndjson"),
     Step("No news is good news.", "cmp review.ndjson copy.ndjson"),
-    Step(
-        "The schema grows. What would moving to the next version take?",
-        f"omnigraph schema plan --from {EXAMPLE}/schema.pg --to {EXAMPLE}/schema_next.pg",
-    ),
     Program("So this is where we are.", SUMMARY),
 )
+
+
+def tour() -> tuple[Step | Program, ...]:
+    """The stops that there are here: without Java, what would go through Spark goes on in one process, and says so."""
+    try:
+        check_available()
+    except SparkUnavailableError as error:
+        print(f"# {error.message}. So the tour goes on without Spark, in one process: the graph is the same.")
+        print(f"# To see it with Spark: {error.hint}")
+        return tuple(LOAD_HERE if stop is LOAD else stop for stop in TOUR)
+    return TOUR
 
 
 def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="omnigraph-demo-") as folder:
         (Path(folder) / "examples").symlink_to(ROOT / "examples")
-        for stop in TOUR:
+        for stop in tour():
             if not show(stop, folder):
                 return 1
     print(f"\n{len(TOUR)} stops, {time.monotonic() - began:.0f} seconds.", end=" ")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 import demo
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 def test_tour_runs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -19,11 +20,26 @@ def test_tour_runs(capfd: pytest.CaptureFixture[str]) -> None:
         if isinstance(stop, demo.Step):
             assert f"$ {stop.command}\n" in printed
     assert "dst 'nowhere' not found in Institution" in errors
+    assert "loading on Spark: as was asked for" in errors
     assert "The file of a paper." in printed
     assert "Surface code" in printed, "what an author should read"
     assert "papers: 23" in printed, "what an expert has written"
     (main, review) = re.findall(r"^(?:main|review) +(\d+) nodes +(\d+) edges +(\d+) commits$", printed, re.MULTILINE)
     assert [int(after) - int(before) for before, after in zip(main, review, strict=True)] == [2, 4, 3]
+
+
+def test_without_java_the_tour_goes_on_in_one_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    stops = demo.tour()
+    assert demo.LOAD_HERE in stops
+    assert demo.LOAD not in stops
+    assert len(stops) == len(demo.TOUR)
+    printed = capsys.readouterr().out
+    assert "# Spark needs Java, and there is none here" in printed
+    assert "So the tour goes on without Spark, in one process" in printed
+    assert "install Java 17 or newer" in printed
 
 
 def test_a_stop_that_fails_ends_the_tour(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

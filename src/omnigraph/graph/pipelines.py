@@ -27,6 +27,8 @@ class Found(Protocol):
     @property
     def table(self) -> pa.Table: ...
 
+    def frame(self, spark: Any) -> Any: ...
+
     def write(
         self, property: str, *, branch: str, message: str | None = None, idempotency_key: str | None = None
     ) -> LoadReceipt: ...
@@ -34,6 +36,9 @@ class Found(Protocol):
 
 class Algorithms(Protocol):
     """A snapshot, ready for algorithms."""
+
+    @property
+    def where(self) -> object: ...
 
     def pagerank(self, *, damping: float = ..., iterations: int = ..., tolerance: float = ...) -> Found: ...
 
@@ -44,6 +49,19 @@ class Algorithms(Protocol):
     def triangles(self) -> Found: ...
 
     def shortest_paths(self, sources: str | Sequence[str], *, direction: str = ...) -> Found: ...
+
+
+class RunCheck(Protocol):
+    """What a check of a declared pipeline found."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def passed(self) -> bool | None: ...
+
+    @property
+    def rows(self) -> int: ...
 
 
 class Run(Protocol):
@@ -57,6 +75,15 @@ class Run(Protocol):
 
     @property
     def branch(self) -> str: ...
+
+    @property
+    def engine(self) -> str | None: ...
+
+    @property
+    def checks(self) -> Sequence[RunCheck]: ...
+
+    @property
+    def total(self) -> int: ...
 
     @property
     def resumed(self) -> bool: ...
@@ -85,6 +112,7 @@ class Pipeline(Protocol):
         mode: LoadMode | str,
         type_name: str | None = None,
         mapping: MappingSource | None = None,
+        lenient: bool = False,
         branch: str | None = None,
         base: str | None = None,
         expect_head: str | None = None,

@@ -190,6 +190,7 @@ class Session:
         found = SparkSession.getActiveSession()
         if found is not None and not self._stopped(found):
             self._spark, self._owned = found, False
+            _ship_wheel(found)
             return
         self._owned = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
         if self._owned:
@@ -204,6 +205,7 @@ class Session:
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            _ship_wheel(self._spark)
         except Exception as error:
             reason = cut(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
             raise SparkUnavailableError(f"Spark does not start: {reason}", hint=f"the log is {self.log}") from error
@@ -341,6 +343,24 @@ def _java_version(java: str) -> int | None:
         return None
     found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
+
+
+def _ship_wheel(spark: SparkSession) -> None:
+    """Give tasks the package, when it comes from a wheel that `spark-submit --py-files` named.
+
+    Spark copies such a file to every executor, and there looks only into files that end as it expects.
+    """
+    wheel = _wheel(__file__)
+    if wheel is None:
+        return
+    directory = Path(tempfile.mkdtemp(prefix="omnigraph-wheel-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # until then executors fetch it from here
+    spark.sparkContext.addPyFile(str(shutil.copyfile(wheel, directory / f"{wheel.stem}.zip")))
+
+
+def _wheel(module: str) -> Path | None:
+    """The wheel that a module lies in, if it does."""
+    return next((place for place in Path(module).parents if place.suffix == ".whl" and place.is_file()), None)
 
 
 @contextmanager

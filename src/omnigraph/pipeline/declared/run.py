@@ -121,6 +121,11 @@ class RunReceipt:
     checks: tuple[CheckOutcome, ...]
     resumed: bool
 
+    @property
+    def total(self) -> int:
+        """How many entities this attempt has loaded."""
+        return 0 if self.load is None else self.load.total
+
     def to_json(self) -> dict[str, Any]:
         """The receipt as every surface gives it."""
         return {
