@@ -26,6 +26,7 @@ GUIDES = [
     "guide/embeddings.md",
     "guide/search.md",
     "guide/transactions.md",
+    "guide/merging.md",
     "guide/analytics.md",
     "guide/upkeep.md",
     "guide/pipelines.md",

@@ -1,0 +1,68 @@
+"""The way to a cluster is true: a master and two workers are started as the page says, and load as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs.test_guides_run import BLOCK, DOCS, run_console
+from tests.patience import PATIENCE
+
+import omnigraph
+
+PAGE = DOCS / "guide" / "cluster.md"
+RUN = re.compile(r"^<!-- run -->\n```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_master_and_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+    text = PAGE.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        file, language, body = block.groups()
+        if file:
+            Path(file).write_text(body, encoding="utf-8")
+        elif language == "console":
+            run_console(body, tmp_path)
+    script = "set -e\n" + "".join(RUN.findall(text))
+    for said, free in zip(("7077", "8080"), free_ports(2), strict=True):
+        assert said in script
+        script = script.replace(said, str(free))
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_WORKER_WEBUI_PORT": "0",
+    }
+    with Path("said").open("wb") as said_to:
+        started = subprocess.Popen(
+            ["bash", "-c", script], env=environ, stdout=said_to, stderr=said_to, start_new_session=True
+        )
+        try:
+            assert started.wait(PATIENCE) == 0, Path("said").read_text()
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)  # the master and the workers, which run on
+    said = Path("said").read_text()
+    assert "with merge: 3 entities across 1 node types and 1 edge types" in said
+    assert "loaded 3 entities by spark-submit" in said
+    for number in (1, 2):  # each worker had an executor
+        assert "Asked to launch executor" in Path(f"worker-{number}.log").read_text()
+    with omnigraph.open(tmp_path / "roads") as graph:
+        assert [commit.writer for commit in graph.commits][:2] == ["Load", "Load"]
+        assert graph.verify().total == 0
