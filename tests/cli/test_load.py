@@ -253,5 +253,3 @@ def test_spark_that_cannot_be_started(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     said = shell.fails("load", graph, "--data", people, "--mode", "append", "--engine", "spark", "--quiet")
     assert "Spark needs Java" in said
-    lenient = ("--engine", "spark", "--lenient", "--quiet")
-    assert "works in one process" in shell.fails("load", graph, "--data", people, "--mode", "append", *lenient)

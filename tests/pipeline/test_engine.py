@@ -49,7 +49,6 @@ def test_where_spark_cannot_be_had(file: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engine, "check_available", missing)
     assert choose("auto", str(file)) == engine.Choice(Engine.LOCAL, "no Java here")
     assert choose("auto", str(file), started=True).engine is Engine.SPARK
-    assert choose("auto", str(file), lenient=True).engine is Engine.LOCAL
 
 
 def test_how_large_the_input_is(file: Path, tmp_path: Path) -> None:

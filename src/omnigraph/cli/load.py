@@ -12,7 +12,7 @@ from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import Shown, progress_shown
 from omnigraph.cli.scope import address, addressed, confirm, open_to_write, writing
-from omnigraph.errors import InputError, PreconditionFailedError
+from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -149,28 +149,22 @@ class _Way:
     merge_threshold: str | None = None
 
     def load(self, graph: Graph, source: list[Any], options: dict[str, Any], shown: Shown) -> LoadReceipt:
+        from omnigraph.graph.loading import LoadRequest, load_mode
         from omnigraph.pipeline.engine import Engine, choose
-
-        storage = graph._store.objects.uri.storage_options
-        chosen = choose(self.engine, source, lenient=bool(options.get("lenient")), options=storage)
-        if chosen.engine is not Engine.SPARK:
-            return graph.load(source, progress=shown.rows, **options)
-        from omnigraph.pipeline.pipeline import Pipeline
+        from omnigraph.pipeline.jobs import Watch
+        from omnigraph.pipeline.load import SparkOptions
+        from omnigraph.pipeline.load.either import load_by
         from omnigraph.pipeline.session import SparkSettings, session
 
-        if options.pop("lenient", False):
-            raise InputError("the lenient reader works in one process", hint="load with --engine local")
-        if shown.notes:
-            click.echo(f"loading on Spark: {chosen.why}", err=True)
+        chosen = choose(self.engine, source, options=graph._store.objects.uri.storage_options)
+        if chosen.engine is Engine.SPARK and shown.notes:
+            click.echo(f"loading {chosen}", err=True)
+        read = {"mode": load_mode(options["mode"]), "mapping": graph._mapping(options.get("mapping"))}
+        request = LoadRequest(**options | read, progress=shown.rows)
         spark = session(SparkSettings(self.master))
         try:
-            return Pipeline(graph, spark).load(
-                source,
-                progress=shown.rows,
-                jobs=shown.tasks,
-                merge_threshold=self.merge_threshold,
-                **options,
-            )
+            spread = SparkOptions(spark, Watch(shown.tasks), merge_threshold=self.merge_threshold)
+            return load_by(chosen, graph, source, request, spread)
         finally:
             spark.stop()
 

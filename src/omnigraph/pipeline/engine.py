@@ -59,7 +59,6 @@ def choose(
     engine: Engine | str,
     source: Any,
     *,
-    lenient: bool = False,
     started: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> Choice:
@@ -68,7 +67,6 @@ def choose(
     Args:
         engine: what the caller asks for.
         source: what is loaded.
-        lenient: whether the lenient reader is asked for, which works in one process.
         started: whether Spark runs already.
         options: how to reach files in S3.
 
@@ -85,9 +83,26 @@ def choose(
     compared = f"{readable(size)} of input, and from {readable(threshold)} on it goes to Spark"
     if size < threshold:
         return Choice(Engine.LOCAL, compared)
-    if lenient:
-        return Choice(Engine.LOCAL, "the lenient reader works in one process")
     return _if_available(compared, started)
+
+
+def choose_upkeep(engine: Engine | str, size: int, *, started: bool = False) -> Choice:
+    """Where upkeep is done.
+
+    Args:
+        engine: what the caller asks for.
+        size: how many bytes have to be written anew.
+        started: whether Spark runs already.
+
+    Raises:
+        InputError: there is no such engine.
+    """
+    asked = engine_named(engine)
+    if asked is not Engine.AUTO:
+        return Choice(asked, "as was asked for")
+    threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+    compared = f"{readable(size)} to write anew, and from {readable(threshold)} on it goes to Spark"
+    return _if_available(compared, started) if size >= threshold else Choice(Engine.LOCAL, compared)
 
 
 def choose_export(engine: Engine | str, size: int, *, started: bool = False) -> Choice:

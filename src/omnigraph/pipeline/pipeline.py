@@ -19,14 +19,16 @@ from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.pipeline.analytics import Analysis, analyse
 from omnigraph.pipeline.declared import RunReceipt, RunRequest, run
 from omnigraph.pipeline.embedding import embed_on_spark, way
-from omnigraph.pipeline.engine import Engine
+from omnigraph.pipeline.engine import Choice, Engine
 from omnigraph.pipeline.export import export
 from omnigraph.pipeline.jobs import JobProgress, Watch
 from omnigraph.pipeline.load import SparkOptions, load
 from omnigraph.pipeline.merge import MergeOptions, merge
+from omnigraph.pipeline.optimize import optimize_by
 from omnigraph.pipeline.session import Session, session
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT, OptimizeReceipt
 from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadMode, LoadReceipt
@@ -59,6 +61,7 @@ class Pipeline:
         mode: LoadMode | str,
         type_name: str | None = None,
         mapping: MappingSource | None = None,
+        lenient: bool = False,
         branch: str | None = None,
         base: str | None = None,
         expect_head: str | None = None,
@@ -84,6 +87,7 @@ class Pipeline:
             type_name: the type in a file or table that does not say it.
             mapping: what tables are whose columns are not named like the properties: DataFrames, too, by the names
                 that they are given under.
+            lenient: read what the strict reader would refuse, as far as that makes sense.
             branch: where to.
             base: a branch to fork the target from if there is no such branch yet.
             expect_head: load only if this commit is the branch head.
@@ -116,6 +120,7 @@ class Pipeline:
             base=base,
             type_name=type_name,
             mapping=self._graph._mapping(mapping),
+            lenient=lenient,
             expect_head=expect_head,
             idempotency_key=idempotency_key,
             message=message,
@@ -250,6 +255,42 @@ class Pipeline:
         if chosen.engine is not Engine.SPARK:
             return embed(self._graph, request)
         return embed_on_spark(self._graph, request, spark, Watch(jobs, stop, seconds))
+
+    def optimize(
+        self,
+        *,
+        engine: Engine | str = Engine.SPARK,
+        rows_per_fragment: int = ROWS_PER_FRAGMENT,
+        jobs: Callable[[JobProgress], None] | None = None,
+        cancel: Cancellation | None = None,
+        seconds: float | None = None,
+        chosen: Callable[[Choice], None] | None = None,
+    ) -> OptimizeReceipt:
+        """Do what `Graph.optimize` does, with tasks that pack rows and build indexes.
+
+        Args:
+            engine: `spark`, `local`, or `auto`: on Spark if much has to be written anew.
+            rows_per_fragment: about how many rows a file has afterwards.
+            jobs: is told how far the work on Spark has come.
+            cancel: stops it from another thread, until it is committed.
+            seconds: how long the work on Spark may take.
+            chosen: is told where the work is done.
+
+        Raises:
+            ConflictError: a write is in flight, or stopped half way.
+            SparkUnavailableError: Spark cannot be started.
+            CancelledError: it was told to stop.
+        """
+        self._graph._writable()
+        watch = Watch(jobs, cancel or Cancellation(), seconds)
+        return optimize_by(
+            self._graph,
+            engine,
+            lambda: self._session or session(),
+            watch,
+            rows_per_fragment=rows_per_fragment,
+            chosen=chosen,
+        )
 
     def export(
         self,

@@ -32,7 +32,7 @@ def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems
         accepted: the schema in force.
         problems: collects ids that mean two entities, and counts those that were rewritten.
     """
-    aliases = _Aliases(accepted, problems)
+    aliases = Aliases(accepted, problems)
     with tempfile.TemporaryFile() as file:
         edges = _Held(file)
         for raw in rows:
@@ -45,8 +45,17 @@ def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems
             yield aliases.edge(raw, known) if known else raw
 
 
-class _Aliases:
-    """Which ids are other spellings of which."""
+Known = Mapping[str, tuple[pa.Array, pa.Array]]
+"""By node type, other spellings of ids, and the ids."""
+
+
+class Aliases:
+    """Which ids are other spellings of which.
+
+    Args:
+        accepted: the schema in force.
+        problems: collects ids that mean two entities, and counts those that were rewritten.
+    """
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
         self.accepted = accepted
@@ -94,26 +103,45 @@ class _Aliases:
         ids = pc.if_else(pa.array(kept), given, pa.scalar(None, given.type))
         return replace(raw, columns={**raw.columns, "id": ids})
 
-    def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
-        """By node type, the other spellings and what they mean. A spelling that means two entities is a problem."""
+    def pairs(self) -> dict[str, pa.Table]:
+        """By node type, the other spellings, what they mean, and where each stood first."""
         out = {}
         for name, parts in self._pairs.items():
             groups = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False)
-            pairs = groups.aggregate([("at", "min"), ("part", "min")])
+            first = groups.aggregate([("at", "min"), ("part", "min")])
+            out[name] = first.rename_columns({"at_min": "at", "part_min": "part"}).combine_chunks()
+        return out
+
+    def ids(self, name: str) -> pa.ChunkedArray:
+        """The ids of the nodes of a type that has a key."""
+        return pa.chunked_array(self._ids.get(name, []), pa.utf8())
+
+    @property
+    def keyed(self) -> list[str]:
+        """The node types with a key of which there were rows."""
+        return list(self._ids)
+
+    def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
+        """By node type, the other spellings and what they mean. A spelling that means two entities is a problem."""
+        out = {}
+        for name, pairs in self.pairs().items():
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
-            canonical = pa.chunked_array(self._ids[name])
-            taken = pc.is_in(old, value_set=canonical)
-            counts = pc.value_counts(old)
-            twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-            wrong = pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice))).sort_by([("at_min", "ascending")])
-            for row in wrong.slice(0, SHOWN).to_pylist():
-                place = self._places[row["part_min"]](row["at_min"])
-                message = f"the id {cut(repr(row['old']))} means more than one entity"
-                self.problems.add(Problem(row["at_min"], place, f"{name}.id", message))
+            wrong = ambiguous(pairs, pc.is_in(old, value_set=self.ids(name)))
+            for problem in self.told(name, wrong.sort_by("at").slice(0, SHOWN)):
+                self.problems.add(problem)
             out[name] = (old, new)
         return out
 
-    def edge(self, raw: RawRows, known: Mapping[str, tuple[pa.Array, pa.Array]]) -> RawRows:
+    def told(self, name: str, wrong: pa.Table) -> list[Problem]:
+        """What to say about spellings that mean more than one entity."""
+        said = []
+        for row in wrong.to_pylist():
+            place = self._places[row["part"]](row["at"])
+            message = f"the id {cut(repr(row['old']))} means more than one entity"
+            said.append(Problem(row["at"], place, f"{name}.id", message))
+        return said
+
+    def edge(self, raw: RawRows, known: Known) -> RawRows:
         """An edge's rows with the ids that its nodes are stored under."""
         edge = self.accepted.catalog.edges[raw.name]
         columns = dict(raw.columns)
@@ -134,6 +162,14 @@ class _Aliases:
     def _count(self, kind: Leniency, subject: str, place: str, count: int, found: str) -> None:
         assert self.problems.coerced is not None
         self.problems.coerced.add(kind, subject, place, count, found=found)
+
+
+def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
+    """The spellings that mean more than one entity: two of them have it, or it is the id of another."""
+    old = pairs["old"].combine_chunks()
+    counts = pc.value_counts(old)
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    return pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice)))
 
 
 def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:

@@ -49,7 +49,7 @@ from omnigraph.write.identity import Ulids
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.pieces import pieces
 from omnigraph.write.places import MOST, Places
-from omnigraph.write.problems import SHOWN, Problems
+from omnigraph.write.problems import SHOWN, Coercions, Problems
 from omnigraph.write.receipt import LoadAnswer, LoadMode, LoadReceipt, MergedType, MergeWay, answered
 from omnigraph.write.spill import memory_budget
 from omnigraph.write.splits import SPLIT_BYTES, Split
@@ -81,16 +81,12 @@ class SparkOptions:
     merge_threshold: int | str | None = None
 
 
-class _AgainError(OmnigraphError):
-    """What was written cannot be used: the graph has changed under it. Internal."""
-
-    code = "again"
+class _AgainError(Exception):
+    """What was written cannot be used: the graph has changed under it. Nobody but this module sees it."""
 
 
 def load(graph: Graph, source: Any, request: LoadRequest, options: SparkOptions) -> LoadReceipt:
     """Carry out a load on Spark; `Graph.load` describes it."""
-    if request.lenient:
-        raise InputError("the lenient reader works in one process", hint="load with --engine local (engine='local')")
     uri = graph._store.objects.uri
     if uri.scheme is Scheme.MEMORY:
         raise InputError("tasks cannot reach a graph in the memory of this process", hint="load with engine='local'")
@@ -193,7 +189,7 @@ class _SparkLoad:
             if request.idempotency_key is None or request.check
             else self.parts.digest(accepted, self.request.embed)
         )
-        answer = LoadAnswer(request.mode, loaded, (), request.base, created, fingerprint)
+        answer = LoadAnswer(request.mode, loaded, self.parts.coerced, request.base, created, fingerprint)
         if request.check:
             self._prepare(view, accepted, view)
             return answer.receipt(self.said.branch, self.graph.actor, None)
@@ -240,6 +236,7 @@ class _SparkLoad:
             memory_budget(self.request.memory_budget),
             self.cuts,
             self.request.idempotency_key is not None,
+            lenient=self.request.lenient,
         )
 
     def _embedder(self, accepted: AcceptedSchema) -> Embedder | None:
@@ -332,7 +329,9 @@ class _SparkLoad:
             return error
         places = Places()
         for number, split in sorted(self.parts.splits.items()):
-            for raw in split.read(accepted, Problems(), self.parts.starts[number]):
+            unheard = Problems()
+            unheard.coerced = Coercions() if self.request.lenient else None
+            for raw in split.read(accepted, unheard, self.parts.starts[number]):
                 for piece in pieces(raw):
                     places.add(f"{piece.kind.value}:{piece.name}", piece.origin)
         ids = {}

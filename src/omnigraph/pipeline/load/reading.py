@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +12,11 @@ import pyarrow as pa
 from omnigraph.errors import BadRowsError, Problem, SparkError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.load.aliases import FoundAliases, find_aliases, told_by
 from omnigraph.pipeline.load.tasks import PartDone, PartReader, Work, run
 from omnigraph.pipeline.session import Session
 from omnigraph.write.fingerprint import RowsDigest
-from omnigraph.write.problems import SHOWN, Problems
+from omnigraph.write.problems import SHOWN, Coercion, Coercions, Problems
 from omnigraph.write.splits import End, Split, Start
 
 
@@ -29,12 +31,14 @@ class Parts:
     Attributes:
         done: how each part went, by its number.
         starts: where each part begins, known once all were read.
+        coerced: what the lenient reader changed, known then as well.
     """
 
     def __init__(self, splits: Sequence[Split], session: Session, watch: Watch) -> None:
         self.splits = dict(enumerate(splits))
         self.done: dict[int, PartDone] = {}
         self.starts: dict[int, Start] = {}
+        self.coerced: tuple[Coercion, ...] = ()
         self._session = session
         self._watch = watch
 
@@ -62,9 +66,17 @@ class Parts:
             # The same reader, told where its part begins, says it with the right numbers.
             PartReader(work, refused).read(self.splits[refused], self.starts[refused])
             raise SparkError(str(self.done[refused].refused))
+        aliases = find_aliases(self.done, work.place) if work.lenient else FoundAliases({}, {})
         wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
-        if wrong:
-            raise BadRowsError(self._problems(work, wrong), sum(wrong.values()))
+        if wrong or aliases.wrong:
+            raise BadRowsError(self._problems(work, wrong, aliases), sum(wrong.values()) + aliases.total)
+        if aliases.known:
+            # Now that every node is known, the ends of edges can be rewritten that go by other spellings.
+            aside = {name: work.place.put(f"aliases/{name}", rows) for name, rows in aliases.known.items()}
+            work = replace(work, aliases=aside)
+            self._run(work, list(self.splits))
+            self._check_vectors()
+        self.coerced = self._coercions(work)
 
     def _check_vectors(self) -> None:
         """Fail as the first part did whose vectors could not be computed, unless something is wrong before it.
@@ -84,8 +96,8 @@ class Parts:
             self.done.pop(number, None)
 
     def _run(self, work: Work, numbers: Sequence[int]) -> None:
-        splits = {number: self.splits[number] for number in numbers}
-        self.done |= self._each(numbers, lambda number: run(work, number, splits[number]), "reading")
+        parts = {number: (self.splits[number], self.starts.get(number, Start())) for number in numbers}
+        self.done |= self._each(numbers, lambda number: run(work, number, *parts[number]), "reading")
 
     def _each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
         """Do something in a task for each of some numbers."""
@@ -143,7 +155,7 @@ class Parts:
                 records += end.records
             first += before
 
-    def _problems(self, work: Work, wrong: Mapping[int, int]) -> tuple[Problem, ...]:
+    def _problems(self, work: Work, wrong: Mapping[int, int], aliases: FoundAliases) -> tuple[Problem, ...]:
         """The first problems, with the places they have in the whole input: their parts are read again."""
         chosen: list[int] = []
         found = 0
@@ -151,18 +163,40 @@ class Parts:
             if found < SHOWN:
                 chosen.append(number)
                 found += total
-        splits, starts = self.splits, self.starts
-        picked = {number: (splits[number], starts[number]) for number in chosen}
+        ids = {number: aliases.in_part(number) for number in self.splits}
+        chosen = sorted({*chosen, *(number for number, each in ids.items() if each)})
+        picked = {number: (self.splits[number], self.starts[number]) for number in chosen}
 
         def again(number: int) -> tuple[Problem, ...]:
             reader = PartReader(work, number)
             reader.read(*picked[number])
-            return reader.problems.first
+            return (*reader.problems.first, *told_by(reader, ids[number]))
 
         told = Problems()
-        for number, problems in sorted(self._each(chosen, again, "finding the first problems").items()):
-            told.add_all(problems, wrong[number])
+        for _, problems in sorted(self._each(chosen, again, "finding the first problems").items()):
+            told.add_all(problems, len(problems))
         return told.first
+
+    def _coercions(self, work: Work) -> tuple[Coercion, ...]:
+        """What was changed, over all parts. Parts that did not know where they begin are asked again for first places."""
+        counted = Coercions()
+        first: dict[tuple[str, str], int] = {}
+        for number, done in sorted(self.done.items()):
+            for each in done.coerced:
+                first.setdefault((each.kind, each.subject), number)
+        unsure = {number for number in first.values() if self.starts[number].before} if not work.aliases else set()
+        picked = {number: (self.splits[number], self.starts[number]) for number in unsure}
+
+        def again(number: int) -> tuple[Coercion, ...]:
+            reader = PartReader(work, number)
+            reader.read(*picked[number])
+            return () if reader.problems.coerced is None else reader.problems.coerced.all()
+
+        sure = self._each(sorted(unsure), again, "finding the first changes")
+        for number, done in sorted(self.done.items()):
+            for each in sure.get(number, done.coerced):
+                counted.add(each.kind, each.subject, each.example, each.count, found=each.found)
+        return counted.all()
 
     def digest(self, accepted: AcceptedSchema, embed: bool) -> str:
         """What tells the input from others."""
