@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests.cli.shell import Shell
 
 import omnigraph
-from omnigraph.cli import load as command
 from omnigraph.cli.main import cli
+from omnigraph.cli.progress import progress_shown
 from omnigraph.pipeline.jobs import JobProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
 
@@ -197,7 +197,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
-    with command._progress(shown=True) as shown:
+    with progress_shown(shown=True) as shown:
         assert shown.rows is not None
         assert shown.tasks is not None
         shown.rows(LoadProgress(LoadPhase.READING, 12_345, 0, {}))
@@ -209,10 +209,10 @@ def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_bar_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     watched(monkeypatch)
-    with command._progress(shown=False) as shown:
+    with progress_shown(shown=False) as shown:
         assert (shown.rows, shown.tasks, shown.notes) == (None, None, False)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with command._progress(shown=True) as shown:
+    with progress_shown(shown=True) as shown:
         assert (shown.rows, shown.tasks, shown.notes) == (None, None, True)
 
 
