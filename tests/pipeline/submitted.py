@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Iterable
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 import omnigraph
 
 
-def found(rows: Iterable[Row]) -> Iterable[str]:
+def found(numbers: Iterable[int]) -> Iterable[str]:
     """Where a task finds the package."""
     import omnigraph
 
@@ -27,7 +27,7 @@ def main(place: str) -> None:
     read = spark.read.format("omnigraph").option("type", "Knows").load(graph.uri)
     told = {
         "loaded": receipt.total,
-        "read": read.where("`from` = 'p7'").select("to").first()["to"],
+        "read": read.where("`from` = 'p7'").select("to").collect()[0]["to"],
         "driver": str(omnigraph.__file__),
         "tasks": sorted(set(spark.sparkContext.parallelize(range(2), 2).mapPartitions(found).collect())),
     }

@@ -233,7 +233,7 @@ def test_a_run_that_died_before_the_merge_goes_on_there(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Graph, "merge", dies)
+        patch.setattr("omnigraph.pipeline.declared.runs.merge", dies)
         with pytest.raises(KeyboardInterrupt):
             graph.pipeline.run(file)
     (branch,) = [branch.name for branch in graph.branches if branch.name != "main"]

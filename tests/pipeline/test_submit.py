@@ -24,7 +24,16 @@ def test_a_graph_is_loaded_and_read(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     home = Path(pyspark.__file__).parent
     told = [f"--conf={name}={value}" for name, value in SETTINGS.items()]
-    submit = [home / "bin" / "spark-submit", "--master", "local[2]", *told, "--py-files", wheel, SCRIPT, tmp_path]
+    submit: list[str | Path] = [
+        home / "bin" / "spark-submit",
+        "--master",
+        "local[2]",
+        *told,
+        "--py-files",
+        wheel,
+        SCRIPT,
+        tmp_path,
+    ]
     environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "OMNIGRAPH_FSYNC": "0"}
     for name in ("PYTHONPATH", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(name, None)

@@ -2,6 +2,6 @@
 
 from omnigraph.pipeline.declared.checking import CheckOutcome
 from omnigraph.pipeline.declared.document import Document, read_document
-from omnigraph.pipeline.declared.run import RunReceipt, RunRequest, Stage, run
+from omnigraph.pipeline.declared.runs import RunReceipt, RunRequest, Stage, run
 
 __all__ = ["CheckOutcome", "Document", "RunReceipt", "RunRequest", "Stage", "read_document", "run"]

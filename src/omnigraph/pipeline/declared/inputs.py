@@ -74,7 +74,7 @@ def pin_sources(document: Document, graph: Graph, opened: ExitStack) -> dict[str
 
 def _pinned(source: Source, graph: Graph, opened: ExitStack) -> Pinned:
     if isinstance(source, FileSource):
-        files = tuple(row_files(source.path))
+        files = tuple(row_files(source.path, graph._store.objects.uri.storage_options))
         return Pinned(source, files, mark=_mark([_state(file) for file in files]))
     if isinstance(source, GraphSource):
         handle = graph if source.graph is None else opened.enter_context(open_graph(source.graph, read_only=True))

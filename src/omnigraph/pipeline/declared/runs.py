@@ -23,14 +23,17 @@ from omnigraph.commit.said import LONGEST_NAME, check_text
 from omnigraph.errors import BranchNotFoundError, InputError, PipelineCheckError, PreconditionFailedError
 from omnigraph.graph import Graph
 from omnigraph.graph.loading import LoadRequest
+from omnigraph.graph.merging import MergeRequest, merge, merge_weight
 from omnigraph.pipeline.declared.checking import CheckOutcome, check_all, check_input
 from omnigraph.pipeline.declared.document import Document, Then, read_document
 from omnigraph.pipeline.declared.inputs import Pinned, direct_rows, load_source, pin_sources
 from omnigraph.pipeline.declared.views import Views
-from omnigraph.pipeline.engine import Choice, Engine, choose
+from omnigraph.pipeline.engine import Choice, Engine, choose, choose_export
 from omnigraph.pipeline.jobs import JobProgress, Watch
 from omnigraph.pipeline.load.driver import SparkOptions
 from omnigraph.pipeline.load.either import load_by
+from omnigraph.pipeline.merge.on_spark import MergeOptions
+from omnigraph.pipeline.merge.on_spark import merge as merge_on_spark
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import Cancellation
@@ -297,20 +300,24 @@ class _Run:
         """What is loaded, and where."""
         if not self.document.needs_spark:
             source = load_source(self.document, self.pinned)
-            return source, choose(self.request.engine, source, started=self._session.started)
+            return source, self._choose(source, started=self._session.started)
         if Engine(self.request.engine) is Engine.LOCAL:
             raise InputError(f"{self.document.file}: SQL needs Spark", hint="leave out --engine (engine=)")
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
         if all(frame is None for frame in frames.values()):
             source = load_source(self.document, self.pinned)
-            return source, choose(self.request.engine, source, started=True)
+            return source, self._choose(source, started=True)
         rows = {
             target.key: direct_rows(self.pinned[target.rows]) if frame is None else frame
             for target in self.document.targets
             for frame in (frames[target.rows],)
         }
         return rows, Choice(Engine.SPARK, "the pipeline has SQL")
+
+    def _choose(self, source: Any, *, started: bool) -> Choice:
+        storage = self.graph._store.objects.uri.storage_options
+        return choose(self.request.engine, source, started=started, options=storage)
 
     def _check(self) -> RunReceipt:
         """Everything but writing."""
@@ -335,14 +342,19 @@ class _Run:
         now = self.graph.snapshot(branch=self.branch).commit.id
         if now != checked:
             raise PreconditionFailedError(self.branch, checked, now)
-        self._tell(f"merging {self.branch} into {self.document.base}")
-        return self.graph.merge(
+        weight = merge_weight(self.graph, self.branch, self.document.base)
+        chosen = choose_export(Engine.AUTO, weight, started=self._session.started)
+        self._tell(f"merging {self.branch} into {self.document.base} {chosen}")
+        request = MergeRequest(
             self.branch,
-            into=self.document.base,
+            self.document.base,
             message=f"pipeline {self.document.name}",
-            idempotency_key=self.merge_key,
             labels=dict(self.labels),
-        ).commit
+            idempotency_key=self.merge_key,
+        )
+        if chosen.engine is Engine.SPARK:
+            return merge_on_spark(self.graph, request, MergeOptions(self._session, self.watch)).commit
+        return merge(self.graph, request).commit
 
     def _clear(self) -> None:
         """Remove the branch of the run, if it is the run's own."""
