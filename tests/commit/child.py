@@ -89,8 +89,14 @@ def mutate(job: Job) -> object:
 
 def merge(job: Job) -> object:
     """One merge of branches."""
-    said = {"strategy": job.get("strategy"), "idempotency_key": job.get("idempotency_key")}
-    commit = _graph(job).merge(job["source"], job.get("branch", MAIN), **said).commit
+    key = job.get("idempotency_key")
+    commit = _graph(job).merge(job["source"], job.get("branch", MAIN), idempotency_key=key).commit
+    return commit and commit.id
+
+
+def optimize(job: Job) -> object:
+    """Files are packed and indexes built."""
+    commit = _graph(job).optimize().commit
     return commit and commit.id
 
 
@@ -214,7 +220,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
-        *(transact, transact_many, commit_many, mixed, come_and_go, watch),
+        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize),
     )
 }
 

@@ -210,7 +210,7 @@ def same_rows(left: Mapping[str, Row], right: Mapping[str, Row]) -> bool:
 
 _NUMBERS = (None, 0.0, -0.0, 1.5)
 _TEXTS = (None, "", "x")
-_TAGS = (None, [], [""], ["x"], ["x", "x"])
+_TAGS: tuple[list[str] | None, ...] = (None, [], [""], ["x"], ["x", "x"])
 _BYTES = (None, b"", b"a", b"a" * 5000)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import omnigraph
 from omnigraph.commit import manifest
+from omnigraph.commit.ancestors import merge_base
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.merge.base import merge_base
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from tests.commit.child import Children
 import omnigraph
 from omnigraph.errors import MergeConflictsError
 from omnigraph.graph import Graph
-from omnigraph.graph import merging as merging_module
 from omnigraph.merge.merge import Merge
 
 SCHEMA = "node Person { name: String @key  age: I64?  mail: String?  @unique(mail) }"
@@ -41,7 +40,7 @@ def _between(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
             act()
         return found
 
-    monkeypatch.setattr(merging_module.Merge, "writes", writes)
+    monkeypatch.setattr(Merge, "writes", writes)
 
 
 def _do(graph: Graph, text: str, branch: str = "main") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.merge import compare, sides, touched
 from omnigraph.merge.choices import Choice
+from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import LocalComparer
+from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.storage.blobs import BlobInfo
 from omnigraph.storage.tables import TableRef, TableStorage
@@ -44,7 +47,7 @@ def _do(graph: Graph, text: str, branch: str = "main") -> None:
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     """How many rows of each version merges compare, table by table."""
     found: list[tuple[int, int, int]] = []
-    original = compare.classify
+    original = classify
 
     def noted(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
         found.append((base.num_rows, source.num_rows, target.num_rows))
@@ -131,7 +134,7 @@ def test_parts_take_a_share_of_the_memory(graph: Graph, monkeypatch: pytest.Monk
 
 def _largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
-    original = compare.classify
+    original = classify
 
     def noted(*tables: pa.Table) -> pa.Table:
         sizes.append(sum(table.nbytes for table in tables))
@@ -179,3 +182,16 @@ def test_blobs_are_read_of_rows_that_may_differ(place: Path, monkeypatch: pytest
     assert read == [2, 2, 2, 1], "of two rows in three versions, and of the one that is written"
     assert graph.blob("Note", "n1", "text").read() == bytes([1]) * 100
     assert graph.entity("Note", "n1") == {"id": "n1", "name": "n1", "text": BlobInfo(100), "n": 2}
+
+
+def test_upkeep_between_merges(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    """Cleanup keeps what the next merge compares with, and packing rows anew touches none of them."""
+    for number in range(3):
+        for step in range(2):
+            _do(graph, f'update Person set {{ age: {10 + step} }} where name = "p00000{number}"', "side")
+            _do(graph, f'update Person set {{ age: {20 + step} }} where name = "p00001{number}"')
+        assert graph.cleanup(keep=0, orphans_older_than=timedelta(0)).versions_removed > 0
+        assert graph.merge("side").changes == {"node:Person": MergedChanges(0, 1, 0)}
+        graph.optimize()
+    assert compared == [(2, 2, 2), (4, 4, 4), (6, 6, 6)]
+    assert graph.verify().ok

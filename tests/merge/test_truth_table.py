@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -71,14 +72,14 @@ def graph(place: Path) -> Graph:
     return made
 
 
-def _content(graph: Graph, branch: str = "main") -> tuple[list[object], list[object]]:
+def _content(graph: Graph, branch: str = "main") -> tuple[list[Any], list[Any]]:
     view = graph.snapshot(branch=branch)
     people = view.scan("node:Person", columns=["id", "age"]).to_pylist()
     knows = view.scan("edge:Knows", columns=["src", "dst", "since"]).to_pylist()
     return sorted(tuple(row.values()) for row in people), sorted(tuple(row.values()) for row in knows)
 
 
-def _expected(source: str, target: str) -> tuple[list[object], list[object]]:
+def _expected(source: str, target: str) -> tuple[list[Any], list[Any]]:
     done = {source, target}
     people: dict[str, int | None] = {"P": 5 if "update" in done else None, "Q": None}
     if "add node" in done:
@@ -88,7 +89,7 @@ def _expected(source: str, target: str) -> tuple[list[object], list[object]]:
     if "delete node" in done:
         del people["P"]
         edges = []
-    return sorted(people.items()), sorted(edges)  # type: ignore[type-var]
+    return sorted(people.items()), sorted(edges)
 
 
 @pytest.mark.parametrize(("source", "target", "found"), CELLS, ids=[f"{s} / {t}" for s, t, _ in CELLS])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.ancestors import merge_base
 from omnigraph.commit.manifest import Commit, Manifest, models_of
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
@@ -18,7 +19,6 @@ from omnigraph.commit.writer import Operation, TableWrite
 from omnigraph.errors import Conflict, ConflictKind, MergeSchemaError, VersionReclaimedError, cut
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.merge.base import merge_base
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict
 from omnigraph.merge.compare import MOST, Compared, Comparer
