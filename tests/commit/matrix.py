@@ -120,11 +120,15 @@ class Kill:
         return f"{self.point.value}#{self.pass_}=kill"
 
 
+ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE)
+"""Operations that need something to be made before, and are killed where that is done."""
+
+
 def writes() -> Iterator[Write]:
     """Every writer kind, every operation, one, two and five tables, on `main` and as the first on a branch."""
     for forks in (False, True):
         for operation in Operation:
-            if operation is Operation.FRAGMENTS:
+            if operation in ELSEWHERE:
                 continue
             yield Write(WriterKind.MUTATION, operation, NODES[:1], forks)
         for kind in WriterKind:
@@ -162,6 +166,7 @@ RECOVERY_POINTS = (
     Failpoint.RECOVERY_AUDITED,
 )
 BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
+OPTIMIZE_POINTS = (Failpoint.TABLE_PACKED,)
 CLEANUP_POINTS = (Failpoint.CLEANUP_VERSIONS_REMOVED,)
 TRANSACTION_POINTS = (
     Failpoint.TRANSACTION_RECORDED,
@@ -232,9 +237,34 @@ def page() -> str:
         "| `transaction_recorded`, or anywhere in the block of a transaction | none of the transaction |",
         "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | all of the transaction |",
         "| `cleanup_versions_removed` | the same as without cleanup; files that nothing needs go with the next one |",
+        "| `table_packed`, in an optimize: rows are packed, indexes not built | none, undone |",
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",
+    ]
+    lines += [
+        "",
+        "## Loads on Spark",
+        "",
+        "On a cluster of a master and two workers, each a process of its own, with second attempts at slow tasks.",
+        "Whoever dies, the graph that comes out is the one that a load in one process makes, row by row, as one",
+        "commit; a second load with the same idempotency key is not carried out again; cleanup removes what was",
+        "written for nothing, and not a byte else. `tests/pipeline/test_cluster.py` and",
+        "`tests/pipeline/test_killed_driver.py` hold it.",
+        "",
+        "| killed | when | what is left |",
+        "|---|---|---|",
+        "| an executor | before a task has written its rows | all: its tasks are made again |",
+        "| an executor | after a task has written its rows, before it says so | all, and rows that nothing points at |",
+        "| an executor | when it has sent rows to the tasks that compare them | all: they are sent again |",
+        "| an executor | while rows are compared | all: they are compared again |",
+        "| a worker with its executor | after a task has written its rows | all, and rows that nothing points at |",
+        "| nobody, but a task never ends | after it has written its rows | all, from the second attempt |",
+        "| the driver | while tasks read, or before anything is compared | none, and rows that nothing points at |",
+        "| the driver | `captured`, `staged`, `leased` | none, and rows that nothing points at |",
+        "| the driver | `sidecar_written`, `table_committed` | none, undone |",
+        "| the driver | `tables_committed`, `before_publish`, `published` | all, finished |",
+        "| the driver | `sidecar_removed` | all |",
     ]
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,9 @@ from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, conte
 from tests.commit.matrix import (
     BRANCH_POINTS,
     CLEANUP_POINTS,
+    ELSEWHERE,
     INIT_POINTS,
+    OPTIMIZE_POINTS,
     PAGE,
     RECOVERY_POINTS,
     TRANSACTION_POINTS,
@@ -177,12 +179,13 @@ def test_every_failpoint_is_exercised() -> None:
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS}
+    others |= {*OPTIMIZE_POINTS}
     assert exercised | others == set(Failpoint)
 
 
 def test_every_writer_kind_is_killed() -> None:
     assert {write.kind for write in writes()} == set(WriterKind)
-    assert {write.operation for write in writes()} == set(Operation) - {Operation.FRAGMENTS}
+    assert {write.operation for write in writes()} == set(Operation) - set(ELSEWHERE)
 
 
 def test_page_shows_the_matrix() -> None:

@@ -25,6 +25,7 @@ from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
+from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import print_json
 from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
@@ -57,7 +58,7 @@ CAPABILITIES = {
             recovery,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, cleanup, lint)),
+    "direct": ("a storage", (init, schema, indexes, embed, optimize, cleanup, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -197,6 +198,7 @@ for command in (
     verify,
     recovery,
     indexes,
+    optimize,
     cleanup,
     lint,
     check,

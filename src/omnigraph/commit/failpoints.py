@@ -27,6 +27,7 @@ class Failpoint(StrEnum):
     FORKED = "forked"
     LEASED = "leased"
     SIDECAR_WRITTEN = "sidecar_written"
+    TABLE_PACKED = "table_packed"
     TABLE_COMMITTED = "table_committed"
     TABLES_COMMITTED = "tables_committed"
     BEFORE_PUBLISH = "before_publish"

@@ -30,6 +30,7 @@ class TableState(StrEnum):
     ROLLED_PAST_EXPECTED = "RolledPastExpected"
     UNEXPECTED_AT_P1 = "UnexpectedAtP1"
     UNEXPECTED_MULTISTEP = "UnexpectedMultistep"
+    INCOMPLETE_PHASE_B = "IncompletePhaseB"
     INVARIANT_VIOLATION = "InvariantViolation"
 
 
@@ -159,6 +160,8 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     if head == table.intended.version and floor == table.base.version:
         same = store.tables.transaction_id(table.intended) == table.transaction_id
         return (TableState.ROLLED_PAST_EXPECTED if same else TableState.UNEXPECTED_AT_P1), head
+    if floor == table.base.version and head < table.intended.version:
+        return TableState.INCOMPLETE_PHASE_B, head
     return (TableState.UNEXPECTED_AT_P1 if head == floor + 1 else TableState.UNEXPECTED_MULTISTEP), head
 
 

@@ -39,6 +39,7 @@ class TableIntent:
         transaction_id: how the commit of this write is recognised.
         row_count: entities after the write.
         models: what computed the vectors that the table has then.
+        commits: how many commits it takes; the last is the one that is recognised.
     """
 
     key: str
@@ -48,6 +49,7 @@ class TableIntent:
     transaction_id: str
     row_count: int
     models: Models = ()
+    commits: int = 1
 
     @property
     def forked(self) -> bool:
@@ -55,7 +57,7 @@ class TableIntent:
 
     @property
     def intended(self) -> TableRef:
-        return self.base.at(self.base.version + 1)
+        return self.base.at(self.base.version + self.commits)
 
     def pinned(self, key: str) -> TablePin:
         """What the manifest says after the write."""
@@ -185,6 +187,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
                 "transaction_id": table.transaction_id,
                 "row_count": table.row_count,
                 "models": dict(table.models),
+                "commits": table.commits,
             }
             for table in sidecar.tables
         ],
@@ -206,6 +209,7 @@ def _table(members: dict[str, Any]) -> TableIntent:
         members["transaction_id"],
         members["row_count"],
         models_of(members.get("models", {})),
+        members.get("commits", 1),
     )
 
 

@@ -42,7 +42,7 @@ from omnigraph.errors import (
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.change import Replaced, RowSource
 from omnigraph.storage.indexes import IndexSpec
-from omnigraph.storage.tables import Staged, TableConflictError, TableRef
+from omnigraph.storage.tables import Layout, Staged, TableConflictError, TableRef
 
 ATTEMPTS = 32
 GRAPH_HEAD = "graph_head"
@@ -60,6 +60,7 @@ class Operation(StrEnum):
     CHANGE = "change"
     FRAGMENTS = "fragments"
     INDEX = "index"
+    OPTIMIZE = "optimize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ class TableWrite:
         base: for `FRAGMENTS` and `CHANGE`: the version that the fragments were written beside, if that is a fork
             which was made for this write. It is the write's from now on.
         indexes: for `INDEX`: those to build, wherever they do not cover a row yet.
-        kept: for `INDEX`: those that the table may have; all others go.
+        kept: for `INDEX` and `OPTIMIZE`: those that the table may have; all others go.
+        layout: for `OPTIMIZE`: how the rows are packed; None leaves them as they lie.
+        segments: for `OPTIMIZE`: what was built of indexes.
         models: what computed the vectors that the table has afterwards, when the write changes that. What replaces
             everything brings no computed vectors unless it says so here.
     """
@@ -95,6 +98,8 @@ class TableWrite:
     base: TableRef | None = None
     indexes: tuple[IndexSpec, ...] = ()
     kept: tuple[IndexSpec, ...] = ()
+    layout: Layout | None = None
+    segments: tuple[bytes, ...] = ()
     models: Models | None = None
 
     @property
@@ -314,7 +319,9 @@ class _Staging:
                 models = write.models
                 if models is None:
                     models = () if write.replaces else pin.models
-                intent = TableIntent(pin.key, pin.id, pin.ref, base, staged.transaction_id, rows, models)
+                steps = list(staged.steps)
+                last = steps[-1].transaction_id
+                intent = TableIntent(pin.key, pin.id, pin.ref, base, last, rows, models, len(steps))
                 self.intents.append(intent)
         reach(Failpoint.STAGED)
 
@@ -354,6 +361,8 @@ class _Staging:
             return tables.stage_fragments(base, write.fragments, replace=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
+        if write.operation is Operation.OPTIMIZE:
+            return tables.stage_layout(base, write.layout, write.segments, kept=write.kept)
         if write.operation is Operation.CHANGE and write.replaced is not None:
             return tables.stage_replaced(base, write.fragments, write.replaced)
         if write.operation is Operation.CHANGE:
@@ -417,6 +426,9 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
         return not write.fragments and not (write.replace and pin.row_count > 0)
     if write.operation is Operation.INDEX:
         return not store.tables.lacks_indexes(pin.ref, write.indexes, write.kept)
+    if write.operation is Operation.OPTIMIZE:
+        settled = write.layout is None and not write.segments
+        return settled and not store.tables.lacks_indexes(pin.ref, (), write.kept)
     if write.operation is Operation.DELETE:
         if write.deleted is not None:
             return len(write.deleted) == 0
@@ -473,7 +485,10 @@ def _commit(
 
 def _commit_table(store: Store, intent: TableIntent, staged: Staged) -> None:
     try:
-        store.tables.commit_staged(staged)
+        for step in staged.steps:
+            store.tables.commit_staged(step)
+            if step.then is not None:
+                reach(Failpoint.TABLE_PACKED)
     except TableConflictError as error:
         head = store.tables.head(intent.base.path, intent.base.branch)
         raise ReadSetChangedError(intent.key, intent.base.version, head) from error

@@ -52,6 +52,7 @@ from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
+from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT, OptimizeReceipt, optimize
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.blobs import BlobPolicy
@@ -816,6 +817,33 @@ class Graph:
         view = self._view(target, None)
         self._views.of(view, self._schema_at(view)).topologies.make_all()
         return receipt
+
+    def optimize(self, *, rows_per_fragment: int = ROWS_PER_FRAGMENT) -> OptimizeReceipt:
+        """Pack the rows of `main` into few files, and bring its indexes up to date, as one commit.
+
+        No answer changes by it, no row id, and no feed of changes has anything to tell. When there is nothing to do,
+        there is no commit. What rows were packed from stays until `cleanup`.
+
+        Args:
+            rows_per_fragment: about how many rows a file has afterwards.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     for name in ("ann", "bob", "eve"):
+            ...         _ = graph.load({"Person": pyarrow.table({"name": [name]})}, mode="append")
+            ...     done = graph.optimize().tables[0]
+            ...     done.fragments_removed, done.fragments_added, graph.optimize().commit
+            (3, 1, None)
+
+        Raises:
+            ConflictError: a write is in flight, or stopped half way.
+        """
+        self._writable()
+        receipt = optimize(
+            self._store, lambda view: self._schema_of(view)[1].catalog, rows_per_fragment=rows_per_fragment
+        )
+        return replace(receipt, why="in this process")
 
     def cleanup(
         self,

@@ -30,6 +30,11 @@ _PARTITION_ROWS = 4096
 """About how many vectors a partition has where nobody says how many partitions there are."""
 
 
+_WHOLE = frozenset({IndexKind.BITMAP})
+"""Kinds that have one segment. Of a row that was replaced, a segment of theirs goes on telling the old value, and
+nobody looks at the row again: beside a segment that has the new value, the row would be found by both."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
     """An index that a table should have.
@@ -91,9 +96,19 @@ def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
 def others(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
     """The segments of the indexes that none of some specifications asks for."""
     names = {spec.name for spec in specs}
+    yield from (segment for segment in _segments(dataset) if segment.name not in names)
+
+
+def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]:
+    """The segments whose place new ones take, and those that cover nothing any more."""
+    new = {(index.name, fragment) for index in built for fragment in index.fragment_ids}
+    for segment in _segments(dataset):
+        if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
+            yield segment
+
+
+def _segments(dataset: LanceDataset) -> Iterator[Index]:
     for index in dataset.describe_indices():
-        if index.name in names:
-            continue
         for segment in index.segments:
             yield Index(
                 segment.uuid,
@@ -117,11 +132,20 @@ def uncovered(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     return [f.fragment_id for f in dataset.get_fragments() if f.fragment_id not in covered]
 
 
+def unbuilt(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
+    """The fragments that an index has to be built for, in order: those that it does not cover, or all."""
+    left = uncovered(dataset, spec)
+    return [f.fragment_id for f in dataset.get_fragments()] if left and spec.kind in _WHOLE else left
+
+
 def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
     """The files of a segment for the fragments that have none; None when all have. Nobody sees them yet."""
-    fragments = uncovered(dataset, spec)
-    if not fragments:
-        return None
+    fragments = unbuilt(dataset, spec)
+    return build_segment(dataset, spec, fragments) if fragments else None
+
+
+def build_segment(dataset: LanceDataset, spec: IndexSpec, fragments: Sequence[int]) -> Index:
+    """The files of a segment for some fragments."""
     parameters = _PARAMETERS.get(spec.kind, {}) | dict(spec.parameters)
     if spec.kind is IndexKind.VECTOR and "num_partitions" not in parameters:
         rows = sum(f.count_rows() for f in dataset.get_fragments() if f.fragment_id in fragments)
@@ -130,7 +154,7 @@ def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
         spec.column,
         parameters.pop("method", _LANCE_KINDS[spec.kind]),
         name=spec.name,
-        fragment_ids=fragments,
+        fragment_ids=list(fragments),
         replace=True,
         **parameters,
     )

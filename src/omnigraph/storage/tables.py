@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -19,7 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pd
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+from lance.dataset import (  # type: ignore[attr-defined]  # a session is public, but not declared so
+    Index,
+    Session,
+)
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
@@ -43,9 +47,12 @@ from omnigraph.storage.indexes import (
     Coverage,
     IndexSpec,
     build,
+    build_segment,
     coverage,
     looked_up,
     others,
+    superseded,
+    unbuilt,
     uncovered,
     uncovered_values,
     vector_metrics,
@@ -60,6 +67,7 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.lookup import matching
+from omnigraph.storage.packing import Pack, Packed, carry_out, plan, rewrite
 from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
@@ -101,6 +109,7 @@ class Staged:
         transaction_id: how the commit is recognised afterwards.
         rows_added: rows that the table gains.
         rows_removed: rows that the table loses.
+        then: what is committed right after it, as a part of the same write.
     """
 
     base: TableRef
@@ -109,6 +118,35 @@ class Staged:
     rows_removed: int
     _transaction: Transaction
     _files: tuple[str, ...]
+    then: Staged | None = None
+
+    @property
+    def steps(self) -> Iterator[Staged]:
+        """The commits that it takes, in order."""
+        step: Staged | None = self
+        while step is not None:
+            yield step
+            step = step.then
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A version of a table in other files, which only its makers know of: to build indexes on, and to stage.
+
+    Attributes:
+        base: the version that has the same rows.
+        ref: that version itself.
+        removed: how many fragments go.
+        added: how many come for them.
+        manifest: the file that makes it a version, below the root. It can go when no index is built on it any more.
+    """
+
+    base: TableRef
+    ref: TableRef
+    removed: int
+    added: int
+    manifest: str
+    _operation: LanceOperation.Rewrite
 
 
 class TableConflictError(ConflictError):
@@ -432,12 +470,88 @@ class TableStorage:
         """
         dataset = self._open(base)
         with reporting(self._root, base.path):
-            gone = [] if kept is None else list(others(dataset, kept))
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
+            dropped = [] if kept is None else others(dataset, kept)
+            gone = _distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
         if not built and not gone:
             return None
         transaction = Transaction(base.version, LanceOperation.CreateIndex(built, gone))
         return self._staged(base, transaction)
+
+    def build_segment(self, ref: TableRef, spec: IndexSpec, numbers: Sequence[int]) -> bytes:
+        """Build an index for some parts of a version, in whatever process. Returns what `stage_layout` takes.
+
+        Args:
+            ref: the version, or a `Layout`'s.
+            spec: the index.
+            numbers: the parts, none of which it covers.
+        """
+        dataset = self._load(ref)  # a handle of its own: Lance refuses to build with one that others use
+        with reporting(self._root, ref.path, write=True):
+            return pickle.dumps(build_segment(dataset, spec, numbers))
+
+    def merge_segments(self, ref: TableRef, segments: Sequence[bytes]) -> bytes:
+        """One segment of several that were built for the same index."""
+        if len(segments) == 1:
+            return segments[0]
+        dataset = self._load(ref)
+        with reporting(self._root, ref.path, write=True):
+            whole = dataset.merge_existing_index_segments([pickle.loads(each) for each in segments])
+        return pickle.dumps(whole)
+
+    def unbuilt(self, ref: TableRef, spec: IndexSpec) -> list[int]:
+        """The parts of a version that an index has to be built for, in order."""
+        with reporting(self._root, ref.path):
+            return unbuilt(self._open(ref), spec)
+
+    # Packing
+
+    def plan_packing(self, ref: TableRef, rows_per_fragment: int) -> list[Pack]:
+        """What there is to pack in a version."""
+        with reporting(self._root, ref.path):
+            return plan(self._open(ref), rows_per_fragment)
+
+    def pack(self, ref: TableRef, each: Pack) -> Packed:
+        """Pack some fragments of a version, in whatever process."""
+        dataset = self._load(ref)
+        with reporting(self._root, ref.path, write=True):
+            return carry_out(dataset, each)
+
+    def lay_out(self, base: TableRef, packed: Sequence[Packed]) -> Layout:
+        """The version that packing makes of another. Nobody can see it; HEAD stays where it is."""
+        dataset = self._open(base)
+        with reporting(self._root, base.path, write=True):
+            operation = rewrite(dataset, packed)
+            made = LanceDataset.commit(dataset, Transaction(base.version, operation), detached=True)
+        ref = base.at(int(made.version))
+        manifest = f"{table_directory(base.path, base.branch)}/_versions/d{ref.version}.manifest"
+        removed, added = sum(each.removed for each in packed), sum(each.added for each in packed)
+        return Layout(base, ref, removed, added, manifest, operation)
+
+    def stage_layout(
+        self, base: TableRef, layout: Layout | None, segments: Sequence[bytes], *, kept: Sequence[IndexSpec]
+    ) -> Staged | None:
+        """Another layout of a table, with further indexes. Nothing when there is nothing to do.
+
+        Args:
+            base: the version.
+            layout: how its rows are packed; None leaves them.
+            segments: what `build_segment` returned, on the layout if there is one.
+            kept: the indexes that the table may have; all others go.
+        """
+        dataset = self._open(base if layout is None else layout.ref)
+        with reporting(self._root, base.path):
+            version = base.version if layout is None else base.version + 1
+            built = [replace(pickle.loads(each), dataset_version=version) for each in segments]
+            gone = _distinct([*others(dataset, kept), *superseded(dataset, built)])
+        indexed = None
+        if built or gone:
+            operation = LanceOperation.CreateIndex(built, gone)
+            indexed = self._staged(base.at(version), Transaction(version, operation))
+        if layout is None:
+            return indexed
+        packed = self._staged(base, Transaction(base.version, layout._operation))
+        return replace(packed, then=indexed)
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""
@@ -502,7 +616,7 @@ class TableStorage:
         if self._sync is None:
             return
         files: list[str] = []
-        for staged in committed:
+        for staged in (step for each in committed for step in each.steps):
             base = staged.base
             directory = table_directory(base.path, base.branch)
             files += staged._files
@@ -729,6 +843,10 @@ class TableStorage:
         return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(pa.array(ids, pa.utf8())))
 
 
+def _distinct(segments: Iterable[Index]) -> list[Index]:
+    return list({segment.uuid: segment for segment in segments}.values())
+
+
 def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
     """Rows in the layout of a table, a batch at a time: rows that lie in a file need not all come into memory."""
     batches = (
@@ -756,7 +874,8 @@ def manifest_name(version: int) -> str:
 
 def _new_files(operation: Any) -> list[str]:
     """The files, or directories of files, below a dataset that a staged operation wrote."""
-    fragments = [*getattr(operation, "fragments", ()), *getattr(operation, "new_fragments", ())]
+    groups = [fragment for group in getattr(operation, "groups", ()) for fragment in group.new_fragments]
+    fragments = [*getattr(operation, "fragments", ()), *getattr(operation, "new_fragments", ()), *groups]
     files = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
     for fragment in getattr(operation, "updated_fragments", ()):
         if fragment.deletion_file is not None:

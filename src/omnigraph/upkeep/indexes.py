@@ -91,7 +91,7 @@ def ensure_indexes(
         catalog_of: the schema that a state of the branch follows.
         fewest_vectors: with fewer vectors, no index is built for them.
     """
-    plan = _Plan(store.tables, fewest_vectors)
+    plan = IndexPlan(store.tables, fewest_vectors)
 
     def prepare(view: Manifest) -> list[TableWrite]:
         plan.clear()
@@ -101,7 +101,7 @@ def ensure_indexes(
     return IndexReceipt(commit, tuple(plan.built) if commit else (), tuple(plan.pending))
 
 
-class _Plan:
+class IndexPlan:
     """What there is to do, table by table."""
 
     def __init__(self, tables: TableStorage, fewest_vectors: int) -> None:

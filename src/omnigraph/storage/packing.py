@@ -1,0 +1,132 @@
+"""Packing the rows of a table into fewer files: planned here, carried out by any process, committed as one step.
+
+Lance's own commit of a compaction makes two versions, neither of which says who made it. So the operation is put
+together here, as a staged write like any other. Row ids stay, and so do the versions at which rows were written: a
+change feed sees nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lance import LanceDataset, LanceOperation
+from lance.optimize import Compaction, CompactionTask, RewriteResult
+
+from omnigraph.errors import CorruptionError
+
+_MAX_FRAGMENT = 11
+"""The field of a Lance manifest that has the highest number that a fragment of the table ever had."""
+
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Fragments to make fewer ones of. Any process can do it.
+
+    Attributes:
+        fragments: how many there are.
+        rows: how many rows they have.
+        size: how many bytes their files have.
+    """
+
+    fragments: int
+    rows: int
+    size: int
+    _task: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What came of it. Nobody sees it yet.
+
+    Attributes:
+        removed: how many fragments go.
+        added: how many come for them.
+    """
+
+    removed: int
+    added: int
+    _result: bytes
+
+
+def plan(dataset: LanceDataset, rows_per_fragment: int) -> list[Pack]:
+    """What there is to pack in a version: small fragments beside each other, and those with many deleted rows."""
+    found = Compaction.plan(dataset, {"target_rows_per_fragment": rows_per_fragment})
+    return [_pack(task) for task in found.tasks]
+
+
+def _pack(task: CompactionTask) -> Pack:
+    size = sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
+    rows = sum(fragment.num_rows for fragment in task.fragments)
+    return Pack(len(task.fragments), rows, size, pickle.dumps(task))
+
+
+def carry_out(dataset: LanceDataset, pack: Pack) -> Packed:
+    """Write the new fragments."""
+    task: CompactionTask = pickle.loads(pack._task)
+    result = task.execute(dataset)
+    metrics = result.metrics
+    return Packed(metrics.fragments_removed, metrics.fragments_added, pickle.dumps(result))
+
+
+def rewrite(dataset: LanceDataset, packed: Sequence[Packed]) -> LanceOperation.Rewrite:
+    """The operation that puts new fragments in the place of old ones.
+
+    The new ones are numbered here. Indexes note which fragments they cover, and Lance brings that up to date from the
+    numbers that it finds in the operation.
+    """
+    number = _highest_fragment(dataset) + 1
+    groups = []
+    for each in packed:
+        result: RewriteResult = pickle.loads(each._result)
+        new = []
+        for fragment in result.new_fragments:
+            new.append(replace(fragment, id=number))
+            number += 1
+        old = list(result.original_fragments)  # type: ignore[attr-defined]  # declared under another name
+        groups.append(LanceOperation.RewriteGroup(old, new))
+    return LanceOperation.Rewrite(groups, [])
+
+
+def _highest_fragment(dataset: LanceDataset) -> int:
+    """The highest number of any fragment, also of those that are gone: no number is used twice."""
+    content = bytes(dataset._ds.serialized_manifest())
+    noted = _number(content, _MAX_FRAGMENT)
+    present = max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1)
+    if noted is None or noted < present:
+        raise CorruptionError("a table does not say how its fragments are numbered", hint="it was made by other hands")
+    return noted
+
+
+def _number(message: bytes, wanted: int) -> int | None:
+    """A number at the top of a message in protocol buffers."""
+    found = None
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        field, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, place = _varint(message, place)
+            found = value if field == wanted else found
+        elif kind == _BYTES:
+            length, place = _varint(message, place)
+            place += length
+        elif kind in (_FIXED_64, _FIXED_32):
+            place += 8 if kind == _FIXED_64 else 4
+        else:
+            raise CorruptionError("a manifest of Lance cannot be read", hint="it was written by a newer release")
+    return found
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, place

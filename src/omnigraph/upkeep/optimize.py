@@ -1,0 +1,331 @@
+"""Optimize: rows that lie in many small files are packed into few, and indexes are brought up to date.
+
+Nothing that a reader can see changes: not an answer, not a row id, and a feed of changes has nothing to tell. All
+tables that change do so in one commit; when there is nothing to do, there is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_json
+from omnigraph.commit.sidecar import WriterKind, pending
+from omnigraph.commit.store import Store
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, write
+from omnigraph.errors import ConflictError, InputError, OmnigraphError
+from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.packing import Pack, Packed
+from omnigraph.storage.tables import Layout, TableRef, TableStorage
+from omnigraph.upkeep.declared import declared
+from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexPlan, PendingIndex
+
+ROWS_PER_FRAGMENT = 1 << 20
+"""About how many rows a file has afterwards."""
+
+SEGMENT_ROWS = 8 << 20
+"""About how many rows of an index are built at once, where several processes share the work."""
+
+CONCURRENCY_VARIABLE = "OMNIGRAPH_MAINTENANCE_CONCURRENCY"
+"""How many things are done at once in one process."""
+
+_CONCURRENCY = 8
+DRIFT = "drift_needs_repair"
+
+
+@dataclass(frozen=True, slots=True)
+class PackJob:
+    """Fragments of a version to pack."""
+
+    ref: TableRef
+    pack: Pack
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """An index to build for some parts of a version."""
+
+    ref: TableRef
+    spec: IndexSpec
+    parts: tuple[int, ...]
+
+
+class Workers(Protocol):
+    """Whoever does the work. Files are written, and nobody sees them yet."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether several processes share the work, so that an index is built in segments."""
+        ...
+
+    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]: ...
+
+    def build(self, jobs: Sequence[BuildJob]) -> list[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This process."""
+
+    tables: TableStorage
+
+    @property
+    def shares(self) -> bool:
+        return False
+
+    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+        with ThreadPoolExecutor(_concurrency()) as pool:
+            return list(pool.map(lambda job: self.tables.pack(job.ref, job.pack), jobs))
+
+    def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
+        with ThreadPoolExecutor(_concurrency()) as pool:
+            return list(pool.map(lambda job: self.tables.build_segment(job.ref, job.spec, job.parts), jobs))
+
+
+def _concurrency() -> int:
+    text = os.environ.get(CONCURRENCY_VARIABLE, str(_CONCURRENCY))
+    if not text.isdecimal() or int(text) == 0:
+        raise InputError(f"{CONCURRENCY_VARIABLE}: '{text}' is not a number of things to do at once")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptimized:
+    """What became of one table.
+
+    Attributes:
+        type_key: `node:<Type>` or `edge:<Type>`.
+        fragments_removed: files that others took the place of.
+        fragments_added: the others.
+        committed: whether the table changed.
+        skipped: why nothing was done about it; `drift_needs_repair` when it is ahead of the graph.
+        published_dataset_version: the version that the graph points at.
+        lance_head_version: the newest version.
+        pending_indexes: indexes that do not cover everything, and why.
+    """
+
+    type_key: str
+    fragments_removed: int
+    fragments_added: int
+    committed: bool
+    skipped: str | None
+    published_dataset_version: int
+    lance_head_version: int | None
+    pending_indexes: tuple[PendingIndex, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as every surface gives it."""
+        return {
+            "type_key": self.type_key,
+            "fragments_removed": self.fragments_removed,
+            "fragments_added": self.fragments_added,
+            "committed": self.committed,
+            "skipped": self.skipped,
+            "published_dataset_version": self.published_dataset_version,
+            "lance_head_version": self.lance_head_version,
+            "pending_indexes": [{"property": each.property, "reason": each.reason} for each in self.pending_indexes],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeReceipt:
+    """What was done.
+
+    Attributes:
+        commit: the commit; None when there was nothing to do.
+        tables: what became of each table.
+        engine: who did the work: `local` is this process.
+        why: what decided that.
+    """
+
+    commit: Commit | None
+    tables: tuple[TableOptimized, ...]
+    engine: str = "local"
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The receipt as every surface gives it."""
+        return {
+            "datasets": [table.to_json() for table in self.tables],
+            "commit": None if self.commit is None else commit_json(self.commit),
+            "engine": self.engine,
+            "why": self.why,
+        }
+
+
+def optimize(
+    store: Store,
+    catalog_of: Callable[[Manifest], Catalog],
+    workers: Callable[[int], Workers] | None = None,
+    *,
+    rows_per_fragment: int = ROWS_PER_FRAGMENT,
+    segment_rows: int = SEGMENT_ROWS,
+    fewest_vectors: int = FEWEST_VECTORS,
+) -> OptimizeReceipt:
+    """Pack the tables of `main`, and bring their indexes up to date.
+
+    Args:
+        store: the graph.
+        catalog_of: the schema that a state follows.
+        workers: gives who does the work, told how many bytes there are to write anew; by default this process.
+        rows_per_fragment: about how many rows a file has afterwards.
+        segment_rows: about how many rows of an index are built at once by workers that share the work.
+        fewest_vectors: with fewer vectors, no index is built for them.
+
+    Raises:
+        ConflictError: a write is in flight, or stopped half way.
+        ReadSetChangedError: others wrote to the graph again and again.
+    """
+    if rows_per_fragment < 1:
+        raise InputError("a file has at least one row")
+    if pending(store.objects):
+        raise ConflictError(
+            "optimize requires a clean recovery state, and a write is in flight or stopped half way",
+            hint="try again; opening the graph for writing settles what was interrupted",
+        )
+    plan = IndexPlan(store.tables, fewest_vectors)
+    work = _Work(store, workers or (lambda size: Here(store.tables)), plan, rows_per_fragment, segment_rows)
+
+    def prepare(view: Manifest) -> list[TableWrite]:
+        return work.prepare(view, catalog_of(view))
+
+    try:
+        commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE), prepare)
+    finally:
+        work.tidy()
+    return OptimizeReceipt(commit, tuple(work.outcomes(commit is not None)))
+
+
+class _Work:
+    """What is done, attempt by attempt. Packing is not done twice for one version."""
+
+    def __init__(
+        self,
+        store: Store,
+        workers: Callable[[int], Workers],
+        plan: IndexPlan,
+        rows_per_fragment: int,
+        segment_rows: int,
+    ) -> None:
+        self._store = store
+        self._tables = store.tables
+        self._workers = workers
+        self._plan = plan
+        self._rows_per_fragment = rows_per_fragment
+        self._segment_rows = segment_rows
+        self._packed: dict[TableRef, list[Packed]] = {}
+        self._layouts: list[Layout] = []
+        self._writes: dict[str, TableWrite] = {}
+        self._drifted: dict[str, int | None] = {}
+        self._view: Manifest | None = None
+
+    def prepare(self, view: Manifest, catalog: Catalog) -> list[TableWrite]:
+        self._view = view
+        self._plan.clear()
+        self._writes.clear()
+        heads = {key: self._tables.head(pin.ref.path, pin.ref.branch) for key, pin in view.tables.items()}
+        self._drifted = {key: heads[key] for key, pin in view.tables.items() if heads[key] != pin.ref.version}
+        pins = {key: pin for key, pin in sorted(view.tables.items()) if key not in self._drifted}
+        packs = {pin.ref: self._tables.plan_packing(pin.ref, self._rows_per_fragment) for pin in pins.values()}
+        workers = self._workers(sum(pack.size for each in packs.values() for pack in each))
+        self._pack(workers, {ref: each for ref, each in packs.items() if ref not in self._packed})
+        layouts = {key: self._layout(pin) for key, pin in pins.items()}
+        indexes = declared(catalog)
+        planned = {}
+        for key, pin in pins.items():
+            layout = layouts[key]
+            ref = pin.ref if layout is None else layout.ref
+            planned[key] = self._plan.add(replace(pin, ref=ref), indexes.get(key, ()))
+        built = self._build(workers, pins, layouts, planned)
+        for key in pins:
+            kept = planned[key].kept
+            self._writes[key] = TableWrite(
+                key, Operation.OPTIMIZE, layout=layouts[key], segments=tuple(built[key]), kept=kept
+            )
+        return list(self._writes.values())
+
+    def _pack(self, workers: Workers, packs: dict[TableRef, list[Pack]]) -> None:
+        jobs = [PackJob(ref, pack) for ref, each in packs.items() for pack in each]
+        found = iter(workers.pack(jobs) if jobs else ())
+        for ref, each in packs.items():
+            self._packed[ref] = [next(found) for _ in each]
+
+    def _layout(self, pin: TablePin) -> Layout | None:
+        packed = self._packed[pin.ref]
+        if not packed:
+            return None
+        layout = self._tables.lay_out(pin.ref, packed)
+        self._layouts.append(layout)
+        return layout
+
+    def _build(
+        self,
+        workers: Workers,
+        pins: dict[str, TablePin],
+        layouts: dict[str, Layout | None],
+        planned: dict[str, TableWrite],
+    ) -> dict[str, list[bytes]]:
+        """Segments of the indexes of each table, one for each index."""
+        jobs: list[BuildJob] = []
+        owners: list[tuple[str, IndexSpec]] = []
+        for key, pin in pins.items():
+            layout = layouts[key]
+            ref = pin.ref if layout is None else layout.ref
+            for spec in planned[key].indexes:
+                for parts in self._cut(ref, spec, shares=workers.shares):
+                    jobs.append(BuildJob(ref, spec, parts))
+                    owners.append((key, spec))
+        segments: dict[tuple[str, IndexSpec], list[bytes]] = {}
+        for owner, segment in zip(owners, workers.build(jobs) if jobs else [], strict=True):
+            segments.setdefault(owner, []).append(segment)
+        refs = {owner: job.ref for owner, job in zip(owners, jobs, strict=True)}
+        built: dict[str, list[bytes]] = {key: [] for key in pins}
+        for (key, spec), each in segments.items():
+            built[key].append(self._tables.merge_segments(refs[key, spec], each))
+        return built
+
+    def _cut(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
+        """The parts of a version that an index is built for, in portions for workers that share them."""
+        numbers = self._tables.unbuilt(ref, spec)
+        if not shares or spec.kind is IndexKind.VECTOR:
+            # The vectors of a segment are divided by what is near what; two segments would be divided differently.
+            yield tuple(numbers)
+            return
+        rows = {part.number: part.rows for part in self._tables.fragments(ref)}
+        held: list[int] = []
+        count = 0
+        for number in numbers:
+            held.append(number)
+            count += rows[number]
+            if count >= self._segment_rows:
+                yield tuple(held)
+                held, count = [], 0
+        if held:
+            yield tuple(held)
+
+    def tidy(self) -> None:
+        """Remove what made versions of layouts: what was committed has its own."""
+        for layout in self._layouts:
+            with suppress(OmnigraphError):  # a small file that is in nobody's way
+                self._store.objects.delete(layout.manifest)
+
+    def outcomes(self, committed: bool) -> Iterator[TableOptimized]:
+        """What became of the tables."""
+        assert self._view is not None
+        after = self._store.capture(MAIN).tables if committed else self._view.tables
+        for key, pin in sorted(self._view.tables.items()):
+            if key in self._drifted:
+                yield TableOptimized(key, 0, 0, False, DRIFT, pin.ref.version, self._drifted[key])
+                continue
+            layout = self._writes[key].layout
+            removed, added = (0, 0) if layout is None else (layout.removed, layout.added)
+            now = after[key].ref if key in after else pin.ref
+            waiting = tuple(each for each in self._plan.pending if each.type_key == key)
+            head = self._tables.head(now.path, now.branch)
+            yield TableOptimized(key, removed, added, now != pin.ref, None, now.version, head, waiting)

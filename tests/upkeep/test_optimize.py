@@ -1,0 +1,238 @@
+"""Optimize: fewer files and complete indexes, in one commit that nobody notices."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.commit.conftest import _no_fsync
+from tests.commit.raw import directory
+
+import omnigraph
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.errors import ConflictError, InputError, ReadOnlyError
+from omnigraph.graph import Graph
+from omnigraph.upkeep.optimize import DRIFT, Here, PackJob
+from omnigraph.upkeep.optimize import optimize as optimize_store
+
+__all__ = ["_no_fsync"]
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32?
+    mood: enum(good, bad)?
+    text: String?
+    photo: Blob?
+    @index(age)
+    @index(mood, kind="bitmap")
+    @index(text, kind="fts")
+    @index(text, kind="ngram")
+}
+edge Knows: Person -> Person { since: I32? }
+"""
+STAMPS = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return omnigraph.init(tmp_path / "g", SCHEMA)
+
+
+def people(names: list[str], tag: int) -> pa.Table:
+    return pa.table(
+        {
+            "name": names,
+            "age": pa.array([(len(name) + tag) % 7 for name in names], pa.int32()),
+            "mood": [("good", "bad")[(i + tag) % 2] for i in range(len(names))],
+            "text": [f"word{(i + tag) % 5} of {name}" for i, name in enumerate(names)],
+            "photo": pa.array([bytes([tag]) * (40 * i) for i in range(len(names))], pa.large_binary()),
+        }
+    )
+
+
+def fill(graph: Graph, loads: int = 6, size: int = 8) -> None:
+    for load in range(loads):
+        names = [f"p{load * size + i}" for i in range(size)]
+        edges = pa.table({"from": names, "to": names[::-1]})
+        graph.load({"Person": people(names, load), "Knows": edges}, mode="append")
+
+
+def seen(graph: Graph) -> dict[str, Any]:
+    """Everything that there is to see, also by indexes."""
+    found: dict[str, Any] = {"export": b"".join(graph.export())}
+    tables, snapshot = graph._store.tables, graph.snapshot()
+    for key in ("node:Person", "edge:Knows"):
+        ref = snapshot.pin(key).ref
+        columns = [name for name in tables.schema(ref).names if name != "photo"]
+        found[key] = tables.batches(ref, columns=[*columns, *STAMPS]).read_all().sort_by("id").to_pylist()
+    person = snapshot.pin("node:Person").ref
+    wanted = [("age", pa.scalar(i, pa.int32())) for i in range(7)] + [("mood", "good"), ("mood", "bad")]
+    wanted += [("name", f"p{i}") for i in range(0, 60, 7)]
+    for column, value in wanted:
+        rows = tables.scan(person, columns=["id"], filter=pc.field(column) == value)
+        found[f"{column} {value}"] = sorted(rows["id"].to_pylist())
+    search = "query q($w: String) { match { $p: Person search($p.text, $w) } return { $p.name } order { $p.name } }"
+    for word in range(5):
+        found[f"word{word}"] = graph.query(search, {"w": f"word{word}"}).to_arrow().to_pylist()
+    return found
+
+
+def fragments(graph: Graph, key: str = "node:Person") -> int:
+    return len(graph._store.tables.fragments(graph.snapshot().pin(key).ref))
+
+
+def covered(graph: Graph) -> set[int]:
+    return {index.uncovered for index in graph.indexes()}
+
+
+@pytest.mark.parametrize("indexed", ["before", "between", "never"])
+def test_nothing_changes_but_the_files(graph: Graph, indexed: str) -> None:
+    if indexed == "before":
+        graph.ensure_indexes()
+    fill(graph)
+    if indexed == "between":
+        graph.ensure_indexes()
+        fill_more = people(["p1", "p9", "p30", "q1", "q2"], 3)
+        graph.load({"Person": fill_more}, mode="merge")
+    graph.mutate('query gone() { delete Person where name = "p13" }')
+    before, commits = seen(graph), len(graph.commits.list().commits)
+    pins = {key: graph.snapshot().pin(key).ref for key in ("node:Person", "edge:Knows")}
+    receipt = graph.optimize()
+    assert receipt.commit == graph.snapshot().commit
+    assert receipt.commit is not None
+    assert receipt.commit.writer == "Optimize"
+    assert len(graph.commits.list().commits) == commits + 1
+    assert seen(graph) == before
+    assert covered(graph) == {0}
+    assert graph.verify().ok
+    for table in receipt.tables:
+        assert table.committed
+        assert table.skipped is None
+        assert table.published_dataset_version == table.lance_head_version
+        assert table.fragments_added < table.fragments_removed
+    for key, ref in pins.items():
+        assert graph._store.tables.difference(ref, graph.snapshot().pin(key).ref).is_empty
+    again = graph.optimize()
+    assert again.commit is None
+    assert not any(table.committed or table.fragments_removed for table in again.tables)
+    assert seen(graph) == before
+
+
+def test_a_history_of_everything(graph: Graph) -> None:
+    """Writes of all kinds between optimizations; an index never tells what a row was."""
+    chance = random.Random(7)
+    known: list[str] = []
+    for step in range(24):
+        what = chance.choice(["come", "come", "change", "change", "go", "optimize"])
+        if what == "come" or not known:
+            names = [f"p{step}x{i}" for i in range(chance.randint(1, 9))]
+            graph.load({"Person": people(names, step)}, mode="append")
+            known += names
+        elif what == "change":
+            graph.load({"Person": people(chance.sample(known, min(len(known), 5)), step)}, mode="merge")
+        elif what == "go":
+            name = known.pop(chance.randrange(len(known)))
+            graph.mutate("query gone($n: String) { delete Person where name = $n }", {"n": name})
+        else:
+            graph.optimize(rows_per_fragment=chance.choice([4, 16, 1 << 20]))
+            assert covered(graph) == {0}
+        _by_index_and_without(graph)
+    assert graph.verify().ok
+
+
+def _by_index_and_without(graph: Graph) -> None:
+    ref = graph.snapshot().pin("node:Person").ref
+    rows = graph._store.tables.scan(ref, columns=["id", "age", "mood"])
+    wanted = [("age", pa.scalar(i, pa.int32())) for i in range(7)] + [("mood", pa.scalar(m)) for m in ("good", "bad")]
+    for column, value in wanted:
+        found = graph._store.tables.scan(ref, columns=["id"], filter=pc.field(column) == value)["id"].to_pylist()
+        expected = rows.filter(pc.equal(rows[column], value))["id"].to_pylist()
+        assert sorted(found) == sorted(expected), (column, value)
+
+
+def test_a_commit_that_comes_first(graph: Graph) -> None:
+    """What was packed of tables that have not changed is used; the rest is done again."""
+    fill(graph)
+    done: list[PackJob] = []
+
+    class Slow(Here):
+        def pack(self, jobs: Any) -> Any:
+            if not done:
+                graph.load({"Person": people(["between"], 1)}, mode="append")
+            done.extend(jobs)
+            return super().pack(jobs)
+
+    catalog = graph.accepted_schema.catalog
+    receipt = optimize_store(graph._store, lambda view: catalog, lambda size: Slow(graph._store.tables))
+    assert receipt.commit == graph.snapshot().commit
+    assert [job.ref.path.split("/")[0] for job in done] == ["edges", "nodes", "nodes"]
+    assert fragments(graph) == 1
+    assert graph.snapshot().pin("node:Person").row_count == 49
+    assert graph.verify().ok
+    leftover = [path.name for path in Path(graph.uri).rglob("d*.manifest")]
+    assert leftover == []
+
+
+def test_only_indexes_are_missing(graph: Graph) -> None:
+    fill(graph, loads=1)
+    receipt = graph.optimize()
+    assert [(t.committed, t.fragments_removed) for t in receipt.tables] == [(True, 0), (True, 0)]
+    assert covered(graph) == {0}
+
+
+def test_branches_and_old_commits_stay(graph: Graph) -> None:
+    fill(graph, loads=2)
+    graph.branches.create("draft")
+    graph.load({"Person": people(["mine"], 2)}, mode="append", branch="draft")
+    old, head = b"".join(graph.export(branch="draft")), graph.snapshot().commit.id
+    main = b"".join(graph.export())
+    graph.optimize()
+    assert b"".join(graph.export(branch="draft")) == old
+    assert b"".join(graph.export(at=head)) == main
+    graph.load({"Person": people(["after"], 2)}, mode="append", branch="draft")
+    assert graph.verify(branch="draft").ok
+
+
+def test_a_table_that_is_ahead_is_left_alone(graph: Graph) -> None:
+    fill(graph)
+    ref = graph.snapshot().pin("node:Person").ref
+    lance.dataset(str(directory(graph, graph.snapshot().pin("node:Person")))).update_config({"by": "others"})
+    receipt = graph.optimize()
+    told = {table.type_key: table for table in receipt.tables}
+    assert told["node:Person"].skipped == DRIFT
+    assert told["node:Person"].published_dataset_version == ref.version
+    assert told["node:Person"].lance_head_version == ref.version + 1
+    assert told["edge:Knows"].committed
+
+
+def test_it_is_refused(graph: Graph, tmp_path: Path) -> None:
+    fill(graph, loads=2)
+    with pytest.raises(InputError, match="at least one row"):
+        graph.optimize(rows_per_fragment=0)
+    with pytest.raises(ReadOnlyError):
+        omnigraph.open(tmp_path / "g", read_only=True).optimize()
+    with armed(Failpoint.TABLE_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+        graph.load({"Person": people(["x"], 1)}, mode="append")
+    with pytest.raises(ConflictError, match="clean recovery state"):
+        graph.optimize()
+    with omnigraph.open(tmp_path / "g") as healed:
+        assert healed.optimize().commit is not None
+
+
+@pytest.mark.parametrize("reached", [1, 2])
+def test_a_table_half_done_is_undone(graph: Graph, reached: int) -> None:
+    """Between the two commits that a table takes."""
+    fill(graph)
+    before = seen(graph)
+    with armed(Failpoint.TABLE_PACKED, "error", reached=reached), pytest.raises(Exception, match="table_packed"):
+        graph.optimize()
+    assert seen(graph) == before
+    assert [table.state for table in graph.recovery.list()[0].tables].count("IncompletePhaseB") == 1
+    assert graph.optimize().commit is not None
+    assert seen(graph) == before
