@@ -668,6 +668,6 @@ def test_handles_take_what_the_graph_takes(method: str) -> None:
     whole = inspect.signature(getattr(Graph, method)).parameters
     branch = inspect.signature(getattr(BranchHandle, method)).parameters
     transaction = inspect.signature(getattr(Transaction, method)).parameters
-    said_once = {"branch", "base", "expect_head", "idempotency_key", "message"}
+    said_once = {"branch", "base", "expect_head", "idempotency_key", "message", "check"}
     assert branch == {name: value for name, value in whole.items() if name != "branch"}
     assert transaction == {name: value for name, value in whole.items() if name not in said_once}
