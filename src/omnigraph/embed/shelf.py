@@ -35,10 +35,10 @@ _HEADER = struct.Struct("<8sQQ40x")
 _ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("check", "<u8")])
 _SEGMENT, _UNFINISHED = ".vectors", ".part"
 _MOST_SEGMENTS = 16
-"""A shelf with more segments than this gets its small ones put together."""
+"""When a shelf has more small segments than this, the smallest of them are put together."""
 
 _SMALL = 32 << 20
-"""Segments of more bytes stay as they are."""
+"""Segments of more bytes are not small, and stay as they are."""
 
 _ABANDONED_SECONDS = 3600.0
 """A file under another name belongs to a writer for so long. Then that one is dead."""
@@ -189,12 +189,10 @@ class Shelf:
 
     def _put_together(self) -> None:
         """Make one segment of the small ones when there are many. Another process may do the same: no harm."""
-        if len(os.listdir(self._directory)) <= _MOST_SEGMENTS:
-            return
         small = sorted((segment for segment in self._all() if segment.size <= _SMALL), key=lambda each: each.size)
-        small = small[: max(_MOST_SEGMENTS // 2, len(small) - _MOST_SEGMENTS // 2)]
-        if len(small) < 2:
+        if len(small) <= _MOST_SEGMENTS:
             return
+        small = small[: len(small) - _MOST_SEGMENTS // 2]
         parts = [segment.all() for segment in small]
         self._write(np.concatenate([keys for keys, _ in parts]), np.concatenate([rows for _, rows in parts]))
         for segment in small:
