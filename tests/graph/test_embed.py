@@ -62,7 +62,7 @@ class Model:
 
     def vector(self, text: str, dimension: int = 4) -> np.ndarray:
         raw = np.array(self.raw(text, dimension))
-        return (raw / np.linalg.norm(raw)).astype(np.float32)
+        return np.asarray(raw / np.linalg.norm(raw), np.float32)
 
 
 @pytest.fixture(autouse=True)
