@@ -1,0 +1,90 @@
+"""Tasks pack rows and build indexes as one process does, and the driver commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.in_process import InProcess
+from tests.upkeep.test_optimize import SCHEMA, covered, fill, fragments, people, seen
+
+import omnigraph
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.engine import Choice, choose_upkeep
+from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.optimize import optimize_by
+from omnigraph.pipeline.pipeline import Pipeline
+from omnigraph.pipeline.session import Session
+from omnigraph.upkeep.optimize import OptimizeReceipt
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    made = omnigraph.init(tmp_path / "g", SCHEMA)
+    fill(made)
+    made.ensure_indexes()
+    fill_again = people(["p1", "p9", "p30", "q1", "q2"], 3)
+    made.load({"Person": fill_again}, mode="merge")
+    made.mutate('query gone() { delete Person where name = "p13" }')
+    return made
+
+
+def by_tasks(graph: Graph, session: Session, **said: Any) -> OptimizeReceipt:
+    said = {"rows_per_fragment": 20, "segment_rows": 15, **said}
+    return optimize_by(graph, "spark", lambda: session, Watch(), **said)
+
+
+def _check(graph: Graph, session: Session) -> None:
+    before, commits = seen(graph), len(graph.commits.list().commits)
+    receipt = by_tasks(graph, session)
+    assert (receipt.engine, receipt.why) == ("spark", "as was asked for")
+    assert receipt.commit == graph.snapshot().commit
+    assert len(graph.commits.list().commits) == commits + 1
+    assert fragments(graph) > 1, "so that indexes have segments to be merged"
+    assert covered(graph) == {0}
+    assert seen(graph) == before
+    assert graph.verify().ok
+    assert by_tasks(graph, session).commit is None
+
+
+def test_tasks_do_what_one_process_does(graph: Graph) -> None:
+    _check(graph, InProcess())
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_does_it_too(graph: Graph, session: Session) -> None:
+    _check(graph, session)
+
+
+def test_all_indexes_in_segments(tmp_path: Path) -> None:
+    """Nothing is there before: every index is built by several tasks."""
+    graph = omnigraph.init(tmp_path / "g", SCHEMA)
+    fill(graph)
+    before = seen(graph)
+    by_tasks(graph, InProcess(), rows_per_fragment=8, segment_rows=8)
+    assert fragments(graph) == 6
+    assert seen(graph) == before
+    ref = graph.snapshot().pin("node:Person").ref
+    segments = {i.name: len(i.segments) for i in graph._store.tables._open(ref).describe_indices()}
+    assert set(segments.values()) == {1}, "they were merged"
+    graph.load({"Person": people(["p3", "p4", "new"], 4)}, mode="merge")
+    before = seen(graph)
+    by_tasks(graph, InProcess(), rows_per_fragment=8, segment_rows=8)
+    assert seen(graph) == before
+
+
+def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Choice] = []
+    receipt = Pipeline(graph, InProcess()).optimize(engine="auto", chosen=told.append)
+    assert receipt.engine == "local"
+    assert receipt.why == "0.0 MiB to write anew, and from 4.0 GiB on it goes to Spark"
+    assert [str(choice) for choice in told] == [f"in this process: {receipt.why}"]
+    assert receipt.to_json()["engine"] == "local"
+    monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD", "1 KiB")
+    assert choose_upkeep("auto", 1024, started=True).engine == "spark"
+    assert choose_upkeep("local", 1 << 40).engine == "local"
+    with pytest.raises(InputError, match="is not an engine"):
+        Pipeline(graph, InProcess()).optimize(engine="bus")
