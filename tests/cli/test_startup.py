@@ -44,6 +44,8 @@ def loaded_by(*args: str) -> set[str]:
         ["branch", "create", "--help"],
         ["commit", "list", "--help"],
         ["load", "--help"],
+        ["pipeline", "run", "--help"],
+        ["analytics", "pagerank", "--help"],
         ["snapshot", "--help"],
         ["branch", "list"],
     ],

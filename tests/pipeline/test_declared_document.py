@@ -116,6 +116,7 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
             "call the step",
         ),
         (PLAIN | {"steps": {"a-b": "SELECT 1"}}, "the pipeline: steps.a-b: 'a-b' is no name", "use letters"),
+        (PLAIN | {"steps": {"node_Ship": "SELECT 1"}}, "steps.node_Ship: 'node_Ship' would be the view", "names that"),
         (PLAIN | {"steps": {"a": 7}}, "the pipeline: steps.a: expected a text, found a number", None),
         (
             PLAIN | {"variables": {"d": 1}, "steps": {"a": "SELECT ${d}"}},

@@ -13,6 +13,7 @@ from omnigraph.lang.names import did_you_mean
 _VARIABLE = re.compile(r"\$(\$|\{([^}]*)\})")
 _IN_SQL = re.compile(r"\$\{(\w*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_TYPES = ("node_", "edge_")
 _NAMES = "use letters, digits and '_', and begin with a letter"
 
 
@@ -24,6 +25,8 @@ def check_name(name: str, value: Value) -> None:
     """
     if not _NAME.fullmatch(name):
         raise value.error(f"'{cut(name)}' is no name", _NAMES)
+    if name.lower().startswith(_OF_TYPES):
+        raise value.error(f"'{cut(name)}' would be the view of a type", "names that begin with node_ and edge_ are those")
 
 
 def variables(declared: Value | None, given: Mapping[str, object], top: Value) -> dict[str, str]:
