@@ -380,3 +380,13 @@ def test_errors_are_of_the_family(store: ObjectStore) -> None:
     assert (error.code, error.retryable) == ("storage", False)
     assert error.hint
     assert str(error) == f"{store.uri}/missing: there is no such object"
+
+
+def test_many_files_at_once(store: ObjectStore) -> None:
+    for name in ("t/data/1", "t/data/2", "t/_versions/1", "other"):
+        store.put(name, b"x")
+    store.delete_files(["t/data/1", "t/_versions/1", "t/data/missing", "nothing/at/all"])
+    assert paths(store) == ["other", "t/data/2"]
+    store.delete_files([])
+    with pytest.raises(InputError):
+        store.delete_files(["../outside"])
