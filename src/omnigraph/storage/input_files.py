@@ -90,7 +90,7 @@ def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, 
         return _Bucket(uri.authority, tuple(sorted((options or {}).items()))), key.strip("/")
     if path.lower().startswith(_FILE):
         return _Directories(), GraphUri.parse(path).path
-    return _Directories(), path
+    return _Directories(), os.path.join(os.getcwd(), path) if path else path  # tasks have a directory of their own
 
 
 # On this machine
