@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.read.searching import document_columns, library, read
 
@@ -284,3 +285,23 @@ def test_an_index_never_changes_an_answer(tmp_path: Path) -> None:
             assert covered(graph)["node:Doc", "text", "fts"][1] == 0
             assert answers(graph) == expected
         assert uncovered[0] > 0
+
+
+def test_a_bitmap_forgets_what_a_row_was(tmp_path: Path) -> None:
+    """A second segment beside the first would find a row by both its values."""
+    schema = 'node P { name: String @key  color: enum(red, green)  @index(color, kind="bitmap") }'
+    with omnigraph.init(tmp_path / "g", schema) as graph:
+        names = [f"p{i}" for i in range(20)]
+        graph.load({"P": pa.table({"name": names, "color": ["red"] * 20})}, mode="append")
+        graph.ensure_indexes()
+        graph.load({"P": pa.table({"name": ["p3", "new"], "color": ["green"] * 2})}, mode="merge")
+        graph.ensure_indexes()
+        assert all(index.uncovered == 0 for index in graph.indexes())
+        snapshot = graph.snapshot()
+        found = {
+            color: sorted(
+                snapshot.scan("node:P", columns=["name"], filter=pc.field("color") == color)["name"].to_pylist()
+            )
+            for color in ("red", "green")
+        }
+        assert found == {"red": sorted(set(names) - {"p3"}), "green": ["new", "p3"]}

@@ -13,6 +13,7 @@ from omnigraph.commit.manifest import Commit
 from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
 from omnigraph.write.table_mapping import MappingSource
@@ -154,6 +155,8 @@ class Pipeline(Protocol):
         check: bool = False,
         engine: str = ...,
     ) -> EmbedReceipt: ...
+
+    def optimize(self, *, engine: str = ..., rows_per_fragment: int = ...) -> OptimizeReceipt: ...
 
     def export(
         self,
