@@ -150,7 +150,7 @@ def outcome(graph: Graph, load: Callable[[], LoadReceipt], branch: str = "main")
         said = f"{type(error).__name__}: {error.render() if hasattr(error, 'render') else error}\n{_detail(error)}"
     exported = b"".join(graph.export(branch=branch)) if branch in [b.name for b in graph.branches] else b""
     count = len(graph.commits.list(branch=branch).commits) if exported else 0
-    return Outcome(_numbered(said.encode()).decode(), _numbered(exported), count)
+    return Outcome(numbered(said.encode()).decode(), numbered(exported), count)
 
 
 def _detail(error: OmnigraphError) -> str:
@@ -161,7 +161,7 @@ def _detail(error: OmnigraphError) -> str:
     return error.hint or ""
 
 
-def _numbered(text: bytes) -> bytes:
+def numbered(text: bytes) -> bytes:
     """Ids that were made up, in the order in which they come: which they are is different every time."""
     known: dict[bytes, bytes] = {}
     return _ULID.sub(lambda match: known.setdefault(match[0], b"id-%d" % len(known)), text)

@@ -1,0 +1,105 @@
+"""A driver of loads that is going to be killed: it loads many graphs at once, and stops in each at another place.
+
+Run as a program, it is told the jobs by a file: for each the graph, what to load, and where to stop. It makes a file
+for each job when it is there, and waits. Then somebody kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread, current_thread
+from typing import Any
+
+from omnigraph.commit import writer
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.graph import open
+from omnigraph.pipeline.load import driver, reading
+from omnigraph.pipeline.load.tasks import PartDone, Work, run
+from omnigraph.pipeline.session import Session, SparkSettings
+from omnigraph.write.splits import Split
+
+READING = "reading"
+"""In a task, when its rows are written, and while other tasks are not done."""
+
+READ = "read"
+"""When all tasks have written their rows, and nothing was compared yet."""
+
+
+@dataclass(frozen=True)
+class StoppedReading:
+    """Does what a task of a load does, and then stops; in the first part only."""
+
+    sign: Path
+
+    def __call__(self, work: Work, number: int, split: Split) -> PartDone:
+        done = run(work, number, split)
+        if number == 0:
+            self.sign.touch()
+            _stop()
+        return done
+
+
+def _stop() -> None:
+    time.sleep(3600)
+
+
+def main(file: str) -> None:
+    jobs = json.loads(Path(file).read_text())
+    places: dict[str, dict[str, Any]] = {job["name"]: job for job in jobs}
+
+    def stops(place: str) -> None:
+        job = places.get(current_thread().name)
+        if job is not None and job["place"] == place:
+            Path(job["sign"]).touch()
+            _stop()
+
+    collect = driver._SparkLoad._collect
+
+    def reached(point: Failpoint) -> None:
+        stops(point.value)
+        reach(point)
+
+    def collected(self: driver._SparkLoad) -> None:
+        stops(READ)
+        collect(self)
+
+    writer.reach = reached  # type: ignore[attr-defined]  # imported there by name
+    driver._SparkLoad._collect = collected  # type: ignore[method-assign]
+    session = Session(
+        SparkSettings(
+            master="local[2,4]",
+            memory="1g",
+            options={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+            archive=False,
+        )
+    )
+    threads = [Thread(target=_load, args=(session, job), name=job["name"], daemon=True) for job in jobs]
+    # A task that has stopped keeps a place that others need, so that load comes last.
+    for thread, job in zip(threads, jobs, strict=True):
+        if job["place"] != READING:
+            thread.start()
+    for job in jobs:
+        while job["place"] != READING and not Path(job["sign"]).exists():
+            time.sleep(0.02)
+    for thread, job in zip(threads, jobs, strict=True):
+        if job["place"] == READING:
+            reading.run = StoppedReading(Path(job["sign"]))  # type: ignore[attr-defined]  # the same
+            thread.start()
+    _stop()
+
+
+def _load(session: Session, job: dict[str, Any]) -> None:
+    from omnigraph.pipeline.pipeline import Pipeline
+
+    with suppress(BaseException):  # whoever gets here without a sign is missed
+        said = {"mode": job["mode"], "branch": job["branch"], "idempotency_key": job["key"]}
+        Pipeline(open(job["graph"]), session).load(job["source"], split_bytes=6_000, **said)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

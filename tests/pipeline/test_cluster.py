@@ -1,0 +1,252 @@
+"""A cluster does what a process does, and whoever of it dies takes nothing along: all of the rows, once, or none."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.conftest import children, parent
+from tests.patience import PATIENCE
+from tests.pipeline.deadly import DeadlyComparison, DeadlyReading, DeadlyRouting, SlowReading, Victim
+from tests.pipeline.standalone import Standalone, session_on, standalone
+from tests.pipeline.test_same_graph import (
+    CHANGES,
+    FORMATS,
+    MODES,
+    PARTS,
+    Change,
+    _as_it_is,
+    _compare,
+    _overlapping,
+    on_spark,
+)
+from tests.pipeline.worlds import graph_at, numbered, outcome, rows, write
+from tests.upkeep.reached import listing, pins, unreached, views
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.graph import Graph, open
+from omnigraph.pipeline.load import exchange, reading
+from omnigraph.pipeline.load.exchange import Exchange
+from omnigraph.pipeline.session import Session
+from omnigraph.write.load import LoadPhase, LoadProgress
+
+__all__ = ["children", "parent"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def processes(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """There is one session in a process, so the other one ends."""
+    session.stop()
+    with standalone(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(processes: Standalone) -> Iterator[Session]:
+    with session_on(processes) as made:
+        yield made
+
+
+def _cases(mode: str) -> list[tuple[Change, str, int]]:
+    """Every kind of change in every mode, and every format in one; in how many parts follows from the number."""
+    shift = MODES.index(mode)
+    changed = [(change, FORMATS[i % 2], PARTS[(i + shift) % 3]) for i, change in enumerate(CHANGES)]
+    return changed + [(_as_it_is, format, PARTS[(i + 1) % 3]) for i, format in enumerate(FORMATS[2:]) if i % 3 == shift]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_graph_and_the_same_errors(cluster: Session, tmp_path: Path, mode: str) -> None:
+    for number, (change, format, parts) in enumerate(_cases(mode)):
+        place = tmp_path / str(number)
+        place.mkdir()
+        _compare(cluster, place, mode, change, format, parts)
+
+
+MOMENTS = ["reading", "written", "routing", "comparing", "worker", "slow"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_somebody_dies(
+    cluster: Session, processes: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    source = write(tmp_path / "input", rows(3, first=100), "ndjson")
+    here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
+    mode = MODES[MOMENTS.index(moment) % 3]
+    expected = outcome(here, lambda: here.load(source, mode=mode))
+    marker = tmp_path / "died"
+    _arm(monkeypatch, moment, marker)
+    found = outcome(there, lambda: on_spark(there, source, mode, cluster, 7))
+    monkeypatch.undo()
+    assert marker.exists(), f"nobody died: {found.said}"
+    assert found == expected
+    assert there.verify().ok
+    processes.restore()
+    # What was written twice is removed, and nothing else.
+    orphans = _cleaned(there)
+    if moment in ("written", "worker", "slow"):
+        assert orphans
+    assert outcome(there, lambda: on_spark(there, _one_more(), "append", cluster, 1)).commits == expected.commits + 1
+
+
+def _one_more() -> list[dict[str, Any]]:
+    return [{"type": "Person", "data": {"name": "afterwards"}}]
+
+
+def _arm(monkeypatch: pytest.MonkeyPatch, moment: str, marker: Path) -> None:
+    if moment == "comparing":
+        together = Exchange.together
+
+        def deadly(self: Exchange, sides: Any, compare: Any, *more: Any) -> Any:
+            return together(self, sides, DeadlyComparison(compare, marker, os.getpid()), *more)
+
+        monkeypatch.setattr(Exchange, "together", deadly)
+    elif moment == "routing":
+        router = exchange._router
+        monkeypatch.setattr(exchange, "_router", lambda *said: DeadlyRouting(router(*said), marker))
+    elif moment == "slow":
+        monkeypatch.setattr(reading, "run", SlowReading(marker))
+    else:
+        victim = Victim.WORKER if moment == "worker" else Victim.EXECUTOR
+        monkeypatch.setattr(reading, "run", DeadlyReading(marker, moment != "reading", victim))
+
+
+def _cleaned(graph: Graph) -> int:
+    """Clean up, see that nothing but orphans went, and say how many files those were."""
+    place = Path(graph._store.objects.uri.path)
+    before, content = listing(place), b"".join(graph.export())
+    refs = pins(graph, views(graph, 99))
+    gone = unreached(place, refs)
+    done = graph.cleanup(keep=99, orphans_older_than=timedelta(0))
+    assert done.errors == ()
+    assert done.versions_removed == 0
+    after = listing(place)
+    assert {path for path in before if path not in after and "_transactions" not in path} == gone
+    assert after.items() <= before.items()
+    assert unreached(place, refs) == set()
+    assert b"".join(graph.export()) == content
+    assert not (place / "__staging").exists()
+    return len(gone)
+
+
+# Small writes beside a load
+
+QUERIES = """
+query add($name: String, $age: I32) { insert Person { name: $name, age: $age } }
+query age($name: String, $age: I32) { update Person set { age: $age } where name = $name }
+query gone($name: String) { delete Person where name = $name }
+query wrote($name: String, $note: String) { insert Wrote { from: $name, to: $note, place: "desk" } }
+"""
+BEFORE, ALL = 10, 50
+
+
+@dataclass
+class Beside:
+    """Mutations that are made while a load is at work, by this process and by others.
+
+    Attributes:
+        done: what was acknowledged, by commit, and what had nothing to do.
+        refused: the kinds of errors of the rest.
+        enough: some were made after the load had read its input.
+        loaded: the load has ended.
+    """
+
+    graph: Graph
+    children: Children
+    done: dict[str | None, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    nothing: int = 0
+    refused: list[str] = field(default_factory=list)
+    enough: threading.Event = field(default_factory=threading.Event)
+    loaded: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def work(self, which: int, numbers: range) -> None:
+        """Make every second one; the last of them after the load."""
+        chance = Random(which)
+        for number in numbers:
+            if number >= ALL - BEFORE:
+                assert self.loaded.wait(PATIENCE)
+            name = f"person {chance.choice([number % 30, 10 + number % 20, 100 + number])}"
+            query = ("add", "age", "wrote", "gone", "age")[number // 2 % 5]
+            params: dict[str, Any] = {"name": f"new {number}" if query == "add" else name}
+            params |= {"age": number} if query in ("add", "age") else {}
+            params |= {"note": f"n{number % 20}"} if query == "wrote" else {}
+            commit, refused = self._mutate(which, query, params)
+            with self.lock:
+                if refused is not None:
+                    self.refused.append(refused)
+                elif commit is None:
+                    self.nothing += 1
+                else:
+                    self.done[commit] = (query, params)
+                if len(self.done) + len(self.refused) + self.nothing >= BEFORE:
+                    self.enough.set()
+
+    def _mutate(self, which: int, query: str, params: dict[str, Any]) -> tuple[str | None, str | None]:
+        """The commit, if there is one, or the kind of error."""
+        if which:
+            text = re.search(rf"query {query}.*", QUERIES)
+            assert text is not None
+            ended = self.children.run("mutate", uri=self.graph.uri, text=text[0], params=params)
+            assert ended.signal == 0
+            return ended.result, ended.error
+        try:
+            commit = self.graph.mutate(QUERIES, params, name=query).commit
+        except OmnigraphError as error:
+            return None, type(error).__name__
+        return None if commit is None else commit.id, None
+
+    def told(self, progress: LoadProgress) -> None:
+        if progress.phase is LoadPhase.CHECKING:
+            assert self.enough.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_mutations_beside_a_load(cluster: Session, children: Children, tmp_path: Path, mode: str) -> None:
+    content = rows(3, first=100)
+    if mode == "merge":
+        _overlapping(content)
+    source = write(tmp_path / "input", content, "ndjson")
+    graph = graph_at(tmp_path / "graph")
+    graph._store.timeouts.wait = PATIENCE
+    beside = Beside(open(graph.uri), children)
+    beside.graph._store.timeouts.wait = PATIENCE
+    threads = [threading.Thread(target=beside.work, args=(which, range(which, ALL, 2))) for which in (0, 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        receipt = on_spark(graph, source, mode, cluster, 7, progress=beside.told)
+    finally:
+        beside.loaded.set()
+        for thread in threads:
+            thread.join()
+    assert len(beside.done) + len(beside.refused) + beside.nothing == ALL
+    assert set(beside.refused) <= {
+        "ReadSetChangedError",
+        "ConstraintError",
+        "KeyConflictError",
+        "RecoveryRequiredError",
+    }
+    assert receipt.commit is not None
+    replayed = graph_at(tmp_path / "replayed")
+    history = [commit.id for commit in reversed(list(graph.commits.list().commits))][2:]
+    assert sorted(history) == sorted([*map(str, beside.done), receipt.commit.id])
+    assert 0 < history.index(receipt.commit.id) < len(history) - 1, "they were not made at once"
+    for commit in history:
+        if commit == receipt.commit.id:
+            replayed.load(source, mode=mode)
+        else:
+            query, params = beside.done[commit]
+            replayed.mutate(QUERIES, params, name=query)
+    assert numbered(b"".join(graph.export())) == numbered(b"".join(replayed.export()))
+    assert graph.verify().ok
