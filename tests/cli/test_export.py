@@ -11,6 +11,9 @@ import pytest
 from tests.cli.shell import Shell
 
 import omnigraph
+from omnigraph.errors import SparkUnavailableError
+from omnigraph.pipeline import engine
+from omnigraph.pipeline.pipeline import Pipeline
 
 
 @pytest.fixture
@@ -89,3 +92,30 @@ def test_without_stdout(filled: str) -> None:
     run = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "omnigraph.cli.main", "export", filled]
     ended = subprocess.run(run, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "there is no stdout to write to")
+
+
+def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+
+    def export(self: Pipeline, target: str, **what: object) -> None:
+        made.append({"target": target, **what})
+
+    monkeypatch.setattr(Pipeline, "export", export)
+    monkeypatch.setattr(engine, "check_available", lambda: None)
+    out = str(shell.root / "out")
+    assert shell.run("export", filled, "--out", out).stderr == ""
+    assert made == []
+    monkeypatch.setenv(engine.THRESHOLD_VARIABLE, "1")
+    said = shell.run("export", filled, "--out", out, "--type", "Person", "--format", "parquet").stderr
+    assert said.startswith("exporting on Spark: 0.0 MiB in tables, and from 0.0 MiB on it goes to Spark")
+    assert made == [{"target": out, "format": "parquet", "types": ["Person"], "branch": None, "at": None}]
+    assert shell.run("export", filled, "--out", out, "--engine", "local").stderr == ""
+    assert shell.run("export", filled).stdout.splitlines() == LINES, "stdout is written here"
+    assert "Spark writes files: add --out" in shell.fails("export", filled, "--engine", "spark", code=2)
+
+    def missing() -> None:
+        raise SparkUnavailableError("Spark needs Java")
+
+    monkeypatch.setattr(engine, "check_available", missing)
+    assert shell.run("export", filled, "--out", str(shell.root / "here.ndjson")).exit_code == 0
+    assert shell.read("here.ndjson").splitlines() == LINES

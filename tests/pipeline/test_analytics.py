@@ -209,7 +209,7 @@ def test_what_cannot_be_said_is_refused(graph: Graph) -> None:
         ({"edges": ["Know"]}, "there is no edge type 'Know'"),
         ({"nodes": "City", "edges": "Lives"}, "Lives leads to Person"),
         ({"edges": "Knows", "weight": "weeks"}, "Knows has no property 'weeks'"),
-        ({"engine": "cloud"}, "'cloud' is no engine"),
+        ({"engine": "cloud"}, "'cloud' is not an engine"),
     ]
     for said, message in cases:
         with pytest.raises(InputError, match=message):

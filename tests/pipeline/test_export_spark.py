@@ -14,6 +14,7 @@ from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import export as exporting
 from omnigraph.pipeline.export import export
+from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.session import Session
 
 pytestmark = pytest.mark.spark
@@ -49,7 +50,7 @@ def test_ndjson_is_the_same_byte_by_byte(session: Session, graph: Graph, tmp_pat
 
 
 def test_any_state_and_some_types(session: Session, graph: Graph, tmp_path: Path) -> None:
-    export(graph, tmp_path / "there", types=["Thing", "Likes"], at="then", session=session)
+    Pipeline(graph, session).export(tmp_path / "there", types=["Thing", "Likes"], at="then")
     graph.export(tmp_path / "here", types=["Thing", "Likes"], at="then")
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 

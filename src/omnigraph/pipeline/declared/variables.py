@@ -26,7 +26,9 @@ def check_name(name: str, value: Value) -> None:
     if not _NAME.fullmatch(name):
         raise value.error(f"'{cut(name)}' is no name", _NAMES)
     if name.lower().startswith(_OF_TYPES):
-        raise value.error(f"'{cut(name)}' would be the view of a type", "names that begin with node_ and edge_ are those")
+        raise value.error(
+            f"'{cut(name)}' would be the view of a type", "names that begin with node_ and edge_ are those"
+        )
 
 
 def variables(declared: Value | None, given: Mapping[str, object], top: Value) -> dict[str, str]:
