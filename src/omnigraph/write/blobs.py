@@ -136,18 +136,20 @@ def admit(
         ExternalBlobSourceError: a source cannot be read.
         ResourceLimitError: there are too many references, or too much behind them.
     """
-    places = _places(changes)
-    if not places:
+    references = References()
+    for _, change in sorted(changes.items()):
+        for name in blob_columns(change.rows):
+            references.add(change.name, name, *given_references(change.rows, name))
+    if not references.places:
         return dict(changes)
-    admission = _Admission(policy, places)
-    sizes = admission.probed()
-    stored: dict[str, tuple[bytes | None, str | None]]
-    if keep_references:
-        stored = {text: (None, str(source)) for text, source in admission.sources.items()}
-    else:
-        _check_budget(places, sizes, budget)
-        stored = {text: (data, None) for text, data in admission.read().items()}
-    return {key: _with_cells(change, stored) for key, change in changes.items()}
+    admission = Admission(policy, references)
+    admission.probe(None if keep_references else budget)
+    stored = admission.kept() if keep_references else admission.read()
+    return {key: replace(change, rows=with_cells(change.rows, stored)) for key, change in changes.items()}
+
+
+Stored = Mapping[str, tuple[bytes | None, str | None]]
+"""By reference, the bytes that are stored in its place, or the address that is."""
 
 
 @dataclass(slots=True)
@@ -158,44 +160,60 @@ class _Place:
     count: int = 0
 
 
-def _places(changes: Mapping[str, TableChange]) -> dict[str, _Place]:
-    """The distinct references of a change, in the order of types, properties and rows.
+def given_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The ids of rows whose blob is a reference, and the references."""
+    uris = pc.struct_field(rows[name], "uri")
+    present = uris.is_valid()
+    return rows["id"].filter(present), uris.filter(present)
+
+
+class References:
+    """The distinct references of a change, which are added in the order of types, properties and rows."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, _Place] = {}
+        self._cells = self._bytes = 0
+
+    def add(
+        self, type_name: str, name: str, ids: pa.ChunkedArray, uris: pa.ChunkedArray, count: int | None = None
+    ) -> None:
+        """Take in the references of a property.
+
+        Args:
+            type_name: the type.
+            name: the property.
+            ids: of the entities that have them.
+            uris: the references.
+            count: how many there are, if these are not all.
+
+        Raises:
+            ResourceLimitError: there are too many, or they are too long.
+        """
+        self._cells += len(uris) if count is None else count
+        if self._cells > URI_CELLS:
+            raise ResourceLimitError("external Blob reference cells", URI_CELLS, self._cells)
+        for entity_id, uri in zip(ids.to_pylist(), uris.to_pylist(), strict=True):
+            place = f"{type_name}.{name} of '{cut(entity_id)}'"
+            size = len(uri.encode())
+            self._bytes += size
+            if size > URI_BYTES:
+                raise ResourceLimitError("external Blob URI bytes", URI_BYTES, size, place=place)
+            self.places.setdefault(uri, _Place(place)).count += 1
+        if self._bytes > URI_METADATA_BYTES:
+            raise ResourceLimitError("external Blob URI metadata bytes", URI_METADATA_BYTES, self._bytes)
+
+
+class Admission:
+    """The references of one write on their way in. Several spellings of one source are looked at once.
 
     Raises:
-        ResourceLimitError: there are too many, or they are too long.
+        ExternalBlobPolicyError: a reference is not allowed.
     """
-    found: dict[str, _Place] = {}
-    cells = total = 0
-    for _, change in sorted(changes.items()):
-        for name in blob_columns(change.rows):
-            uris = pc.struct_field(change.rows[name], "uri")
-            present = uris.is_valid()
-            count = pc.sum(present).as_py() or 0
-            cells += count
-            if cells > URI_CELLS:
-                raise ResourceLimitError("external Blob reference cells", URI_CELLS, cells)
-            if not count:
-                continue
-            ids = change.rows["id"].filter(present).to_pylist()
-            for entity_id, uri in zip(ids, uris.filter(present).to_pylist(), strict=True):
-                place = f"{change.name}.{name} of '{cut(entity_id)}'"
-                size = len(uri.encode())
-                total += size
-                if size > URI_BYTES:
-                    raise ResourceLimitError("external Blob URI bytes", URI_BYTES, size, place=place)
-                found.setdefault(uri, _Place(place)).count += 1
-    if total > URI_METADATA_BYTES:
-        raise ResourceLimitError("external Blob URI metadata bytes", URI_METADATA_BYTES, total)
-    return found
 
-
-class _Admission:
-    """The references of one write on their way in. Several spellings of one source are looked at once."""
-
-    def __init__(self, policy: BlobPolicy, places: Mapping[str, _Place]) -> None:
+    def __init__(self, policy: BlobPolicy, references: References) -> None:
         self.policy = policy
-        self.places = places
-        self.sources = {text: self._allowed(text, policy.check, text) for text in places}
+        self.places = references.places
+        self.sources = {text: self._allowed(text, policy.check, text) for text in self.places}
         self._resolved: dict[str, SourceUri] = {}
 
     def _allowed(self, text: str, check: Callable[[S], SourceUri], given: S) -> SourceUri:
@@ -204,28 +222,57 @@ class _Admission:
         except UnusableUriError as error:
             raise ExternalBlobPolicyError(redacted(text), str(error), place=self.places[text].text) from None
 
-    def probed(self) -> dict[str, int]:
-        """The size of every source, by reference."""
+    def probe(self, budget: int | None = None) -> None:
+        """Look at every source.
+
+        Args:
+            budget: how many bytes may be copied, if they are.
+
+        Raises:
+            ExternalBlobPolicyError: a symbolic link leads out of what is allowed.
+            ExternalBlobSourceError: a source cannot be looked at.
+            ResourceLimitError: there is too much behind them.
+        """
         for text, source in self.sources.items():
             self._resolved[text] = self._allowed(text, self.policy.resolve, source)
-        return self._each(self.policy.sources.size)
+        sizes = self._all(asked(self.policy.sources.size, self._resolved))
+        if budget is not None:
+            _check_budget(self.places, sizes, budget)
 
-    def read(self) -> dict[str, bytes]:
+    @property
+    def resolved(self) -> Mapping[str, SourceUri]:
+        """What to read, by reference."""
+        return self._resolved
+
+    def kept(self) -> Stored:
+        """The references themselves, in one spelling."""
+        return {text: (None, str(source)) for text, source in self.sources.items()}
+
+    def read(self) -> Stored:
         """The content of every source, by reference."""
-        return self._each(self.policy.sources.read)
+        return {text: (data, None) for text, data in self._all(asked(self.policy.sources.read, self._resolved)).items()}
 
-    def _each(self, request: Callable[[SourceUri], T]) -> dict[str, T]:
-        """Ask every source once, a few at a time. What failed first, in the order of the references, is reported."""
-        distinct = list(dict.fromkeys(self._resolved.values()))
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="omnigraph-blob") as pool:
-            answers = dict(zip(distinct, pool.map(lambda source: _outcome(request, source), distinct), strict=True))
+    def _all(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
+        """The answers about all sources. What failed first, in the order of the references, is reported."""
         results: dict[str, T] = {}
-        for text, source in self._resolved.items():
-            answer = answers[source]
+        for text in self.places:
+            answer = answers[text]
             if isinstance(answer, SourceFailedError):
-                raise ExternalBlobSourceError(redacted(text), str(answer), place=self.places[text].text)
+                raise self.failed(text, answer)
             results[text] = answer
         return results
+
+    def failed(self, text: str, error: SourceFailedError) -> ExternalBlobSourceError:
+        """What to raise about a source."""
+        return ExternalBlobSourceError(redacted(text), str(error), place=self.places[text].text)
+
+
+def asked(request: Callable[[SourceUri], T], sources: Mapping[str, SourceUri]) -> dict[str, T | SourceFailedError]:
+    """Ask every source once, a few at a time. Returns the answers by reference."""
+    distinct = list(dict.fromkeys(sources.values()))
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="omnigraph-blob") as pool:
+        answers = dict(zip(distinct, pool.map(lambda source: _outcome(request, source), distinct), strict=True))
+    return {text: answers[source] for text, source in sources.items()}
 
 
 def _outcome(request: Callable[[SourceUri], T], source: SourceUri) -> T | SourceFailedError:
@@ -249,9 +296,8 @@ def _check_budget(places: Mapping[str, _Place], sizes: Mapping[str, int], budget
         )
 
 
-def _with_cells(change: TableChange, stored: Mapping[str, tuple[bytes | None, str | None]]) -> TableChange:
-    """A change with what is stored in the place of every reference."""
-    rows = change.rows
+def with_cells(rows: pa.Table, stored: Stored) -> pa.Table:
+    """Rows with what is stored in the place of every reference."""
     for name in blob_columns(rows):
         cells = rows[name].combine_chunks()
         uris = pc.struct_field(cells, "uri")
@@ -265,4 +311,4 @@ def _with_cells(change: TableChange, stored: Mapping[str, tuple[bytes | None, st
         data = pc.if_else(position.is_valid(), data, pc.struct_field(cells, "data"))
         admitted = pa.StructArray.from_arrays([data, uri], fields=list(CELL), mask=cells.is_null())
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), admitted)
-    return replace(change, rows=rows)
+    return rows

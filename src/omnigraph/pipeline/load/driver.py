@@ -34,6 +34,7 @@ from omnigraph.graph import Graph
 from omnigraph.graph.loading import LoadRequest, fork_for, is_own, said_about, take_back, target_of
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.load.blobs import Admitted
 from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, first_of
 from omnigraph.pipeline.load.plan import Planner, compared_values
 from omnigraph.pipeline.load.reading import Parts
@@ -145,6 +146,7 @@ class _SparkLoad:
         self.forks: dict[str, TableRef] = {}
         self.handed: set[str] = set()
         self.merges: list[MergedType] = []
+        self.work: Work | None = None
         self.threshold = merge_threshold(options.merge_threshold)
 
     @property
@@ -178,8 +180,8 @@ class _SparkLoad:
         request = self.request
         accepted = self.graph._schema_of(view)[1]
         self._tell(LoadPhase.READING)
-        work = self._work(view, accepted, write=not request.check)
-        self.parts.read(work)
+        self.work = self._work(view, accepted, write=not request.check)
+        self.parts.read(self.work)
         self._collect()
         self._tell(LoadPhase.CHECKING)
         self._distinct(view, accepted)
@@ -258,11 +260,6 @@ class _SparkLoad:
         """The rows of each type, part by part."""
         for _, done in sorted(self.parts.done.items()):
             for key, part in done.tables.items():
-                if part.references:
-                    raise InputError(
-                        f"{key}: blobs that are given as addresses are fetched by one process",
-                        hint="load with --engine local (engine='local')",
-                    )
                 if key not in self.changes:
                     kind, _, name = key.partition(":")
                     replaced = self.request.mode is LoadMode.OVERWRITE
@@ -359,6 +356,7 @@ class _SparkLoad:
                 taken = rules.validate(all_new=self.request.mode is LoadMode.APPEND)
             except ConstraintError as error:
                 raise self._placed(error, accepted) from None
+        self._fetch()
         if self.conflict is not None:
             raise self.conflict
         if taken is not None:
@@ -373,6 +371,20 @@ class _SparkLoad:
         ]
         self.handed |= {write.key for write in writes if write.base is not None}
         return writes
+
+    def _fetch(self) -> None:
+        """Let tasks bring in the blobs that are given as addresses, after all of these are allowed and there."""
+        keep = self.request.mode is LoadMode.OVERWRITE
+        jobs = [(change, i) for change in self.changes.values() for i, part in enumerate(change.parts) if part.aside]
+        if not jobs:
+            return
+        admitted = Admitted(self.changes, self.graph._blobs, keep_references=keep)
+        assert self.work is not None
+        fetch, work, each = admitted.fetch, self.work, [(change.key, change.parts[i]) for change, i in jobs]
+        done = self.parts.each(range(len(each)), lambda job: fetch.part(work, job, *each[job]), "fetching blobs")
+        admitted.check(done.values())
+        for job, (change, i) in enumerate(jobs):
+            change.parts[i] = done[job].part
 
     def _check_bases(self, now: Manifest, begun: Manifest) -> None:
         """Make sure that what was written lies where this attempt would look for it.
@@ -484,7 +496,7 @@ def _repeated(rules: SparkRules, change: Loaded, keyed: bool) -> Relation:
 
 def cut_parts(splits: Sequence[Split], options: SparkOptions) -> int:
     """Into how many parts what is compared is cut, so that a task can compare one of them."""
-    parts = -(-compared_values(splits, options.split_bytes) // options.part_rows)
+    parts = -(-compared_values(splits) // options.part_rows)
     return 1 if parts <= 1 else max(parts, options.session.parallelism)
 
 

@@ -97,9 +97,9 @@ class Parts:
 
     def _run(self, work: Work, numbers: Sequence[int]) -> None:
         parts = {number: (self.splits[number], self.starts.get(number, Start())) for number in numbers}
-        self.done |= self._each(numbers, lambda number: run(work, number, *parts[number]), "reading")
+        self.done |= self.each(numbers, lambda number: run(work, number, *parts[number]), "reading")
 
-    def _each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
+    def each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
         """Do something in a task for each of some numbers."""
         listed = list(numbers)
 
@@ -173,12 +173,12 @@ class Parts:
             return (*reader.problems.first, *told_by(reader, ids[number]))
 
         told = Problems()
-        for _, problems in sorted(self._each(chosen, again, "finding the first problems").items()):
+        for _, problems in sorted(self.each(chosen, again, "finding the first problems").items()):
             told.add_all(problems, len(problems))
         return told.first
 
     def _coercions(self, work: Work) -> tuple[Coercion, ...]:
-        """What was changed, over all parts. Parts that did not know where they begin are asked again for first places."""
+        """What was changed, over all parts. Parts that did not know where they begin are read again for that."""
         counted = Coercions()
         first: dict[tuple[str, str], int] = {}
         for number, done in sorted(self.done.items()):
@@ -192,7 +192,7 @@ class Parts:
             reader.read(*picked[number])
             return () if reader.problems.coerced is None else reader.problems.coerced.all()
 
-        sure = self._each(sorted(unsure), again, "finding the first changes")
+        sure = self.each(sorted(unsure), again, "finding the first changes")
         for number, done in sorted(self.done.items()):
             for each in sure.get(number, done.coerced):
                 counted.add(each.kind, each.subject, each.example, each.count, found=each.found)

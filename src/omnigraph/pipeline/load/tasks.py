@@ -7,7 +7,7 @@ later: for that a task puts aside the columns that are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from omnigraph.pipeline.load.exchange import cut, plain
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.tables import TableRef
+from omnigraph.write.blobs import URI_CELLS
 from omnigraph.write.checks import value_rules, wrong_values
 from omnigraph.write.fingerprint import RowsDigest, TypeDigest
 from omnigraph.write.identity import Ulids
@@ -93,6 +94,19 @@ class Wrong:
 
 
 @dataclass(frozen=True, slots=True)
+class PartReferences:
+    """Blobs of a property in one part of the input that are addresses of something elsewhere.
+
+    Attributes:
+        rows: the ids, the numbers of the rows, and the addresses; not all of them if there are more than there may be.
+        total: how many there are.
+    """
+
+    rows: pa.Table
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartRows:
     """The rows of one type in one part of the input.
 
@@ -105,7 +119,8 @@ class PartRows:
         keys: where the columns are that have to be compared.
         cuts: where what is compared lies in parts, by its name.
         wrong: what breaks a rule, by the rule's number.
-        references: whether some blob is the address of something elsewhere.
+        aside: where rows were put aside of which some blob is the address of something elsewhere.
+        references: these addresses, by property.
     """
 
     rows: int
@@ -116,7 +131,8 @@ class PartRows:
     keys: str | None = None
     cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     wrong: Mapping[int, Wrong] = field(default_factory=dict)
-    references: bool = False
+    aside: str | None = None
+    references: Mapping[str, PartReferences] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +298,6 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
         found = wrong_values(rule, rows, ends)
         if found.num_rows:
             wrong[i] = Wrong(found.slice(0, SHOWN).combine_chunks(), found.num_rows)
-    if any(_has_references(rows[name]) for name in blob_columns(rows)):
-        return PartRows(rows.num_rows, size, named, wrong=wrong, references=True)
     if rows.num_rows == 0:
         return PartRows(0, 0, named)
     stem = f"{number:06d}-{key.replace(':', '-')}"
@@ -292,14 +306,22 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
     if work.parts:
         for each in compared(work.accepted.catalog, declared, named=named):
             cuts[each.name] = tuple(_cut_aside(work, stem, each, rows))
-    fragments: tuple[str, ...] = ()
-    staged = None
-    if not wrong and key in work.bases:
-        if key in work.staged and named:
-            staged = work.place.put(f"rows/{stem}", rows)
-        else:
-            fragments = work.place.tables.write_fragments(work.bases[key], rows)
-    return PartRows(rows.num_rows, size, named, fragments, staged, keys, cuts, wrong)
+    made = PartRows(rows.num_rows, size, named, keys=keys, cuts=cuts, wrong=wrong)
+    if wrong:
+        return made
+    references = {name: _references(rows, name) for name in blob_columns(rows)}
+    if any(each.total for each in references.values()):
+        return replace(made, aside=work.place.put(f"aside/{stem}", rows), references=references)
+    return stored_part(work, stem, key, rows, made)
+
+
+def stored_part(work: Work, stem: str, key: str, rows: pa.Table, part: PartRows) -> PartRows:
+    """Write the rows of a part, or put them aside where some may replace others."""
+    if key not in work.bases:
+        return part
+    if key in work.staged and part.named:
+        return replace(part, staged=work.place.put(f"rows/{stem}", rows))
+    return replace(part, fragments=work.place.tables.write_fragments(work.bases[key], rows))
 
 
 def _cut_aside(work: Work, stem: str, what: Compared, rows: pa.Table) -> Iterator[str]:
@@ -310,9 +332,12 @@ def _cut_aside(work: Work, stem: str, what: Compared, rows: pa.Table) -> Iterato
         yield work.place.put_parts(f"cuts/{stem}-{what.name}", plain(made.schema), parts)
 
 
-def _has_references(cells: pa.ChunkedArray) -> bool:
-    uris = pc.struct_field(cells, "uri")
-    return bool(uris.null_count < len(uris))
+def _references(rows: pa.Table, name: str) -> PartReferences:
+    uris = pc.struct_field(rows[name], "uri")
+    places = np.flatnonzero(uris.is_valid().to_numpy())
+    chosen = pa.array(places[: URI_CELLS + 1])
+    found = pa.table({"id": rows["id"].take(chosen), ROW: chosen, "uri": uris.take(chosen)})
+    return PartReferences(found, len(places))
 
 
 def declared_type(accepted: AcceptedSchema, key: str) -> NodeType | EdgeType:

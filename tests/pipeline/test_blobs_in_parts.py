@@ -1,0 +1,151 @@
+"""Blobs that are given as addresses come in by tasks as they do in one process: allowed, there, and within limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.in_process import InProcess
+from tests.pipeline.test_same_graph import on_spark
+from tests.pipeline.worlds import outcome
+from tests.s3_server import S3Root
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.pipeline.load import blobs as by_tasks
+from omnigraph.pipeline.session import Session
+from omnigraph.storage.objects import open_store
+from omnigraph.write import blobs as in_process
+
+SCHEMA = """
+node Photo { name: String @key  image: Blob?  thumb: Blob? }
+node Note { text: String?  scan: Blob? }
+edge Of: Note -> Photo { print: Blob? }
+"""
+Change = Callable[[list[dict[str, Any]], Path], None]
+
+
+def world(assets: Path) -> list[dict[str, Any]]:
+    """Blobs as bytes, as addresses in several spellings, and none."""
+    for i in range(8):
+        (assets / f"{i} a.bin").write_bytes(bytes([i]) * (i + 1))
+    spelled = [f"{assets.as_uri()}/{i}%20a.bin" for i in range(8)]
+    records: list[dict[str, Any]] = []
+    for i in range(40):
+        image = [spelled[i % 8], "base64:aGk=", None, spelled[i % 3].replace("%20", "%20")][i % 4]
+        records.append({"type": "Photo", "data": {"name": f"p{i}", "image": image, "thumb": spelled[7 - i % 8]}})
+        records.append({"type": "Note", "data": {"id": f"n{i}", "text": f"{i}", "scan": spelled[i % 8]}})
+        records.append({"edge": "Of", "from": f"n{i}", "to": f"p{i}", "data": {"id": f"e{i}", "print": image}})
+    return records
+
+
+def _nothing(records: list[dict[str, Any]], assets: Path) -> None:
+    pass
+
+
+def _not_allowed(records: list[dict[str, Any]], assets: Path) -> None:
+    records[61]["data"]["scan"] = "file:///etc/passwd"
+    records[60]["data"]["thumb"] = "https://user:secret@example.org/x"
+
+
+def _not_there(records: list[dict[str, Any]], assets: Path) -> None:
+    records[90]["data"]["thumb"] = f"{assets.as_uri()}/nowhere"
+    records[31]["data"]["scan"] = f"{assets.as_uri()}/nowhere%20else"
+
+
+def _broken(records: list[dict[str, Any]], assets: Path) -> None:
+    """What compares entities comes before."""
+    _not_there(records, assets)
+    records[62]["to"] = "nobody"
+
+
+def _repeated(records: list[dict[str, Any]], assets: Path) -> None:
+    """Of several records with one id the last counts, and what the others name does not."""
+    early = {"type": "Note", "data": {"id": "n39", "scan": f"{assets.as_uri()}/nowhere"}}
+    records.insert(0, early)
+
+
+CHANGES: list[Change] = [_nothing, _not_allowed, _not_there, _broken, _repeated]
+
+
+def graphs(place: Path, assets: Path) -> tuple[Graph, Graph]:
+    made = [omnigraph.init(place / name, SCHEMA, blob_sources=[f"{assets.as_uri()}/"]) for name in ("here", "there")]
+    for graph in made:  # something to merge with
+        graph.load([{"type": "Note", "data": {"id": "n1", "text": "old"}}], mode="append")
+    return made[0], made[1]
+
+
+def _compare(session: Session, place: Path, change: Change, mode: str, parts: int, **said: Any) -> str:
+    assets = place / "assets"
+    assets.mkdir()
+    records = world(assets)
+    change(records, assets)
+    if mode == "append":  # every id is new
+        records = [record for record in records if record["data"].get("id") not in ("n1", "e1")]
+    source = place / "input"
+    source.mkdir()
+    (source / "all.ndjson").write_text("\n".join(json.dumps(record) for record in records))
+    here, there = graphs(place, assets)
+    expected = outcome(here, lambda: here.load(str(source), mode=mode, **said))
+    found = outcome(there, lambda: on_spark(there, str(source), mode, session, parts, **said))
+    assert found.said == expected.said
+    assert found.content == expected.content
+    for graph in (here, there):
+        assert graph.verify().ok
+    if found.said.startswith("{") and not said:
+        for name in ("p0", "p3", "p8"):
+            one, other = here.blob("Photo", name, "image"), there.blob("Photo", name, "image")
+            assert (one.uri or one.read()) == (other.uri or other.read())  # an overwrite keeps references
+    assert not (place / "there" / "__staging").exists()
+    return found.said
+
+
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda each: each.__name__.strip("_"))
+@pytest.mark.parametrize("parts", [1, 5])
+def test_the_same_in_parts(tmp_path: Path, change: Change, mode: str, parts: int) -> None:
+    said = _compare(InProcess(), tmp_path, change, mode, parts)
+    if change is _not_allowed:
+        assert said.startswith("ExternalBlobPolicyError")
+        assert "secret" not in said
+    if change is _not_there:
+        assert said.startswith("ExternalBlobSourceError")
+    if change is _broken:
+        assert said.startswith("ConstraintError")
+
+
+def test_a_check_looks_at_sources_and_writes_nothing(tmp_path: Path) -> None:
+    assert '"commit": null' in _compare(InProcess(), tmp_path, _nothing, "merge", 3, check=True)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("URI_CELLS", 50), ("COPIED_BYTES", 100), ("URI_BYTES", 20)])
+def test_the_limits_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
+) -> None:
+    monkeypatch.setattr(in_process, name, limit)
+    if name == "COPIED_BYTES":
+        monkeypatch.setattr(by_tasks, name, limit)
+        defaults = in_process.admit.__kwdefaults__
+        monkeypatch.setitem(defaults, "budget", limit)
+    assert _compare(InProcess(), tmp_path, _nothing, "merge", 5).startswith("ResourceLimitError")
+
+
+@pytest.mark.s3
+def test_sources_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
+    open_store(s3_root.uri, s3_root.options).put("assets/x.bin", b"from afar")
+    graph = omnigraph.init(
+        tmp_path / "graph", SCHEMA, storage_options=s3_root.options, blob_sources=[f"{s3_root.uri}/assets/"]
+    )
+    records = [{"type": "Photo", "data": {"name": "p", "image": f"{s3_root.uri}/assets/x.bin"}}]
+    on_spark(graph, records, "append", InProcess(), 2)
+    assert graph.blob("Photo", "p", "image").read() == b"from afar"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "mode"), [(_nothing, "append"), (_not_there, "merge")])
+def test_spark_does_it_too(session: Session, tmp_path: Path, change: Change, mode: str) -> None:
+    _compare(session, tmp_path, change, mode, 3)
