@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.merge.model import SCHEMA, World, empty
 from tests.pipeline.in_process import InProcess
@@ -34,17 +35,20 @@ def _world(place: Path, seed: int) -> World:
         world.write("side", random)
         if seed % 4:
             world.write("main", random)
+    world.branch("dev", "main")
     return world
 
 
-def _told(graph: Graph, how: Any) -> object:
+def _told(graph: Graph, how: Any, target: str = "main") -> object:
     """What a merge says, and what it leaves."""
     try:
         receipt = replace(how(graph), commit=None, engine="")
     except MergeConflictsError as error:
         receipt = (error.conflicts, error.total)
     assert not list(Path(graph.uri).glob("__staging/*")), "nothing is left lying about"
-    return receipt, b"".join(graph.export())
+    whole = graph.snapshot(branch=target).tables.values()
+    assert all(graph._store.tables.count(pin.ref) == pin.row_count for pin in whole)
+    return receipt, b"".join(graph.export(branch=target))
 
 
 def _copy(world: World, place: Path) -> Graph:
@@ -60,13 +64,16 @@ def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch
     world = _world(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)
-    wanted = _told(world.graph, lambda graph: graph.merge("side", strategy=strategy))
-    request = MergeRequest("side", "main", strategy)
-    for tasks in (1, 2, 7):
+    target = "dev" if seed % 2 else "main"  # the one has files of its own, and the other has not
+    wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy), target)
+    request = MergeRequest("side", target, strategy)
+    for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
         monkeypatch.setattr(on_spark, "_SIFTED", 0 if tasks == 2 else 1_000_000)
-        options = MergeOptions(InProcess(), tasks=tasks)
-        found = _told(_copy(world, kept), lambda graph, options=options: merge(graph, request, options))
-        assert found == wanted, f"{tasks} tasks"
+        options = MergeOptions(InProcess(), tasks=tasks, threshold=threshold)
+        graph = _copy(world, kept)
+        assert _told(graph, lambda graph, o=options: merge(graph, request, o), target) == wanted, f"{tasks} tasks"
+        assert graph.verify(branch=target).ok
+        graph.mutate('query q() { insert B { k: "next" } }', branch=target)
 
 
 @pytest.mark.spark
@@ -77,8 +84,8 @@ def test_same_graph_on_spark(tmp_path: Path, session: Session, seed: int) -> Non
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)
     wanted = _told(world.graph, lambda graph: graph.merge("side", strategy="theirs"))
-    for tasks in (1, 2, 7):
-        options = MergeOptions(session, tasks=tasks)
+    for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
+        options = MergeOptions(session, tasks=tasks, threshold=threshold)
         request = MergeRequest("side", "main", "theirs")
         found = _told(_copy(world, kept), lambda graph, o=options, r=request: merge(graph, r, o))
         assert found == wanted, f"{tasks} tasks"
@@ -88,3 +95,59 @@ def test_same_graph_on_spark(tmp_path: Path, session: Session, seed: int) -> Non
     assert receipt.commit is not None
     assert receipt.commit.message == "by tasks"
     assert receipt.commit.merged_parent == receipt.source_commit
+
+
+PLAIN = """
+node Ship { name: String @key  tons: I64? }
+edge Meets: Ship -> Ship { year: I64? }
+"""
+
+
+def _fleet(place: Path) -> Graph:
+    """Two branches with many changes, and two orphans: one on each side."""
+    graph = omnigraph.init(place, PLAIN)
+    names = [f"s{i:03d}" for i in range(200)]
+    graph.load({"Ship": pa.table({"name": names, "tons": [1] * 200})}, mode="append")
+    graph.load({"Meets": pa.table({"from": names[:-1], "to": names[1:], "year": [1] * 199})}, mode="append")
+    graph.branches.create("side")
+    graph.load({"Ship": pa.table({"name": [*names[:80], "new"], "tons": [2] * 81})}, mode="merge", branch="side")
+    graph.load({"Ship": pa.table({"name": names[100:150], "tons": [3] * 50})}, mode="merge")
+    for text, branch in (
+        ('delete Ship where name = "s160"', "side"),
+        ('insert Meets { from: "s160", to: "s161", year: 9 }', "main"),
+        ('delete Ship where name = "s170"', "main"),
+        ('insert Meets { from: "new", to: "s170", year: 9 }', "side"),
+        ('delete Ship where name = "s180"', "side"),
+    ):
+        graph.mutate(f"query q() {{ {text} }}", branch=branch)
+    return graph
+
+
+@pytest.mark.parametrize("strategy", ["ours", "theirs"])
+def test_tasks_write_what_is_large(tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what resolving a conflict takes back, brings back and removes; and the row ids that rows had stay."""
+    graph = _fleet(tmp_path / "graph")
+    kept = tmp_path / "kept"
+    shutil.copytree(graph.uri, kept)
+    world = World(graph)
+    wanted = _told(graph, lambda graph: graph.merge("side", strategy=strategy))
+    numbers = _row_ids(graph)
+    written: list[str] = []
+    original = on_spark.SparkComparer._tasks_write
+
+    def noted(self: Any, compared: Any, *rest: Any) -> Any:
+        written.append(compared.versions.key)
+        return original(self, compared, *rest)
+
+    monkeypatch.setattr(on_spark.SparkComparer, "_tasks_write", noted)
+    again = _copy(world, kept)
+    options = MergeOptions(InProcess(), tasks=3, threshold=1)
+    assert _told(again, lambda graph: merge(graph, MergeRequest("side", "main", strategy), options)) == wanted
+    assert written[:1] == ["node:Ship"]
+    assert again.verify().ok
+    assert _row_ids(again).items() >= {name: numbers[name] for name in numbers if "s000" <= name < "s080"}.items()
+
+
+def _row_ids(graph: Graph) -> dict[str, int]:
+    rows = graph.snapshot().scan("node:Ship", columns=["id", "_rowid"]).to_pylist()
+    return {row["id"]: row["_rowid"] for row in rows}

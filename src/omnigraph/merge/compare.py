@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.manifest import Manifest, Models
+from omnigraph.commit.writer import Operation, TableWrite
 from omnigraph.merge.choices import Choice, resolved
 from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify, compared
 from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
@@ -90,9 +92,27 @@ class Compared:
 
 
 class Comparer(Protocol):
-    """Compares one table, wherever that is done."""
+    """Compares tables and writes what comes of it, wherever that is done."""
 
-    def compare(self, versions: Versions, choice: Choice) -> Compared: ...
+    def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
+        """Compare one table.
+
+        Args:
+            versions: the table.
+            choice: which side is right where the branches disagree.
+            checked: the columns that the rows which are taken must have, to be checked.
+        """
+        ...
+
+    def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
+        """What writes the change of a table.
+
+        Args:
+            compared: the change.
+            target: the state that it is made for.
+            models: what computed the vectors that the table has afterwards.
+        """
+        ...
 
 
 class Collected:
@@ -101,10 +121,13 @@ class Collected:
     Args:
         versions: the table.
         budget: how many bytes of rows stay in memory.
+        columns: what is kept of the rows; by default everything.
     """
 
-    def __init__(self, versions: Versions, budget: int) -> None:
+    def __init__(self, versions: Versions, budget: int, columns: Sequence[str] | None = None) -> None:
         self._versions = versions
+        names = versions.schema.names if columns is None else columns
+        self._schema = pa.schema([versions.schema.field(name) for name in names])
         self._spool = Spool(budget)
         self._inserted = 0
         self._deleted: list[pa.Array] = [_NONE]
@@ -116,7 +139,7 @@ class Collected:
         """Take in what `resolved` says; of many conflicts, these may be the first."""
         verdicts = done[VERDICT].to_numpy()
         goes = pa.array(verdicts == Verdict.DELETE)
-        rows = _plain(done, self._versions.schema).filter(pc.invert(goes))
+        rows = _plain(done, self._schema).filter(pc.invert(goes))
         self._inserted += int(np.count_nonzero(verdicts == Verdict.INSERT))
         if rows.num_rows:
             self._spool.add("rows", rows)
@@ -126,8 +149,12 @@ class Collected:
         self._torn = pa.concat_tables(both).sort_by("id").slice(0, MOST)
         self._met.append(met)
 
+    def delete(self, ids: pa.Array) -> None:
+        """Take in ids of rows that go."""
+        self._deleted.append(ids)
+
     def compared(self) -> Compared:
-        rows = self._spool.take("rows") if self._spool.keys else self._versions.schema.empty_table()
+        rows = self._spool.take("rows") if self._spool.keys else self._schema.empty_table()
         deleted, met = pa.concat_arrays(self._deleted).sort(), pa.concat_arrays(self._met)
         return Compared(self._versions, rows, self._inserted, deleted, self._torn, self._conflicts, met)
 
@@ -146,13 +173,16 @@ class LocalComparer:
         self.parts = 0
         """In how many parts rows were compared."""
 
-    def compare(self, versions: Versions, choice: Choice) -> Compared:
+    def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         may = touched(self._tables, versions.all)
         collected = Collected(versions, self._budget)
         for base, source, target in self._sides(versions, may):
             self.parts += 1
             collected.add(*resolved(classify(base, source, target), choice))
         return collected.compared()
+
+    def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
+        return rows_write(self._tables, compared, target, models)
 
     def _sides(self, versions: Versions, may: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
         """The rows of the three versions, in parts with complete ids."""
@@ -184,6 +214,13 @@ class LocalComparer:
 
     def _take(self, spool: Spool, name: str, schema: pa.Schema) -> pa.Table:
         return spool.take(name) if name in spool.keys else schema.empty_table()
+
+
+def rows_write(tables: TableStorage, compared: Compared, target: Manifest, models: Models) -> TableWrite:
+    """What writes a change whose rows are here."""
+    key = compared.versions.key
+    source = compared.source(tables, tables.schema(target.tables[key].ref).names)
+    return TableWrite(key, Operation.CHANGE, source=source, deleted=compared.deleted, models=models)
 
 
 def _name(part: int, side: int) -> str:

@@ -15,7 +15,7 @@ from omnigraph.commit.ancestors import merge_base
 from omnigraph.commit.manifest import Commit, Manifest, models_of
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite
+from omnigraph.commit.writer import TableWrite
 from omnigraph.errors import Conflict, ConflictKind, MergeSchemaError, VersionReclaimedError, cut
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
@@ -27,8 +27,8 @@ from omnigraph.merge.receipt import MergedChanges, MergeOutcome
 from omnigraph.merge.sides import Columns, Versions, differing_parts
 from omnigraph.storage.blobs import row_schema
 from omnigraph.write.changes import TableChange
-from omnigraph.write.checks import Room
-from omnigraph.write.validate import Spell, broken
+from omnigraph.write.checks import Room, value_rules
+from omnigraph.write.validate import Spell, broken, unique_groups
 
 _KINDS = {
     "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,
@@ -111,8 +111,10 @@ class Merge:
         begun = target if forward else self._state_of(base)
         outcome = MergeOutcome.FAST_FORWARD if forward else MergeOutcome.MERGED
         tables = {}
+        accepted = self._schema_of(target)
         for versions in self._changed(begun, target):
-            tables[versions.key] = self._comparer.compare(versions, self._choices.of(versions.key))
+            checked = _checked(accepted, versions.key)
+            tables[versions.key] = self._comparer.compare(versions, self._choices.of(versions.key), checked)
         found = _Conflicts(source.branch, target.branch)
         for compared in tables.values():
             found.add_torn(compared)
@@ -219,7 +221,7 @@ class Merge:
     def _change(self, accepted: AcceptedSchema, compared: Compared) -> TableChange:
         kind, _, name = compared.versions.key.partition(":")
         declared = row_schema(arrow_schema(accepted, TypeKind(kind), name))
-        fields = [field for field in declared if field.name in compared.versions.columns.plain]
+        fields = [field for field in declared if field.name in _checked(accepted, compared.versions.key)]
         rows = pa.table([compared.rows[field.name] for field in fields], schema=pa.schema(fields))
         return TableChange(TypeKind(kind), name, rows, compared.deleted, stranding=True)
 
@@ -228,24 +230,22 @@ class Merge:
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
         """What the merge writes to the target."""
         found = []
-        tables = self._store.tables
         for key, compared in merged.tables.items():
-            if compared.is_empty:
-                continue
-            pin, there = self._source.tables[key], target.tables[key]
-            names = tables.schema(there.ref).names
-            ours, theirs = dict(there.models), dict(pin.models)
-            models = models_of({name: {*ours.get(name, ()), *theirs.get(name, ())} for name in {*ours, *theirs}})
-            found.append(
-                TableWrite(
-                    key,
-                    Operation.CHANGE,
-                    source=compared.source(tables, names),
-                    deleted=compared.deleted,
-                    models=models,
-                )
-            )
+            if not compared.is_empty:
+                ours, theirs = dict(target.tables[key].models), dict(self._source.tables[key].models)
+                models = models_of({name: {*ours.get(name, ()), *theirs.get(name, ())} for name in {*ours, *theirs}})
+                found.append(self._comparer.write(compared, target, models))
         return found
+
+
+def _checked(accepted: AcceptedSchema, key: str) -> list[str]:
+    """The columns of a type that constraints look at."""
+    kind, _, name = key.partition(":")
+    catalog = accepted.catalog
+    declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]
+    ends = ("src", "dst") if kind == TypeKind.EDGE.value else ()
+    unique = (field for group in unique_groups(declared) for field in group)
+    return list(dict.fromkeys(["id", *ends, *unique, *(rule.property for rule in value_rules(declared))]))
 
 
 def _same(of: Callable[..., str], one: object, other: object) -> bool:

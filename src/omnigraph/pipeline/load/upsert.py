@@ -61,7 +61,7 @@ def way_of(change: Loaded, threshold: int) -> MergedType:
 
 
 def merge_by_tasks(
-    exchange: Exchange, place: Place, base: TableRef, change: Loaded
+    exchange: Exchange, place: Place, base: TableRef, change: Loaded, deleted: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], Replaced]:
     """Write what a merge of the rows of one type changes. Nobody sees it yet.
 
@@ -70,11 +70,12 @@ def merge_by_tasks(
         place: the graph.
         base: the version to change.
         change: the rows; those that were put aside are merged.
+        deleted: where ids were put aside whose rows go. None of them may be among the rows.
 
     Returns:
         What was written, in order, and what is gone for it: what `TableWrite` takes.
     """
-    matched, rows = _matched(exchange, place, base, change)
+    matched, rows = _matched(exchange, place, base, change, deleted)
     lost, written = exchange.gather(
         [_lost(exchange, place, base, matched), _written(exchange, place, base, change, matched)]
     )
@@ -84,14 +85,20 @@ def merge_by_tasks(
     return tuple(order["text"].to_pylist()), found
 
 
-def _matched(exchange: Exchange, place: Place, base: TableRef, change: Loaded) -> tuple[Relation, int]:
-    """The rows that replace others, put aside: two jobs need them, and what is compared twice may be compared anew."""
-    starts = np.array(change.starts, np.int64)
+def _matched(
+    exchange: Exchange, place: Place, base: TableRef, change: Loaded, deleted: Sequence[str]
+) -> tuple[Relation, int]:
+    """The rows that replace others, put aside: two jobs need them, and what is compared twice may be compared anew.
+
+    Rows that go are found with them, in a part behind the last, of which nothing is written.
+    """
+    starts = np.array([*change.starts, change.read], np.int64)
     own = [
         OwnRows(place, part.keys, ("id",), first, change.dropped.get(i), numbered=True)
         for i, (part, first) in enumerate(zip(change.parts, change.starts, strict=True))
         if part.staged is not None and part.keys is not None
     ]
+    own += [OwnRows(place, path, ("id",), change.read, numbered=True) for path in deleted]
     mine = exchange.read(own, pa.schema([("id", pa.utf8()), (ROW, pa.int64())]), change.count)
     pieces = stored_pieces(place, base, _STORED.names)
     stored = exchange.read(pieces, _STORED, place.tables.count(base))

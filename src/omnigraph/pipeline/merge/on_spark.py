@@ -1,30 +1,41 @@
 """The comparison of tables on Spark: rows of an id meet in a task, and there they are compared as they are in process.
 
-What comes of it, the rows that change, is put aside by the tasks and fetched by the driver, which checks it and makes
-the commit. Rows that stay as they are never reach it.
+What comes of it, the rows that change, is put aside by the tasks. The driver fetches the columns that constraints look
+at, and checks them. A change that is small enough it also writes; a large one is written by tasks, and the driver gets
+names of files. It makes the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from omnigraph.commit.manifest import Manifest, Models
+from omnigraph.commit.store import Store
+from omnigraph.commit.writer import Operation, TableWrite, fork_table, owns
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.graph.merging import MergeRequest, Way
 from omnigraph.graph.merging import merge as merge_in
+from omnigraph.lang.schema import TypeKind
 from omnigraph.merge.choices import Choice, resolved
-from omnigraph.merge.classify import DIFFERS, classify
-from omnigraph.merge.compare import MOST, Collected, Compared
+from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify
+from omnigraph.merge.compare import MOST, Collected, Compared, rows_write
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.merge.sides import Columns, Versions, differing_parts, part_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, Side, decoded, encoded
+from omnigraph.pipeline.load.rules import Loaded
 from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.load.tasks import PartRows
+from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
 from omnigraph.pipeline.session import Session
 from omnigraph.storage.tables import TableRef
 from omnigraph.storage.uri import Scheme
@@ -45,12 +56,14 @@ class MergeOptions:
         watch: who looks on, and when it has to stop.
         part_rows: about how many rows one task compares.
         tasks: how many tasks compare; by default that follows from the number of rows.
+        threshold: from how many bytes of changed rows of a type on tasks write them; by default as for a load.
     """
 
     session: Session
     watch: Watch = field(default_factory=Watch)
     part_rows: int = PART_ROWS
     tasks: int | None = None
+    threshold: int | str | None = None
 
 
 def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeReceipt:
@@ -63,33 +76,81 @@ def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeRe
     if uri.scheme is Scheme.MEMORY:
         raise InputError("tasks cannot reach a graph in the memory of this process", hint="merge with engine='local'")
     place = Place.at(uri)
+    made: list[SparkComparer] = []
+
+    def comparer(_: Graph, budget: int) -> SparkComparer:
+        made.append(SparkComparer(graph._store, place, options, budget))
+        return made[-1]
+
     try:
-        return merge_in(graph, request, Way("spark", lambda _, budget: SparkComparer(place, options, budget)))
+        return merge_in(graph, request, Way("spark", comparer))
     finally:
+        for one in made:
+            one.clear()
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class AsidePart:
+    """What a task put aside.
+
+    Attributes:
+        path: where the rows are that are taken.
+        count: how many those are.
+    """
+
+    path: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAside(Compared):
+    """A change whose rows lie aside. Of those only the columns are here that constraints look at.
+
+    Attributes:
+        parts: what lies aside.
+        extra: whole rows that were taken beside those.
+    """
+
+    parts: tuple[AsidePart, ...] = ()
+    extra: pa.Table | None = None
+
+    def with_rows(self, rows: pa.Table) -> CompareAside:
+        extra = rows if self.extra is None else pa.concat_tables([self.extra, rows])
+        known = pa.concat_tables([self.rows, rows.select(self.rows.column_names)])
+        return replace(self, rows=known, inserted=self.inserted + rows.num_rows, extra=extra)
 
 
 class SparkComparer:
     """Compares on Spark.
 
     Args:
+        store: the graph.
         place: the graph as tasks reach it.
         options: how the work is spread.
         budget: how many bytes of rows stay in the memory of the driver.
     """
 
-    def __init__(self, place: Place, options: MergeOptions, budget: int) -> None:
+    def __init__(self, store: Store, place: Place, options: MergeOptions, budget: int) -> None:
+        self._store = store
         self._place = place
         self._options = options
         self._budget = budget
+        self._threshold = merge_threshold(options.threshold)
+        self._forks: list[TableRef] = []
 
-    def compare(self, versions: Versions, choice: Choice) -> Compared:
+    @property
+    def _exchange(self) -> Exchange:
+        session = self._options.session
+        return Exchange(session.work, session.parallelism, self._options.part_rows)
+
+    def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         session, tables = self._options.session, self._place.tables
         may = touched(tables, versions.all, _SIFTED)
         apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
         with session.job(f"comparing {versions.key}", self._options.watch):
-            exchange = Exchange(session.work, session.parallelism, self._options.part_rows)
+            exchange = self._exchange
             sides = {ref: self._rows(exchange, versions, ref, numbers, may) for ref, numbers in apart.items()}
             order = list(sides)
             places = [order.index(ref) for ref in versions.all]
@@ -99,12 +160,78 @@ class SparkComparer:
                 self._options.tasks,
             )
             (answers,) = exchange.gather([told])
-        collected = Collected(versions, self._budget)
-        for answer in answers.to_pylist():
+        return self._collected(versions, answers.to_pylist(), checked)
+
+    def _collected(self, versions: Versions, answers: list[dict[str, Any]], checked: Sequence[str]) -> Compared:
+        """What tasks found. Of a large change, only what is checked is fetched."""
+        size = sum(answer["size"] for answer in answers)
+        large = size >= self._threshold and not versions.columns.blobs
+        columns = [*checked, VERDICT] if large else None
+        collected = Collected(versions, self._budget, checked if large else None)
+        parts = []
+        for answer in answers:
             torn, met = decoded(answer["torn"]), decoded(answer["met"])["id"].combine_chunks()
-            done = None if answer["path"] is None else self._place.table(answer["path"])
-            collected.add(torn.slice(0, 0) if done is None else done, torn, met, answer["conflicts"])
-        return collected.compared()
+            rows = torn.slice(0, 0) if answer["rows"] is None else self._place.table(answer["rows"], columns)
+            collected.add(rows, torn, met, answer["conflicts"])
+            if answer["rows"] is not None:
+                parts.append(AsidePart(answer["rows"], rows.num_rows))
+            if answer["deleted"] is not None:
+                collected.delete(self._place.table(answer["deleted"])["id"].combine_chunks())
+        found = collected.compared()
+        if not large:
+            return found
+        members = {member.name: getattr(found, member.name) for member in fields(found)}
+        return CompareAside(**members, parts=tuple(parts))
+
+    def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
+        if compared.rows.num_rows == 0:
+            compared = replace(compared, rows=compared.versions.schema.empty_table())
+        elif isinstance(compared, CompareAside):
+            return self._tasks_write(compared, target, models)
+        return rows_write(self._store.tables, compared, target, models)
+
+    def _tasks_write(self, compared: CompareAside, target: Manifest, models: Models) -> TableWrite:
+        """Have tasks write a change. It is made for one state: when another commit comes first, it is made again."""
+        key = compared.versions.key
+        pin = target.tables[key]
+        fork = None if owns(target, pin) else fork_table(self._store, target, pin)
+        if fork is not None:
+            self._forks.append(fork)
+        kind, _, name = key.partition(":")
+        change = Loaded(TypeKind(kind), name, list(self._parts(compared)), False)
+        self._drop(change, compared)
+        gone = pa.table({"id": compared.deleted})
+        deleted = [self._place.put("merge/deleted", gone)] if gone.num_rows else []
+        with self._options.session.job(f"writing {key}", self._options.watch):
+            fragments, replaced = merge_by_tasks(self._exchange, self._place, fork or pin.ref, change, deleted)
+        if fork is not None:
+            self._forks.remove(fork)  # the write has it from now on
+        return TableWrite(key, Operation.CHANGE, fragments=fragments, replaced=replaced, base=fork, models=models)
+
+    def _parts(self, compared: CompareAside) -> Iterator[PartRows]:
+        for part in compared.parts:
+            yield PartRows(part.count, 0, True, staged=part.path, keys=part.path)
+        if compared.extra is not None:
+            path = self._place.put("merge/extra", compared.extra)
+            yield PartRows(compared.extra.num_rows, 0, True, staged=path, keys=path)
+
+    def _drop(self, change: Loaded, compared: CompareAside) -> None:
+        """Leave out rows that were put aside and are not taken after all, because a conflict was resolved so."""
+        if compared.rows.num_rows == change.read:
+            return
+        for i, part in enumerate(change.parts):
+            assert part.keys is not None
+            ids = self._place.table(part.keys, ["id"])["id"]
+            taken = pc.is_in(ids, value_set=compared.rows["id"]).to_numpy()
+            if not taken.all():
+                change.dropped[i] = np.flatnonzero(~taken)
+
+    def clear(self) -> None:
+        """Remove forks that were made for writes which came to nothing."""
+        for fork in self._forks:
+            assert fork.branch is not None
+            with suppress(OmnigraphError):  # cleanup removes what is left
+                self._store.tables.drop_fork(fork.path, fork.branch)
 
     def _rows(
         self,
@@ -146,11 +273,14 @@ def _comparison(place: Place, key: str, order: list[int], choice: Choice) -> Cal
     def compare(*sides: pa.Table) -> pa.Table:
         base, source, target = (sides[number] for number in order)
         done, torn, met = resolved(classify(base, source, target), choice)
-        path = place.put(name, done.drop_columns([DIFFERS])) if done.num_rows else None
+        goes = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
+        rows, gone = done.drop_columns([DIFFERS]).filter(pc.invert(goes)), done.select(["id"]).filter(goes)
         first = torn.sort_by("id").slice(0, MOST)
         return pa.table(
             {
-                "path": pa.array([path], pa.utf8()),
+                "rows": pa.array([place.put(name, rows) if rows.num_rows else None], pa.utf8()),
+                "size": pa.array([rows.nbytes], pa.int64()),
+                "deleted": pa.array([place.put(name, gone) if gone.num_rows else None], pa.utf8()),
                 "conflicts": pa.array([torn.num_rows], pa.int64()),
                 "torn": pa.array([encoded(first)], pa.binary()),
                 "met": pa.array([encoded(pa.table({"id": met}))], pa.binary()),
