@@ -12,10 +12,12 @@ from click.testing import CliRunner
 from tests.cli.shell import Shell
 
 import omnigraph
+from omnigraph.cli.load import _say as say
 from omnigraph.cli.main import cli
 from omnigraph.cli.progress import progress_shown
 from omnigraph.pipeline.jobs import JobProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
+from omnigraph.write.receipt import LoadMode, LoadReceipt, MergedType, MergeWay
 
 PEOPLE = """\
 {"type": "Person", "data": {"name": "ann", "age": 31}}
@@ -253,3 +255,16 @@ def test_spark_that_cannot_be_started(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     said = shell.fails("load", graph, "--data", people, "--mode", "append", "--engine", "spark", "--quiet")
     assert "Spark needs Java" in said
+
+
+def test_who_merged_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    merges = (
+        MergedType("node:Person", MergeWay.TASKS, "much"),
+        MergedType("node:Town", MergeWay.PROCESS, "little"),
+    )
+    receipt = LoadReceipt("main", LoadMode.MERGE, (("Person", 2), ("Town", 1)), (), None, merges=merges)
+    say("place", receipt, checked=False)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "merged node:Person by tasks on Spark: much",
+        "merged node:Town by one process: little",
+    ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import NODES, SEED, TABLES, assert_whole, contents, ids, put
+from tests.commit.matrix import ELSEWHERE
 
 from omnigraph.commit.lease import LeaseRecord, lease_path
 from omnigraph.commit.store import REFS, Store
@@ -74,7 +75,7 @@ def test_only_written_tables_are_forked(graph: Graph) -> None:
     assert_whole(graph)
 
 
-@pytest.mark.parametrize("operation", [o for o in Operation if o is not Operation.FRAGMENTS])
+@pytest.mark.parametrize("operation", [o for o in Operation if o not in ELSEWHERE])
 def test_branches_keep_apart(graph: Graph, operation: Operation) -> None:
     graph.branches.create("dev")
     entities = ["s1"] if operation is Operation.DELETE else ["own"]

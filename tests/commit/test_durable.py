@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from lance import LanceDataset
 from tests.commit.graphs import NODES, SEED, assert_whole, create, ids, put
+from tests.commit.matrix import ELSEWHERE
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.writer import Operation
@@ -53,7 +54,7 @@ def by_lance(paths: set[str]) -> set[str]:
 LANCE = ("__manifest", "nodes", "edges", "_graph_commit_recoveries.lance")
 
 
-@pytest.mark.parametrize("operation", [o for o in Operation if o is not Operation.FRAGMENTS])
+@pytest.mark.parametrize("operation", [o for o in Operation if o not in ELSEWHERE])
 @pytest.mark.parametrize("branch", ["main", "x/y"])
 def test_a_commit_is_on_disk(flushed: set[str], place: Path, operation: Operation, branch: str) -> None:
     with create(place) as graph:
@@ -65,6 +66,15 @@ def test_a_commit_is_on_disk(flushed: set[str], place: Path, operation: Operatio
         assert by_lance(files(place)) <= flushed
         graph.tags.create("v1", branch=branch)
         assert by_lance(files(place)) <= flushed, "tagging"
+
+
+def test_an_optimize_is_on_disk(flushed: set[str], place: Path) -> None:
+    """Each of the two commits that a table takes."""
+    with create(place) as graph:
+        put(graph, ["new"], NODES)
+        done = graph.optimize()
+        assert any(table.fragments_removed for table in done.tables)
+        assert by_lance(files(place)) <= flushed
 
 
 def test_tables_are_on_disk_before_anything_points_at_them(flushed: set[str], place: Path) -> None:
