@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ _VALUE_BYTES = 40
 _PACKED = 4
 """About how many times as large a packed file is once it is unpacked."""
 
+_PUT = pa.schema([("number", pa.int64()), ("path", pa.utf8()), ("size", pa.int64())])
+
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
@@ -47,6 +50,7 @@ class StagedRows:
         name: what problems call the table.
         number: which part of the table this is.
         all: where all parts of the table are.
+        size: how many bytes this part has.
     """
 
     place: Place
@@ -56,6 +60,7 @@ class StagedRows:
     name: str
     number: int
     all: tuple[str, ...]
+    size: int
 
     @property
     def source(self) -> object:
@@ -92,6 +97,7 @@ class StagedLines:
     name: str
     number: int
     all: tuple[str, ...]
+    size: int
 
     @property
     def source(self) -> object:
@@ -102,7 +108,7 @@ class StagedLines:
         return None
 
     def whole(self) -> StagedLines:
-        return StagedLines(self.place, self.all, self.name, 0, self.all)
+        return replace(self, paths=self.all, number=0)
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         progress = Progress(start.before + 1, start.records, middle=self.number > 0)
@@ -121,9 +127,7 @@ class Planner:
         mapping: what tables are whose columns are not named like the properties.
     """
 
-    def __init__(
-        self, accepted: AcceptedSchema, place: Place, size: int, mapping: TableMapping | None = None
-    ) -> None:
+    def __init__(self, accepted: AcceptedSchema, place: Place, size: int, mapping: TableMapping | None = None) -> None:
         self._place = place
         self._size = size
         self._inputs = Inputs(accepted, mapping, dict(place.options))
@@ -163,36 +167,25 @@ class Planner:
     def _batches(self, part: Batches) -> Iterator[Split]:
         batches = iter(part.batches)
         schema = next(batches).schema
-        paths: list[str] = []
-        held: list[pa.RecordBatch] = []
-        size = 0
-        for batch in batches:
-            for rows in _cut(batch, self._size):
-                held.append(rows)
-                size += rows.nbytes
-                if size >= self._size:
-                    paths.append(self._place.put(self._name("rows"), pa.Table.from_batches(held, schema)))
-                    held, size = [], 0
-        if held:
-            paths.append(self._place.put(self._name("rows"), pa.Table.from_batches(held, schema)))
-        yield from self._staged(paths, schema, part.layout, part.name)
+        put = list(_put_aside(self._place, self._name("rows"), (schema, batches), self._size))
+        yield from self._staged(put, schema, part.layout, part.name)
 
-    def _staged(self, paths: Sequence[str], schema: pa.Schema, layout: Layout, name: str) -> Iterator[Split]:
-        every = tuple(paths)
+    def _staged(self, put: Sequence[tuple[str, int]], schema: pa.Schema, layout: Layout, name: str) -> Iterator[Split]:
+        every = tuple(path for path, _ in put)
         if not every:
-            yield StagedRows(self._place, (), schema, layout, name, 0, ())
-        for number, path in enumerate(every):
-            yield StagedRows(self._place, (path,), schema, layout, name, number, every)
+            yield StagedRows(self._place, (), schema, layout, name, 0, (), 0)
+        for number, (path, size) in enumerate(put):
+            yield StagedRows(self._place, (path,), schema, layout, name, number, every, size)
 
     def _lines(self, part: Chunks) -> Iterator[Split]:
-        paths: list[str] = []
+        paths: list[tuple[str, int]] = []
         held: list[bytes] = []
         size = 0
 
         def put() -> None:
-            path = self._place.path(self._name("lines"), "ndjson")
-            self._place.objects.put(path, b"".join(held))
-            paths.append(path)
+            path, lines = self._place.path(self._name("lines"), "ndjson"), b"".join(held)
+            self._place.objects.put(path, lines)
+            paths.append((path, len(lines)))
 
         for chunk in part.chunks():
             held.append(chunk)
@@ -204,45 +197,63 @@ class Planner:
                 put()
                 held[:], size = [whole[end:]], len(whole) - end
         put()
-        every = tuple(paths)
-        for number, path in enumerate(every):
-            yield StagedLines(self._place, (path,), part.name, number, every)
+        every = tuple(path for path, _ in paths)
+        for number, (path, length) in enumerate(paths):
+            yield StagedLines(self._place, (path,), part.name, number, every, length)
 
     def _frame(self, frame: DataFrame, given: str) -> Iterator[Split]:
-        """A DataFrame, put aside partition by partition."""
+        """A DataFrame, put aside partition by partition, each in as many parts as it needs."""
         layout = self._inputs.layout(given)
         shown = layout.name if isinstance(layout, OfType) else given.rpartition(":")[2]
         from pyspark import TaskContext
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        place, name = self._place, self._name("frame")
+        place, name, most = self._place, self._name("frame"), self._size
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             context = TaskContext.get()
             assert context is not None
             number = context.partitionId()
-            held = [batch for batch in batches if batch.num_rows]
-            if held:
-                path = place.put(f"{name}-{number:06d}", pa.Table.from_batches(held))
-                yield pa.RecordBatch.from_pydict({"number": pa.array([number], pa.int32()), "path": [path]})
+            first = next(batches, None)
+            if first is None:
+                return
+            rows = (first.schema, chain([first], batches))
+            for part, (path, size) in enumerate(_put_aside(place, f"{name}-{number:06d}", rows, most)):
+                row = {"number": number << 32 | part, "path": path, "size": size}
+                yield pa.RecordBatch.from_pylist([row], _PUT)
 
-        done = frame.mapInArrow(task, "number int, path string").toArrow().sort_by("number")
+        done = frame.mapInArrow(task, "number long, path string, size long").toArrow().sort_by("number")
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        yield from self._staged(done["path"].to_pylist(), schema, layout, shown)
+        put = list(zip(done["path"].to_pylist(), done["size"].to_pylist(), strict=True))
+        yield from self._staged(put, schema, layout, shown)
 
 
-def compared_values(splits: Sequence[Split], size: int) -> int:
-    """About how many values of the input are compared with others.
+def _put_aside(
+    place: Place, name: str, rows: tuple[pa.Schema, Iterator[pa.RecordBatch]], most: int
+) -> Iterator[tuple[str, int]]:
+    """Put rows aside in files of about so many bytes: where each is, and how many it has."""
+    schema, batches = rows
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for part in _cut(batch, most):
+            held.append(part)
+            size += part.nbytes
+            if size >= most:
+                yield place.put(name, pa.Table.from_batches(held, schema)), size
+                held, size = [], 0
+    if held:
+        yield place.put(name, pa.Table.from_batches(held, schema)), size
 
-    Args:
-        splits: the parts.
-        size: about how many bytes one has, where nothing else says it.
-    """
+
+def compared_values(splits: Sequence[Split]) -> int:
+    """About how many values of the input are compared with others."""
     files = {split.source: split.file for split in splits if isinstance(split, FileSplit)}.values()
     packed = (file.compression is not None or file.format.dense for file in files)
     read = sum(file.input.size * (_PACKED if more else 1) for file, more in zip(files, packed, strict=True))
-    others = sum(not isinstance(split, FileSplit) for split in splits)
-    return (read + others * size) // _VALUE_BYTES
+    staged = sum(split.size for split in splits if isinstance(split, StagedRows | StagedLines))
+    items = sum(len(split.items) for split in splits if isinstance(split, Items) and isinstance(split.items, list))
+    return (read + staged) // _VALUE_BYTES + items * 2
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
