@@ -183,6 +183,26 @@ def test_a_type_of_another_graph(graph: Graph, tmp_path: Path) -> None:
     assert names(graph, "nightly") == ["calypso", "dory"]
 
 
+def test_a_run_that_reads_what_it_changes_finds_itself_again(graph: Graph, tmp_path: Path) -> None:
+    graph.load({"Ship": [{"name": "argo"}], "Port": [{"name": "oban"}]}, mode="append")
+    (tmp_path / "stays.csv").write_text("from,to\nargo,oban\n")
+    file = declared(
+        tmp_path,
+        sources={"stays": "stays.csv", "ships": {"type": "Ship"}},
+        load={"nodes": {"Ship": "ships"}, "edges": {"Docked": "stays"}},
+        mode="merge",
+        branch=None,
+        then="merge",
+    )
+    first = graph.pipeline.run(file)
+    again = graph.pipeline.run(file)
+    assert (again.run_id, again.resumed, again.merge) == (first.run_id, True, first.merge)
+    assert graph.snapshot().pin("edge:Docked").row_count == 1, "an edge without a key would be there twice"
+    graph.mutate('query more() { insert Ship { name: "calypso" } }')
+    assert graph.pipeline.run(file).run_id != first.run_id, "somebody else has changed what it reads"
+    assert graph.snapshot().pin("edge:Docked").row_count == 2
+
+
 def test_a_source_that_is_not_there_is_named(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, sources={"ships": "no.csv"}, load={"nodes": {"Ship": "ships"}})
     with pytest.raises(InputError, match=r"fleet.yaml: sources.ships: there is no .*no.csv"):

@@ -99,7 +99,7 @@ def test_sql_over_every_format(graph: Graph, session: Session, tmp_path: Path) -
     ]
 
     again = pipeline.run(given)
-    assert again.resumed is False, "the ports are of another commit now"
+    assert (again.resumed, again.merge) == (True, receipt.merge), "it reads what it has left itself"
 
 
 def test_what_is_wrong_is_named(graph: Graph, session: Session, tmp_path: Path) -> None:

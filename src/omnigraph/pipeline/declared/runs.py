@@ -41,6 +41,9 @@ from omnigraph.storage.uri import GraphUri
 from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadReceipt
 
+Marks = dict[str, str | None]
+"""What tells the states of sources from others, by the names of the sources."""
+
 LABEL = "pipeline"
 """How the labels of a run's commits begin."""
 
@@ -185,7 +188,7 @@ class _Run:
         self.request = request
         self.pinned = pinned
         self.opened = opened
-        self.id = self._id()
+        self.id, self.marks = self._identified()
         self.key = f"{LABEL}:{document.name}:{self.id}"
         self.merge_key = f"{self.key}:merge"
         self.branch = document.branch or f"{document.name}-{self.id[:16]}"
@@ -221,19 +224,44 @@ class _Run:
 
     # Which run this is
 
-    def _id(self) -> str:
+    def _identified(self) -> tuple[str, Marks]:
+        """The id of the run, and what its inputs are."""
         given = self.request.run_id
         if given is not None:
             check_text(given, "the id of the run", LONGEST_NAME // 4, empty=False)
-            return given
-        if any(pinned.mark is None for pinned in self.pinned.values()):
-            return ulid_now().lower()  # nobody can say whether it is the same again
-        told = [self.document.name, self.document.digest, self._variables_mark, self._marks]
-        return blake2b(json.dumps(told).encode(), digest_size=10).hexdigest()
+        marks = {name: pinned.mark for name, pinned in sorted(self.pinned.items())}
+        ended = self._ended(marks)
+        if ended is not None:
+            return ended
+        if given is not None:
+            return given, marks
+        if None in marks.values():
+            return ulid_now().lower(), marks  # nobody can say whether it is the same again
+        told = [self.document.name, self.document.digest, self._variables_mark, marks]
+        return blake2b(json.dumps(told).encode(), digest_size=10).hexdigest(), marks
 
-    @property
-    def _marks(self) -> dict[str, str | None]:
-        return {name: pinned.mark for name, pinned in sorted(self.pinned.items())}
+    def _ended(self, marks: Marks) -> tuple[str, Marks] | None:
+        """The run that made the state which a source reads, if it was this one.
+
+        A pipeline that reads the branch which it changes would never find itself again: a source that reads what the
+        run has left, and nothing later, is what the run has read.
+        """
+        for pinned in self.pinned.values():
+            said = {} if pinned.view is None else dict(pinned.view.commit.labels)
+            if said.get(LABEL) != self.document.name or self.request.run_id not in (None, said[_RUN]):
+                continue
+            read: Marks = json.loads(said[_SOURCES])
+            assert pinned.view is not None
+            same = {
+                name: read.get(name)
+                if other.view is not None and other.view.commit == pinned.view.commit
+                else marks[name]
+                for name, other in sorted(self.pinned.items())
+            }
+            made_of = (said[_FILE], said[_VARIABLES], read)
+            if None not in read.values() and made_of == (self.document.digest, self._variables_mark, same):
+                return said[_RUN], read
+        return None
 
     @property
     def _variables_mark(self) -> str:
@@ -249,7 +277,7 @@ class _Run:
             (_RUN, self.id),
             (_FILE, self.document.digest),
             (_VARIABLES, self._variables_mark),
-            (_SOURCES, json.dumps(self._marks)),
+            (_SOURCES, json.dumps(self.marks)),
         )
 
     def _commit_of(self, branch: str, key: str) -> Commit | None:
