@@ -128,8 +128,7 @@ def test_the_limits_are_those_of_one_process(
     monkeypatch.setattr(in_process, name, limit)
     if name == "COPIED_BYTES":
         monkeypatch.setattr(by_tasks, name, limit)
-        defaults = in_process.admit.__kwdefaults__
-        monkeypatch.setitem(defaults, "budget", limit)
+        monkeypatch.setattr(in_process.admit, "__kwdefaults__", {"budget": limit})
     assert _compare(InProcess(), tmp_path, _nothing, "merge", 5).startswith("ResourceLimitError")
 
 

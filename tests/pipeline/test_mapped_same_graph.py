@@ -198,6 +198,10 @@ def test_frames_with_a_mapping(spark: SparkSession, session: Session, tmp_path: 
     pipeline = Pipeline(there, session)
     found = outcome(there, lambda: pipeline.load(frames, mode="merge", mapping=mapping))
     assert (found.said, found.content) == (expected.said, expected.content)
+    frames["notes"].createOrReplaceTempView("some_notes")
+    assert pipeline.load(nodes={"notes": "some_notes"}, mode="merge", mapping=mapping).nodes == (("Note", 40),)
+    with pytest.raises(InputError, match="there is no no_notes"):
+        pipeline.load(nodes={"notes": "no_notes"}, mode="merge", mapping=mapping)
     bad = spark.createDataFrame([("zed", "old")], "`full name` string, years string")
     with pytest.raises(InputError, match=r"there is no column 'kg', which mapping.yaml, line 16 names"):
         pipeline.load(edges={"knows": bad.selectExpr("`full name` as a")}, mode="merge", mapping=mapping)

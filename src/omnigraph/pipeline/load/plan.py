@@ -7,9 +7,11 @@ not change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +30,10 @@ from omnigraph.write.table_mapping import TableMapping
 from omnigraph.write.tables import read_batches
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+_TABLE = re.compile(r"\w+(\.\w+){0,2}")
+"""What a table may be called: `people`, `sales.people`, `lake.sales.people`."""
 
 _VALUE_BYTES = 40
 """About how many bytes of the input there are for each value that is compared: an edge has two."""
@@ -125,9 +130,18 @@ class Planner:
         place: where things are put aside.
         size: about how many bytes one part has.
         mapping: what tables are whose columns are not named like the properties.
+        spark: knows tables by their names.
     """
 
-    def __init__(self, accepted: AcceptedSchema, place: Place, size: int, mapping: TableMapping | None = None) -> None:
+    def __init__(
+        self,
+        accepted: AcceptedSchema,
+        place: Place,
+        size: int,
+        mapping: TableMapping | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._spark = spark
         self._place = place
         self._size = size
         self._inputs = Inputs(accepted, mapping, dict(place.options))
@@ -146,10 +160,13 @@ class Planner:
                 raise InputError("a table does not say which type its rows have", hint="give type_name=")
             yield from self._frame(source, type_name)
             return
-        if isinstance(source, Mapping) and any(isinstance(rows, DataFrame) for rows in source.values()):
-            for name, rows in source.items():
-                yield from self.splits(rows, name) if isinstance(rows, DataFrame) else self.splits({name: rows}, None)
-            return
+        if isinstance(source, Mapping):
+            named = {name: self._table(rows) for name, rows in source.items()}
+            if any(isinstance(rows, DataFrame) for rows in named.values()):
+                for name, rows in named.items():
+                    frame = isinstance(rows, DataFrame)
+                    yield from self.splits(rows, name) if frame else self.splits({name: rows}, None)
+                return
         for part in self._inputs.of(source, type_name):
             if isinstance(part, FileSplit):
                 yield from cut_file(part, self._size)
@@ -159,6 +176,12 @@ class Planner:
                 yield from self._batches(part)
             else:
                 yield from self._lines(part)
+
+    def _table(self, rows: Any) -> Any:
+        """The table of Spark that a text names, unless there is a file of that name; anything else as it is."""
+        if not isinstance(rows, str) or not _TABLE.fullmatch(rows) or Path(rows).exists():
+            return rows
+        return self._spark.table(rows) if self._spark is not None and self._spark.catalog.tableExists(rows) else rows
 
     def _name(self, what: str) -> str:
         self._count += 1
