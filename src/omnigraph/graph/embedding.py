@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -50,22 +50,20 @@ class EmbedRequest:
     check: bool = False
 
 
-def embed_request(
-    which: Which | str, types: str | Sequence[str], properties: str | Sequence[str], **others: Any
-) -> EmbedRequest:
-    """What is asked for, in its own types.
+def which_of(which: Which | str) -> Which:
+    """The choice of a name.
 
     Raises:
-        InputError: there is no such choice of vectors.
+        InputError: there is none.
     """
     try:
-        chosen = Which(which)
+        return Which(which)
     except ValueError:
         raise InputError(f"'{which}' is not a choice of vectors", hint="stale, missing or all") from None
-    return EmbedRequest(which=chosen, types=_several(types), properties=_several(properties), **others)
 
 
-def _several(names: str | Sequence[str]) -> tuple[str, ...]:
+def several(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Names that may be a single one."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -31,7 +31,7 @@ from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnl
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
-from omnigraph.graph.embedding import embed, embed_request
+from omnigraph.graph.embedding import EmbedRequest, embed, several, which_of
 from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.merging import MergeRequest, merge
 from omnigraph.graph.mutating import mutate
@@ -931,11 +931,11 @@ class Graph:
             CancelledError: it was told to stop.
         """
         self._writable()
-        asked = embed_request(
-            which,
-            types,
-            properties,
-            branch=branch_name(self.default_branch if branch is None else branch),
+        asked = EmbedRequest(
+            branch_name(self.default_branch if branch is None else branch),
+            which_of(which),
+            several(types),
+            several(properties),
             expect_head=expect_head,
             message=message,
             memory_budget=memory_budget,

@@ -10,7 +10,7 @@ from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.names import branch_name
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.graph.embedding import embed, embed_request
+from omnigraph.graph.embedding import EmbedRequest, embed, several, which_of
 from omnigraph.graph.graph import At
 from omnigraph.graph.loading import LoadRequest, load_mode
 from omnigraph.graph.merging import MergeRequest
@@ -238,11 +238,11 @@ class Pipeline:
         """
         self._graph._writable()
         stop = cancel or Cancellation()
-        request = embed_request(
-            which,
-            types,
-            properties,
-            branch=branch_name(self._graph.default_branch if branch is None else branch),
+        request = EmbedRequest(
+            branch_name(self._graph.default_branch if branch is None else branch),
+            which_of(which),
+            several(types),
+            several(properties),
             expect_head=expect_head,
             message=message,
             memory_budget=memory_budget,
