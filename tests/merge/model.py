@@ -108,12 +108,14 @@ class World:
         done(self.graph, branch)
         self.record(branch, state, before)
 
-    def merge(self, source: str, target: str, **options: Any) -> Found | None:
+    def merge(self, source: str, target: str, strategy: str | None = None, **options: Any) -> Found | None:
         """Merge, and compare with what must come of it. The conflicts, or None when there are none."""
         base = self.base(source, target)
-        wanted, conflicts = merged(self.commits[base].state, self.state(source), self.state(target))
+        states = self.commits[base].state, self.state(source), self.state(target)
+        wanted, conflicts = merged(*states, strategy)
         heads = self.heads[target], self.heads[source]
-        preview = self.graph.merge(source, target, preview=True)
+        options["strategy"] = strategy
+        preview = self.graph.merge(source, target, preview=True, strategy=strategy)
         assert _found(preview.conflicts) == conflicts
         if base == heads[1]:
             receipt = self.graph.merge(source, target, **options)
@@ -159,8 +161,8 @@ def _found(conflicts: Any) -> Found:
 # What a merge is
 
 
-def merged(base: State, source: State, target: State) -> tuple[State, Found]:
-    """What three states come to. Where both sides have changed an entity, that of the target stays."""
+def merged(base: State, source: State, target: State, strategy: str | None = None) -> tuple[State, Found]:
+    """What three states come to. Where both sides have changed an entity, the target stays, or one side wins."""
     found: Found = set()
     result = deepcopy(target)
     for name in base:
@@ -168,18 +170,42 @@ def merged(base: State, source: State, target: State) -> tuple[State, Found]:
             b, s, t = (state[name].get(entity) for state in (base, source, target))
             if same(s, b) or same(s, t):
                 continue
-            if same(t, b):
+            if same(t, b) or strategy == "theirs":
                 if s is None:
                     del result[name][entity]
                 else:
                     result[name][entity] = s
+            elif strategy == "ours":
+                continue
             elif b is None:
                 found.add(("divergent_insert", name, entity))
             elif s is None or t is None:
                 found.add(("delete_vs_update", name, entity))
             else:
                 found.add(("divergent_update", name, entity))
+    while strategy is not None and _settled(result, source, target, strategy):
+        pass
     return result, found | broken(result)
+
+
+def _settled(result: State, source: State, target: State, strategy: str) -> bool:
+    """Let a side win about edges that lead nowhere. Whether there was one."""
+    before = deepcopy(result)
+    for edge, row in before["AB"].items():
+        for end, name in (("from", "A"), ("to", "B")):
+            node = row[end]
+            if node in before[name]:
+                continue
+            brought = not same(row, target["AB"].get(edge))
+            if strategy == "ours" and not brought:
+                result[name][node] = target[name][node]
+            elif strategy == "theirs" and brought:
+                result[name][node] = source[name][node]
+            elif strategy == "ours" and edge in target["AB"]:
+                result["AB"][edge] = target["AB"][edge]
+            else:
+                result["AB"].pop(edge, None)
+    return result != before
 
 
 def broken(state: State) -> Found:

@@ -34,7 +34,8 @@ def test_two_branches(place: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -
         world.write("side", random)
     for _ in range(random.randrange(0, 4)):
         world.write("main", random)
-    world.merge("side", "main", memory_budget=random.choice((None, "1 KiB")))
+    strategy = random.choice((None, "ours", "theirs"))
+    world.merge("side", "main", strategy, memory_budget=random.choice((None, "1 KiB")))
     assert world.graph.verify().ok
 
 
@@ -56,5 +57,5 @@ def test_many_branches_back_and_forth(place: Path, seed: int, monkeypatch: pytes
                 world.write(random.choice(names), random)
         else:
             source, target = random.sample(names, 2)
-            world.merge(source, target)
+            world.merge(source, target, random.choice((None, "ours", "theirs")))
     assert all(world.graph.verify(branch=name).ok for name in names)

@@ -122,9 +122,9 @@ def test_parts_take_a_share_of_the_memory(graph: Graph, monkeypatch: pytest.Monk
     versions = _versions(graph)
     whole, parts = LocalComparer(graph._store.tables), LocalComparer(graph._store.tables, 64 << 10)
     largest = _largest(monkeypatch)
-    one = whole.compare(versions, Choice())
+    one = whole.compare(versions, Choice(), ["id"])
     at_once = largest.pop()
-    many = parts.compare(versions, Choice())
+    many = parts.compare(versions, Choice(), ["id"])
     assert whole.parts == 1
     assert parts.parts > 10
     assert max(largest) < at_once / 5, "no part holds what all hold together"

@@ -57,6 +57,12 @@ class Choice:
     ours: pa.Array = field(default_factory=lambda: _NONE)
     theirs: pa.Array = field(default_factory=lambda: _NONE)
 
+    def named(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Which of some entities something is said about that is not said about all."""
+        said = pa.concat_arrays([self.ours, self.theirs])
+        found = ids.filter(pc.is_in(ids, value_set=said))
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
     def of(self, ids: pa.Array | pa.ChunkedArray, wanted: Strategy) -> Mask:
         """For which of some entities a side is right."""
         own, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
@@ -137,24 +143,38 @@ def _pair(about: object) -> tuple[str, str]:
     raise InputError(f"{shown(about)} is no conflict", hint="give a conflict, or a type and an id")
 
 
-def resolved(answer: pa.Table, choice: Choice) -> tuple[pa.Table, pa.Table, pa.Array]:
-    """What the comparison says once conflicts are resolved.
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a comparison says once conflicts are resolved.
+
+    Attributes:
+        done: what is to be done.
+        torn: the conflicts for which nothing is said.
+        count: how many others there were.
+        named: the ids of those about which something is said by name.
+    """
+
+    done: pa.Table
+    torn: pa.Table
+    count: int = 0
+    named: pa.Array = field(default_factory=lambda: _NONE)
+
+
+def resolved(answer: pa.Table, choice: Choice) -> Resolved:
+    """Resolve conflicts.
 
     Args:
         answer: what `classify` says.
         choice: which side is right.
-
-    Returns:
-        What is to be done; the conflicts for which nothing is said; and the ids of the others.
     """
     verdicts = answer[VERDICT].to_numpy()
     torn = verdicts >= Verdict.DIVERGENT_INSERT
     if not torn.any():
-        return answer, answer.slice(0, 0), _NONE
+        return Resolved(answer, answer.slice(0, 0))
     theirs, ours = torn & choice.of(answer["id"], Strategy.THEIRS), torn & choice.of(answer["id"], Strategy.OURS)
     left = torn & ~theirs & ~ours
     settled = np.where(theirs, _THEIRS[verdicts], verdicts)
     place = answer.schema.get_field_index(VERDICT)
     done = answer.set_column(place, VERDICT, pa.array(settled)).filter(pa.array(~ours & ~left))
-    met = answer["id"].filter(pa.array(theirs | ours)).combine_chunks()
-    return done, answer.filter(pa.array(left)), met
+    met = answer["id"].filter(pa.array(theirs | ours))
+    return Resolved(done, answer.filter(pa.array(left)), len(met), choice.named(met))

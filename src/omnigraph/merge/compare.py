@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.writer import Operation, TableWrite
-from omnigraph.merge.choices import Choice, resolved
+from omnigraph.merge.choices import Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify, compared
 from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
 from omnigraph.merge.touched import Touched, touched
@@ -44,7 +44,8 @@ class Compared:
         deleted: the ids of the rows that go.
         torn: conflicts for which nothing is said, the first by id.
         conflicts: how many there are.
-        met: the ids of conflicts for which a side was chosen.
+        resolved: how many others there were.
+        named: the ids of those for which a side was chosen by name.
     """
 
     versions: Versions
@@ -53,7 +54,8 @@ class Compared:
     deleted: pa.Array = field(default_factory=lambda: _NONE)
     torn: pa.Table = field(default_factory=_TORN.empty_table)
     conflicts: int = 0
-    met: pa.Array = field(default_factory=lambda: _NONE)
+    resolved: int = 0
+    named: pa.Array = field(default_factory=lambda: _NONE)
 
     @property
     def updated(self) -> int:
@@ -133,10 +135,12 @@ class Collected:
         self._deleted: list[pa.Array] = [_NONE]
         self._torn = _TORN.empty_table()
         self._conflicts = 0
-        self._met: list[pa.Array] = [_NONE]
+        self._resolved = 0
+        self._named: list[pa.Array] = [_NONE]
 
-    def add(self, done: pa.Table, torn: pa.Table, met: pa.Array, conflicts: int | None = None) -> None:
-        """Take in what `resolved` says; of many conflicts, these may be the first."""
+    def add(self, found: Resolved, conflicts: int | None = None) -> None:
+        """Take in what one of them says; `conflicts` says how many are left, if these are only the first."""
+        done, torn = found.done, found.torn
         verdicts = done[VERDICT].to_numpy()
         goes = pa.array(verdicts == Verdict.DELETE)
         rows = _plain(done, self._schema).filter(pc.invert(goes))
@@ -147,7 +151,8 @@ class Collected:
         self._conflicts += torn.num_rows if conflicts is None else conflicts
         both = [self._torn, torn.select(_TORN.names).cast(_TORN)]
         self._torn = pa.concat_tables(both).sort_by("id").slice(0, MOST)
-        self._met.append(met)
+        self._resolved += found.count
+        self._named.append(found.named)
 
     def delete(self, ids: pa.Array) -> None:
         """Take in ids of rows that go."""
@@ -155,8 +160,16 @@ class Collected:
 
     def compared(self) -> Compared:
         rows = self._spool.take("rows") if self._spool.keys else self._schema.empty_table()
-        deleted, met = pa.concat_arrays(self._deleted).sort(), pa.concat_arrays(self._met)
-        return Compared(self._versions, rows, self._inserted, deleted, self._torn, self._conflicts, met)
+        return Compared(
+            self._versions,
+            rows,
+            self._inserted,
+            pa.concat_arrays(self._deleted).sort(),
+            self._torn,
+            self._conflicts,
+            self._resolved,
+            pa.concat_arrays(self._named),
+        )
 
 
 class LocalComparer:
@@ -178,7 +191,7 @@ class LocalComparer:
         collected = Collected(versions, self._budget)
         for base, source, target in self._sides(versions, may):
             self.parts += 1
-            collected.add(*resolved(classify(base, source, target), choice))
+            collected.add(resolved(classify(base, source, target), choice))
         return collected.compared()
 
     def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:

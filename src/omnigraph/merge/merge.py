@@ -118,12 +118,13 @@ class Merge:
         found = _Conflicts(source.branch, target.branch)
         for compared in tables.values():
             found.add_torn(compared)
-        met = {key: set(compared.met.to_pylist()) for key, compared in tables.items()}
+        named = {key: set(compared.named.to_pylist()) for key, compared in tables.items()}
+        resolved = sum(compared.resolved for compared in tables.values())
         # What the source has was checked when it was written there, and with the same rules.
         if not forward or source.schema_hash != target.schema_hash:
-            self._check(target, tables, found, met)
-        self._choices.check_met(met)
-        return Merged(outcome, base, tables, sum(map(len, met.values())), found.first(), found.total)
+            resolved += self._check(target, tables, found, named)
+        self._choices.check_met(named)
+        return Merged(outcome, base, tables, resolved, found.first(), found.total)
 
     def weight(self, target: Manifest) -> int:
         """About how many bytes have to be compared."""
@@ -198,11 +199,12 @@ class Merge:
     # Constraints
 
     def _check(
-        self, target: Manifest, tables: dict[str, Compared], found: _Conflicts, met: dict[str, set[str]]
-    ) -> None:
-        """Find what the merge breaks, and resolve what can be resolved by choosing a side."""
+        self, target: Manifest, tables: dict[str, Compared], found: _Conflicts, named: dict[str, set[str]]
+    ) -> int:
+        """Find what the merge breaks, and resolve what choosing a side can resolve. Returns how much that was."""
         accepted = self._schema_of(target)
         snapshot = Snapshot(self._store, target)
+        settled = 0
         while True:
             changes = {key: self._change(accepted, one) for key, one in tables.items() if not one.is_empty}
             orphans = Orphans(self._store, self._source, target, accepted, tables, self._choices)
@@ -212,11 +214,13 @@ class Merge:
                     wrong.append((orphans.settle(rows, spell(rows.slice(0, 1).to_pylist()[0])), spell))
             if not orphans.settled:
                 break
-            for key, ids in orphans.settled.items():
-                met.setdefault(key, set()).update(ids)
+            settled += orphans.settled
+            for key, ids in orphans.named.items():
+                named.setdefault(key, set()).update(ids)
             tables.update(orphans.tables)
         for rows, spell in wrong:
             found.add_broken(rows, spell, _kind_of(changes))
+        return settled
 
     def _change(self, accepted: AcceptedSchema, compared: Compared) -> TableChange:
         kind, _, name = compared.versions.key.partition(":")

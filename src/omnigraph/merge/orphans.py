@@ -33,7 +33,8 @@ class Orphans:
 
     Attributes:
         tables: what becomes of each table now.
-        settled: the ids of edges that were orphans and are no more, by type key.
+        settled: how many ends of edges had no node, and have one or are gone.
+        named: the ids of those edges for which a side was chosen by name, by type key.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class Orphans:
         self._choices = choices
         self._before = dict(tables)
         self.tables = dict(tables)
-        self.settled: dict[str, set[str]] = {}
+        self.settled = 0
+        self.named: dict[str, set[str]] = {}
 
     def settle(self, rows: pa.Table, said: Violation) -> pa.Table:
         """Resolve what can be resolved of the rows that break a constraint.
@@ -80,8 +82,8 @@ class Orphans:
         self._keeps(node, _ids(rows, end, ours & ~brought))
         self._without_stored(key, _ids(rows, "id", theirs & ~brought))
         done = ours | (theirs & (~brought | _in(rows[end], back)))
-        if done.any():
-            self.settled.setdefault(key, set()).update(_ids(rows, "id", done).to_pylist())
+        self.settled += int(np.count_nonzero(done))
+        self.named.setdefault(key, set()).update(choice.named(_ids(rows, "id", done)).to_pylist())
         return rows.filter(pa.array(~done))
 
     def _brought(self, key: str, ids: pa.ChunkedArray) -> Mask:

@@ -24,7 +24,7 @@ from omnigraph.graph import Graph
 from omnigraph.graph.merging import MergeRequest, Way
 from omnigraph.graph.merging import merge as merge_in
 from omnigraph.lang.schema import TypeKind
-from omnigraph.merge.choices import Choice, resolved
+from omnigraph.merge.choices import Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify
 from omnigraph.merge.compare import MOST, Collected, Compared, rows_write
 from omnigraph.merge.receipt import MergeReceipt
@@ -170,9 +170,9 @@ class SparkComparer:
         collected = Collected(versions, self._budget, checked if large else None)
         parts = []
         for answer in answers:
-            torn, met = decoded(answer["torn"]), decoded(answer["met"])["id"].combine_chunks()
+            torn, named = decoded(answer["torn"]), decoded(answer["named"])["id"].combine_chunks()
             rows = torn.slice(0, 0) if answer["rows"] is None else self._place.table(answer["rows"], columns)
-            collected.add(rows, torn, met, answer["conflicts"])
+            collected.add(Resolved(rows, torn, answer["resolved"], named), answer["conflicts"])
             if answer["rows"] is not None:
                 parts.append(AsidePart(answer["rows"], rows.num_rows))
             if answer["deleted"] is not None:
@@ -272,7 +272,8 @@ def _comparison(place: Place, key: str, order: list[int], choice: Choice) -> Cal
 
     def compare(*sides: pa.Table) -> pa.Table:
         base, source, target = (sides[number] for number in order)
-        done, torn, met = resolved(classify(base, source, target), choice)
+        found = resolved(classify(base, source, target), choice)
+        done, torn = found.done, found.torn
         goes = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, gone = done.drop_columns([DIFFERS]).filter(pc.invert(goes)), done.select(["id"]).filter(goes)
         first = torn.sort_by("id").slice(0, MOST)
@@ -283,7 +284,8 @@ def _comparison(place: Place, key: str, order: list[int], choice: Choice) -> Cal
                 "deleted": pa.array([place.put(name, gone) if gone.num_rows else None], pa.utf8()),
                 "conflicts": pa.array([torn.num_rows], pa.int64()),
                 "torn": pa.array([encoded(first)], pa.binary()),
-                "met": pa.array([encoded(pa.table({"id": met}))], pa.binary()),
+                "resolved": pa.array([found.count], pa.int64()),
+                "named": pa.array([encoded(pa.table({"id": found.named}))], pa.binary()),
             }
         )
 
