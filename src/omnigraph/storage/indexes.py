@@ -35,6 +35,11 @@ _WHOLE = frozenset({IndexKind.BITMAP})
 nobody looks at the row again: beside a segment that has the new value, the row would be found by both."""
 
 
+_SMALL = 2
+_LARGER = 4
+"""How many times as large the large segment of an index is, at least, as all that is beside it."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
     """An index that a table should have.
@@ -105,6 +110,31 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
             yield segment
+
+
+def scattered(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
+    """The segments that should become one, together with what an index does not cover yet.
+
+    An index is to have one large segment and one small one at most. When the small one is no longer that small, both
+    become one. Fragments can only be packed together if the same segments cover them.
+    """
+    rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
+    names = {spec.name: spec for spec in specs if spec.kind is not IndexKind.VECTOR}
+    found: dict[str, list[Index]] = {}
+    for segment in _segments(dataset):
+        if segment.name in names and segment.fragment_ids:
+            found.setdefault(segment.name, []).append(segment)
+    chosen: list[Index] = []
+    for name, segments in found.items():
+        sizes = {s.uuid: sum(rows.get(fragment, 0) for fragment in s.fragment_ids) for s in segments}
+        largest, *small = sorted(segments, key=lambda s: (-sizes[s.uuid], s.uuid))
+        left = sum(rows[fragment] for fragment in uncovered(dataset, names[name]))
+        if not left and len(small) < _SMALL:
+            continue
+        rest = left + sum(sizes[s.uuid] for s in small)
+        whole = names[name].kind in _WHOLE or rest * _LARGER >= sizes[largest.uuid]
+        chosen += [largest, *small] if whole else small
+    return chosen
 
 
 def _segments(dataset: LanceDataset) -> Iterator[Index]:

@@ -51,6 +51,7 @@ from omnigraph.storage.indexes import (
     coverage,
     looked_up,
     others,
+    scattered,
     superseded,
     unbuilt,
     uncovered,
@@ -138,15 +139,16 @@ class Layout:
         ref: that version itself.
         removed: how many fragments go.
         added: how many come for them.
-        manifest: the file that makes it a version, below the root. It can go when no index is built on it any more.
+        manifests: the files that make it a version, below the root. They can go when no index is built on it any more.
     """
 
     base: TableRef
     ref: TableRef
     removed: int
     added: int
-    manifest: str
-    _operation: LanceOperation.Rewrite
+    manifests: tuple[str, ...]
+    _dropped: tuple[Index, ...]
+    _operation: LanceOperation.Rewrite | None
 
 
 class TableConflictError(ConflictError):
@@ -517,16 +519,30 @@ class TableStorage:
         with reporting(self._root, ref.path, write=True):
             return carry_out(dataset, each)
 
-    def lay_out(self, base: TableRef, packed: Sequence[Packed]) -> Layout:
-        """The version that packing makes of another. Nobody can see it; HEAD stays where it is."""
-        dataset = self._open(base)
-        with reporting(self._root, base.path, write=True):
-            operation = rewrite(dataset, packed)
-            made = LanceDataset.commit(dataset, Transaction(base.version, operation), detached=True)
-        ref = base.at(int(made.version))
-        manifest = f"{table_directory(base.path, base.branch)}/_versions/d{ref.version}.manifest"
+    def trim(self, base: TableRef, specs: Sequence[IndexSpec]) -> Layout | None:
+        """A version without the segments of indexes that should become one; None when there are none."""
+        with reporting(self._root, base.path):
+            dropped = scattered(self._open(base), specs)
+        if not dropped:
+            return None
+        ref, manifest = self._detached(base, LanceOperation.CreateIndex([], dropped))
+        return Layout(base, ref, 0, 0, (manifest,), tuple(dropped), None)
+
+    def lay_out(self, base: TableRef, trimmed: Layout | None, packed: Sequence[Packed]) -> Layout:
+        """The version that packing makes of another, or of that as it was trimmed. HEAD stays where it is."""
+        begun = Layout(base, base, 0, 0, (), (), None) if trimmed is None else trimmed
+        with reporting(self._root, base.path):
+            operation = rewrite(self._open(begun.ref), packed)
+        ref, manifest = self._detached(begun.ref, operation)
         removed, added = sum(each.removed for each in packed), sum(each.added for each in packed)
-        return Layout(base, ref, removed, added, manifest, operation)
+        return Layout(base, ref, removed, added, (*begun.manifests, manifest), begun._dropped, operation)
+
+    def _detached(self, base: TableRef, operation: Any) -> tuple[TableRef, str]:
+        """A version that only its makers know of, and the file that makes it one."""
+        with reporting(self._root, base.path, write=True):
+            made = LanceDataset.commit(self._open(base), Transaction(base.version, operation), detached=True)
+        ref = base.at(int(made.version))
+        return ref, f"{table_directory(base.path, base.branch)}/_versions/d{ref.version}.manifest"
 
     def stage_layout(
         self, base: TableRef, layout: Layout | None, segments: Sequence[bytes], *, kept: Sequence[IndexSpec]
@@ -535,23 +551,28 @@ class TableStorage:
 
         Args:
             base: the version.
-            layout: how its rows are packed; None leaves them.
+            layout: how its rows are packed, and which segments went for that; None leaves them.
             segments: what `build_segment` returned, on the layout if there is one.
             kept: the indexes that the table may have; all others go.
         """
-        dataset = self._open(base if layout is None else layout.ref)
+        begun = Layout(base, base, 0, 0, (), (), None) if layout is None else layout
+        dataset = self._open(begun.ref)
+        dropped, version = list(begun._dropped), base.version
+        transactions = []
+        if begun._operation is not None:
+            if dropped:  # what packs fragments together that they cover apart would be refused
+                transactions.append(Transaction(version, LanceOperation.CreateIndex([], dropped)))
+            transactions.append(Transaction(version + len(transactions), begun._operation))
+            dropped, version = [], version + len(transactions)
         with reporting(self._root, base.path):
-            version = base.version if layout is None else base.version + 1
             built = [replace(pickle.loads(each), dataset_version=version) for each in segments]
-            gone = _distinct([*others(dataset, kept), *superseded(dataset, built)])
-        indexed = None
+            gone = _distinct([*dropped, *others(dataset, kept), *superseded(dataset, built)])
         if built or gone:
-            operation = LanceOperation.CreateIndex(built, gone)
-            indexed = self._staged(base.at(version), Transaction(version, operation))
-        if layout is None:
-            return indexed
-        packed = self._staged(base, Transaction(base.version, layout._operation))
-        return replace(packed, then=indexed)
+            transactions.append(Transaction(version, LanceOperation.CreateIndex(built, gone)))
+        staged: Staged | None = None
+        for transaction in reversed(transactions):
+            staged = replace(self._staged(base.at(transaction.read_version), transaction), then=staged)
+        return staged
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""

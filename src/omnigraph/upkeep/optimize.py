@@ -219,6 +219,7 @@ class _Work:
         self._plan = plan
         self._rows_per_fragment = rows_per_fragment
         self._segment_rows = segment_rows
+        self._trimmed: dict[TableRef, Layout | None] = {}
         self._packed: dict[TableRef, list[Packed]] = {}
         self._layouts: list[Layout] = []
         self._writes: dict[str, TableWrite] = {}
@@ -232,11 +233,11 @@ class _Work:
         heads = {key: self._tables.head(pin.ref.path, pin.ref.branch) for key, pin in view.tables.items()}
         self._drifted = {key: heads[key] for key, pin in view.tables.items() if heads[key] != pin.ref.version}
         pins = {key: pin for key, pin in sorted(view.tables.items()) if key not in self._drifted}
-        packs = {pin.ref: self._tables.plan_packing(pin.ref, self._rows_per_fragment) for pin in pins.values()}
-        workers = self._workers(sum(pack.size for each in packs.values() for pack in each))
+        indexes = declared(catalog)
+        packs = {pin.ref: self._packs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in pins.items()}
+        workers = self._workers(sum(job.pack.size for each in packs.values() for job in each))
         self._pack(workers, {ref: each for ref, each in packs.items() if ref not in self._packed})
         layouts = {key: self._layout(pin) for key, pin in pins.items()}
-        indexes = declared(catalog)
         planned = {}
         for key, pin in pins.items():
             layout = layouts[key]
@@ -250,8 +251,18 @@ class _Work:
             )
         return list(self._writes.values())
 
-    def _pack(self, workers: Workers, packs: dict[TableRef, list[Pack]]) -> None:
-        jobs = [PackJob(ref, pack) for ref, each in packs.items() for pack in each]
+    def _packs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[PackJob]:
+        """What there is to pack in a table once its indexes no longer keep fragments apart."""
+        if pin.ref not in self._trimmed:
+            trimmed = self._tables.trim(pin.ref, specs)
+            self._trimmed[pin.ref] = trimmed
+            self._layouts += [] if trimmed is None else [trimmed]
+        begun = self._trimmed[pin.ref]
+        ref = pin.ref if begun is None else begun.ref
+        return [PackJob(ref, pack) for pack in self._tables.plan_packing(ref, self._rows_per_fragment)]
+
+    def _pack(self, workers: Workers, packs: dict[TableRef, list[PackJob]]) -> None:
+        jobs = [job for each in packs.values() for job in each]
         found = iter(workers.pack(jobs) if jobs else ())
         for ref, each in packs.items():
             self._packed[ref] = [next(found) for _ in each]
@@ -259,8 +270,8 @@ class _Work:
     def _layout(self, pin: TablePin) -> Layout | None:
         packed = self._packed[pin.ref]
         if not packed:
-            return None
-        layout = self._tables.lay_out(pin.ref, packed)
+            return self._trimmed[pin.ref]
+        layout = self._tables.lay_out(pin.ref, self._trimmed[pin.ref], packed)
         self._layouts.append(layout)
         return layout
 
@@ -312,8 +323,9 @@ class _Work:
     def tidy(self) -> None:
         """Remove what made versions of layouts: what was committed has its own."""
         for layout in self._layouts:
-            with suppress(OmnigraphError):  # a small file that is in nobody's way
-                self._store.objects.delete(layout.manifest)
+            for manifest in layout.manifests:
+                with suppress(OmnigraphError):  # a small file that is in nobody's way
+                    self._store.objects.delete(manifest)
 
     def outcomes(self, committed: bool) -> Iterator[TableOptimized]:
         """What became of the tables."""
