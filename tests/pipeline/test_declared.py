@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.s3_server import S3Root
 
 import omnigraph
 from omnigraph.errors import BadRowsError, ConstraintError, InputError, PipelineCheckError
@@ -15,6 +16,7 @@ from omnigraph.graph import Graph
 from omnigraph.graph.collections import Branches
 from omnigraph.pipeline.declared import Stage
 from omnigraph.pipeline.engine import Engine
+from omnigraph.storage.objects import open_store
 
 SCHEMA = """
 node Ship { name: String @key  tons: I64? }
@@ -303,3 +305,24 @@ def test_tables_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
     assert receipt.total == 2
     argo = graph.branch("nightly").entity("Ship", "argo")
     assert argo == {"id": "argo", "name": "argo", "tons": 18}
+
+
+@pytest.mark.s3
+def test_files_and_the_graph_in_s3(s3_root: S3Root) -> None:
+    store = open_store(s3_root.uri, s3_root.options)
+    store.put("in/ships.csv", SHIPS.encode())
+    graph = omnigraph.init(f"{s3_root.uri}/graph", SCHEMA, storage_options=s3_root.options)
+    given = {
+        "pipeline": "fleet",
+        "graph": f"{s3_root.uri}/graph",
+        "sources": {"ships": f"{s3_root.uri}/in/*.csv"},
+        "load": {"nodes": {"Ship": "ships"}},
+        "mode": "merge",
+        "then": "merge",
+    }
+    first = graph.pipeline.run(given)
+    assert first.total == 2
+    assert names(graph, "main") == ["argo", "beagle"]
+    assert graph.pipeline.run(given).resumed
+    store.put("in/ships.csv", (SHIPS + "calypso,360\n").encode())
+    assert graph.pipeline.run(given).total == 3

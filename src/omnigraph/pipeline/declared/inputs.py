@@ -77,7 +77,10 @@ def _pinned(source: Source, graph: Graph, opened: ExitStack) -> Pinned:
         files = tuple(row_files(source.path, graph._store.objects.uri.storage_options))
         return Pinned(source, files, mark=_mark([_state(file) for file in files]))
     if isinstance(source, GraphSource):
-        handle = graph if source.graph is None else opened.enter_context(open_graph(source.graph, read_only=True))
+        handle = graph
+        if source.graph is not None:
+            storage = graph._store.objects.uri.storage_options
+            handle = opened.enter_context(open_graph(source.graph, read_only=True, storage_options=storage))
         view = handle._view(source.branch, source.commit)
         pinned = Pinned(source, graph=handle, view=view, mark=_mark([str(view.uri), view.commit.id, source.type]))
         pinned.export()

@@ -1,0 +1,194 @@
+"""Files as tables for SQL: read by tasks, with the columns that they name or that were declared."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import RawIOBase
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from omnigraph.errors import InputError, cut
+from omnigraph.write.files import FileSplit, cut_file
+from omnigraph.write.formats import Batched, RowFile, readable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BLOCK = 8 << 20
+_UNSIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
+def file_frame(spark: SparkSession, files: Iterable[RowFile], columns: Mapping[str, str]) -> DataFrame:
+    """Files of one format as a table. Cells of CSV are texts; NDJSON has the columns that are declared.
+
+    Raises:
+        InputError: they are of several formats, or nothing says which columns there are.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    listed = list(files)
+    format_ = listed[0].format
+    if any(file.format != format_ for file in listed):
+        raise InputError("the files are of several formats", hint="make a source of each")
+    if not format_.tables:
+        if not columns:
+            raise InputError(
+                "SQL needs to know the columns of NDJSON", hint="declare them: 'columns: {name: string, tons: bigint}'"
+            )
+        named = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+        declared = StructType.fromDDL(named)
+        assert isinstance(declared, StructType)
+        schema = to_arrow_schema(declared, timezone="UTC")
+    elif columns:
+        raise InputError("the files name their columns themselves", hint="leave out 'columns', and cast in SQL")
+    else:
+        schema = columns_of(listed[0])
+    splits = tuple(split for file in listed for split in cut_file(FileSplit(file, None)))
+    reading = FileReading(splits, schema)
+    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(reading, from_arrow_schema(schema))
+
+
+def columns_of(file: RowFile) -> pa.Schema:
+    """The columns that a file names, with types that Spark has.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with readable(file):
+        schema = next(file.format.batches(file, 0, 0)).schema if isinstance(file.format, Batched) else _csv(file).schema
+    return pa.schema([pa.field(field.name, _spark_type(field.type)) for field in schema])
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    if kind in _UNSIGNED:
+        return _UNSIGNED[kind]
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_dictionary(kind):
+        return pa.utf8() if not pa.types.is_dictionary(kind) else _spark_type(kind.value_type)
+    if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_spark_type(kind.value_type))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz=kind.tz and "UTC")
+    if pa.types.is_date64(kind):
+        return pa.timestamp("us")
+    return pa.float32() if pa.types.is_float16(kind) else kind
+
+
+# In the tasks
+
+
+@dataclass(frozen=True)
+class FileReading:
+    """Reads parts of files, the task's number being the part's.
+
+    Attributes:
+        splits: the parts.
+        schema: the columns that all of them have.
+    """
+
+    splits: tuple[FileSplit, ...]
+    schema: pa.Schema
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            split = self.splits[number]
+            try:
+                for batch in self._batches(split):
+                    self._check_names(batch.schema.names, split)
+                    yield batch.select(self.schema.names).cast(self.schema)
+            except pa.ArrowException as error:
+                raise InputError(f"{split.file.input.name} cannot be read: {cut(str(error), 300)}") from error
+
+    def _check_names(self, names: list[str], split: FileSplit) -> None:
+        other = sorted(set(names) ^ set(self.schema.names))
+        if other:
+            raise InputError(
+                f"{split.file.input.name}: the column '{cut(other[0])}' is not in all files of the source",
+                hint="make a source of each kind of file",
+            )
+
+    def _batches(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
+        if isinstance(split.file.format, Batched):
+            return split.file.format.batches(split.file, split.low, split.high)
+        return iter(_csv(split.file)) if split.file.format.tables else _json_batches(split, self.schema)
+
+
+def _json_batches(split: FileSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    whole = split.low == 0 and split.high is None
+    for block in _lines(split.file.chunks() if whole else split.file.lines(split.low, split.high)):
+        if block.strip():
+            read = pa.json.ReadOptions(block_size=len(block) + 1)
+            yield from pa.json.read_json(pa.BufferReader(block), read, options).to_batches()
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks that end with a line."""
+    held: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk)
+        if size >= _BLOCK and b"\n" in chunk:
+            whole = b"".join(held)
+            end = whole.rfind(b"\n") + 1
+            yield whole[:end]
+            held, size = [whole[end:]], len(whole) - end
+    yield b"".join(held)
+
+
+def _csv(file: RowFile) -> Any:
+    """The rows of CSV. Cells are texts, an empty one is null, and `""` is the empty text."""
+    stream = pa.PythonFile(_Chunked(file.chunks()), mode="r")
+    delimiter = str(getattr(file.format, "separator", ","))
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    names = _header(file, delimiter)
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.utf8()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    return pa.csv.open_csv(stream, pa.csv.ReadOptions(block_size=_BLOCK), parse, convert)
+
+
+def _header(file: RowFile, delimiter: str) -> list[str]:
+    text = b""
+    for chunk in file.chunks():
+        text += chunk
+        if b"\n" in chunk or len(text) > _BLOCK:
+            break
+    first = text.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+    return next(csv.reader([first], delimiter=delimiter), [])
+
+
+class _Chunked(RawIOBase):
+    """Chunks of bytes as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._held = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._held = memoryview(chunk)
+        count = min(len(buffer), len(self._held))
+        buffer[:count] = self._held[:count]
+        self._held = self._held[count:]
+        return count
