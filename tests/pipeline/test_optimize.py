@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.pipeline.in_process import InProcess
+from tests.s3_server import S3Root
 from tests.upkeep.test_optimize import SCHEMA, covered, fill, fragments, people, seen
 
 import omnigraph
@@ -18,6 +19,7 @@ from omnigraph.pipeline.optimize import optimize_by
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.session import Session
 from omnigraph.upkeep.optimize import OptimizeReceipt
+from omnigraph.write.receipt import MergeWay
 
 
 @pytest.fixture
@@ -88,3 +90,20 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
     assert choose_upkeep("local", 1 << 40).engine == "local"
     with pytest.raises(InputError, match="is not an engine"):
         Pipeline(graph, InProcess()).optimize(engine="bus")
+
+
+@pytest.mark.s3
+def test_a_graph_in_s3(s3_root: S3Root) -> None:
+    """Tasks that merge, and tasks that pack, reach it by its options."""
+    graph = omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options)
+    fill(graph, loads=2)
+    graph.ensure_indexes()
+    again = people(["p1", "p9", "q1"], 3)
+    merged = Pipeline(graph, InProcess()).load({"Person": again}, mode="merge", merge_threshold=0)
+    assert [merge.way for merge in merged.merges] == [MergeWay.TASKS]
+    assert graph.snapshot().pin("node:Person").row_count == 17
+    before = seen(graph)
+    assert by_tasks(graph, InProcess()).commit is not None
+    assert seen(graph) == before
+    assert covered(graph) == {0}
+    assert not [info.path for info in graph._store.objects.list("nodes") if "/_versions/d" in info.path]
