@@ -48,6 +48,7 @@ def test_a_master_and_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SPARK_DAEMON_MEMORY": "256m",
+        "OMNIGRAPH_CACHE_DIR": "",  # no archive of classes, which the first run takes its time to write
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # quick to start
         "SPARK_WORKER_WEBUI_PORT": "0",
     }
