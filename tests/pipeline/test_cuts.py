@@ -11,6 +11,7 @@ import pytest
 from tests.pipeline.in_process import Frame, InProcess
 from tests.pipeline.worlds import SCHEMA, Rows, graph_at, outcome, rows, write
 
+from omnigraph.errors import KeyConflictError
 from omnigraph.graph import Graph, init
 from omnigraph.graph.loading import LoadRequest
 from omnigraph.pipeline.load import SparkOptions, compared, load, tasks
@@ -53,6 +54,30 @@ def test_a_load_into_an_empty_graph_moves_nothing(tmp_path: Path, monkeypatch: p
     assert on_spark(graph, again, "append").total == 60 + 40 + 180 + 80
     assert moved, "rows that are stored are moved"
     assert graph.verify().ok
+
+
+def test_a_small_load_into_a_large_graph_is_compared_in_many_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many parts the input has says nothing about what is stored."""
+    counts: list[int] = []
+    repartition = Frame.repartitionById
+
+    def noted(frame: Frame, count: int, column: str) -> Frame:
+        counts.append(count)
+        return repartition(frame, count, column)
+
+    monkeypatch.setattr(Frame, "repartitionById", noted)
+    graph = init(tmp_path / "graph", SCHEMA)
+    graph.load([{"type": "Person", "data": {"name": f"early {i}"}} for i in range(40)], mode="append")
+    options = SparkOptions(InProcess(), part_rows=10)
+    known = [{"type": "Person", "data": {"name": name}} for name in ("early 7", "late")]
+    request = LoadRequest(LoadMode.APPEND, "main")
+    with pytest.raises(KeyConflictError, match="early 7"):
+        load(graph, known, request, options)
+    assert load(graph, known[1:], request, options).total == 1
+    assert counts
+    assert min(counts) >= 4
 
 
 def _as_it_is(content: Rows) -> None:

@@ -24,6 +24,9 @@ _ROUTED = "part int, side int, block binary"
 PART_ROWS = 1_000_000
 """About how many rows are compared in one task."""
 
+_FULLER = 2
+"""How many times as many rows may be compared in one task where some of them are cut already."""
+
 _TASKS = 8
 """How many tasks there are at most for each that can run at once."""
 
@@ -252,15 +255,14 @@ class Exchange:
         return Relation(routed.repartitionById(parts, "part"), schema, rows, task)
 
     def _parts(self, sides: Sequence[Side], rows: int) -> int:
-        """How many tasks compare rows: as many as parts that they lie in, or what follows from their number."""
-        cuts = [side.relation.cut for side in sides]
-        lying = [
-            cut.parts for cut, side in zip(cuts, sides, strict=True) if cut is not None and cut.by == tuple(side.by)
-        ]
-        if lying:
-            return max(lying)
+        """How many tasks compare rows: as many as parts that some lie in, unless too many others are moved there."""
         parts = max(1, -(-rows // self._part_rows))
-        return parts if parts == 1 else max(parts, self._parallelism)
+        parts = parts if parts == 1 else max(parts, self._parallelism)
+        cuts = [(side.relation.cut, side) for side in sides if side.relation.frame is not None]
+        lying = [cut.parts for cut, side in cuts if cut is not None and cut.by == tuple(side.by)]
+        if not lying or (len(lying) < len(cuts) and parts > max(lying) * _FULLER):
+            return parts
+        return max(lying)
 
 
 def _lying(side: Side, parts: int) -> Cut | None:
