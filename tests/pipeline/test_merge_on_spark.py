@@ -151,3 +151,42 @@ def test_tasks_write_what_is_large(tmp_path: Path, strategy: str, monkeypatch: p
 def _row_ids(graph: Graph) -> dict[str, int]:
     rows = graph.snapshot().scan("node:Ship", columns=["id", "_rowid"]).to_pylist()
     return {row["id"]: row["_rowid"] for row in rows}
+
+
+@pytest.mark.parametrize("outcome", ["moves", "conflicts", "fails"])
+def test_a_target_that_moves_meanwhile(tmp_path: Path, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tasks wrote for one state is not used for another, and no fork is left that nothing points at."""
+    graph = _fleet(tmp_path / "graph")
+    graph.branches.create("dev", commit=graph.commits.list().commits[-3].id)
+    original = on_spark.SparkComparer._tasks_write
+    calls: list[str] = []
+
+    def noted(self: Any, compared: Any, *rest: Any) -> Any:
+        calls.append(compared.versions.key)
+        if len(calls) == 2 and outcome == "fails":
+            raise RuntimeError("no, wait")
+        made = original(self, compared, *rest)
+        if len(calls) == 1 and outcome != "fails":
+            tons = 2 if outcome == "moves" else 7
+            graph.load({"Ship": pa.table({"name": ["s001"], "tons": [tons]})}, mode="merge", branch="dev")
+        return made
+
+    monkeypatch.setattr(on_spark.SparkComparer, "_tasks_write", noted)
+    request, options = MergeRequest("side", "dev"), MergeOptions(InProcess(), tasks=2, threshold=1)
+    if outcome == "fails":
+        with pytest.raises(RuntimeError, match="no, wait"):
+            merge(graph, request, options)
+    elif outcome == "conflicts":
+        with pytest.raises(MergeConflictsError) as caught:
+            merge(graph, request, options)
+        assert [(c.kind.value, c.entity_id) for c in caught.value.conflicts] == [("divergent_update", "s001")]
+    else:
+        receipt = merge(graph, request, options)
+        assert (receipt.outcome, receipt.changes["node:Ship"].updated) == ("merged", 79)
+        assert calls.count("node:Ship") == 2
+        assert graph.verify(branch="dev").ok
+    identifier = graph._store.branch_identifier("dev")
+    pins = graph.snapshot(branch="dev").tables.values()
+    for pin in pins:
+        own = [fork for fork in graph._store.tables.forks(pin.ref.path) if fork.startswith(f"{identifier}-")]
+        assert own == [pin.ref.branch] * (pin.ref.branch in own), pin.key

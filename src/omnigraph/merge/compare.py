@@ -106,13 +106,12 @@ class Comparer(Protocol):
         """
         ...
 
-    def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
-        """What writes the change of a table.
+    def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
+        """What writes the changes of tables.
 
         Args:
-            compared: the change.
-            target: the state that it is made for.
-            models: what computed the vectors that the table has afterwards.
+            changes: each with what computed the vectors that the table has afterwards.
+            target: the state that they are made for.
         """
         ...
 
@@ -194,8 +193,8 @@ class LocalComparer:
             collected.add(resolved(classify(base, source, target), choice))
         return collected.compared()
 
-    def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
-        return rows_write(self._tables, compared, target, models)
+    def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
+        return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
     def _sides(self, versions: Versions, may: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
         """The rows of the three versions, in parts with complete ids."""

@@ -233,13 +233,13 @@ class Merge:
 
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
         """What the merge writes to the target."""
-        found = []
+        changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
                 ours, theirs = dict(target.tables[key].models), dict(self._source.tables[key].models)
                 models = models_of({name: {*ours.get(name, ()), *theirs.get(name, ())} for name in {*ours, *theirs}})
-                found.append(self._comparer.write(compared, target, models))
-        return found
+                changes.append((compared, models))
+        return self._comparer.writes(changes, target)
 
 
 def _checked(accepted: AcceptedSchema, key: str) -> list[str]:

@@ -37,6 +37,7 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import PartRows
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
 from omnigraph.pipeline.session import Session
+from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
 from omnigraph.storage.uri import Scheme
 
@@ -76,17 +77,10 @@ def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeRe
     if uri.scheme is Scheme.MEMORY:
         raise InputError("tasks cannot reach a graph in the memory of this process", hint="merge with engine='local'")
     place = Place.at(uri)
-    made: list[SparkComparer] = []
-
-    def comparer(_: Graph, budget: int) -> SparkComparer:
-        made.append(SparkComparer(graph._store, place, options, budget))
-        return made[-1]
-
+    way = Way("spark", lambda _, budget: SparkComparer(graph._store, place, options, budget))
     try:
-        return merge_in(graph, request, Way("spark", comparer))
+        return merge_in(graph, request, way)
     finally:
-        for one in made:
-            one.clear()
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()
 
@@ -138,7 +132,6 @@ class SparkComparer:
         self._options = options
         self._budget = budget
         self._threshold = merge_threshold(options.threshold)
-        self._forks: list[TableRef] = []
 
     @property
     def _exchange(self) -> Exchange:
@@ -183,7 +176,18 @@ class SparkComparer:
         members = {member.name: getattr(found, member.name) for member in fields(found)}
         return CompareAside(**members, parts=tuple(parts))
 
-    def write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
+    def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
+        found: list[TableWrite] = []
+        try:
+            for compared, models in changes:
+                found.append(self._write(compared, target, models))
+        except BaseException:
+            for write in found:
+                self._unfork(write.base)
+            raise
+        return found
+
+    def _write(self, compared: Compared, target: Manifest, models: Models) -> TableWrite:
         if compared.rows.num_rows == 0:
             compared = replace(compared, rows=compared.versions.schema.empty_table())
         elif isinstance(compared, CompareAside):
@@ -195,18 +199,22 @@ class SparkComparer:
         key = compared.versions.key
         pin = target.tables[key]
         fork = None if owns(target, pin) else fork_table(self._store, target, pin)
-        if fork is not None:
-            self._forks.append(fork)
+        try:
+            fragments, replaced = self._by_tasks(compared, fork or pin.ref)
+        except BaseException:
+            self._unfork(fork)
+            raise
+        return TableWrite(key, Operation.CHANGE, fragments=fragments, replaced=replaced, base=fork, models=models)
+
+    def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], Replaced]:
+        key = compared.versions.key
         kind, _, name = key.partition(":")
         change = Loaded(TypeKind(kind), name, list(self._parts(compared)), False)
         self._drop(change, compared)
         gone = pa.table({"id": compared.deleted})
         deleted = [self._place.put("merge/deleted", gone)] if gone.num_rows else []
         with self._options.session.job(f"writing {key}", self._options.watch):
-            fragments, replaced = merge_by_tasks(self._exchange, self._place, fork or pin.ref, change, deleted)
-        if fork is not None:
-            self._forks.remove(fork)  # the write has it from now on
-        return TableWrite(key, Operation.CHANGE, fragments=fragments, replaced=replaced, base=fork, models=models)
+            return merge_by_tasks(self._exchange, self._place, base, change, deleted)
 
     def _parts(self, compared: CompareAside) -> Iterator[PartRows]:
         for part in compared.parts:
@@ -226,10 +234,9 @@ class SparkComparer:
             if not taken.all():
                 change.dropped[i] = np.flatnonzero(~taken)
 
-    def clear(self) -> None:
-        """Remove forks that were made for writes which came to nothing."""
-        for fork in self._forks:
-            assert fork.branch is not None
+    def _unfork(self, fork: TableRef | None) -> None:
+        """Remove a fork that was made for a write which came to nothing."""
+        if fork is not None and fork.branch is not None:
             with suppress(OmnigraphError):  # cleanup removes what is left
                 self._store.tables.drop_fork(fork.path, fork.branch)
 
