@@ -22,6 +22,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
+from omnigraph.write.files import row_files
 
 SCHEMA = """
 node Person {
@@ -292,3 +293,15 @@ def test_floats_of_pandas_that_are_not_exact_are_refused(tmp_path: Path) -> None
         assert error.value.total == 1
         graph.load({"N": pd.DataFrame({"name": ["a", "b"], "n": [2**53 - 1, None], "m": [1, 2]})}, mode="append")
         assert graph.entity("N", "a") == {"id": "a", "m": 1, "n": 2**53 - 1, "name": "a"}
+
+
+def test_a_pattern_counts_from_here_whatever_here_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if its name would be a pattern. A pattern that meets a file twice takes it once."""
+    place = tmp_path / "a[1]*"
+    (place / "data" / "Person.csv").mkdir(parents=True)
+    (place / "data" / "Person.csv" / "part-0.csv").write_text("name\nann\n")
+    monkeypatch.chdir(place)
+    for pattern in ("data/*.csv", "data/**", "data/**/*.csv", "./data/Person.csv"):
+        (file,) = row_files(pattern)
+        assert str(file.input) == str(place / "data" / "Person.csv" / "part-0.csv")
+        assert file.stem == "Person"

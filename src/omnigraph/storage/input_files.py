@@ -90,7 +90,7 @@ def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, 
         return _Bucket(uri.authority, tuple(sorted((options or {}).items()))), key.strip("/")
     if path.lower().startswith(_FILE):
         return _Directories(), GraphUri.parse(path).path
-    return _Directories(), os.path.join(os.getcwd(), path) if path else path  # tasks have a directory of their own
+    return _Directories(), path
 
 
 # On this machine
@@ -132,11 +132,16 @@ class LocalFile:
         return str(self.path)
 
 
+def _local(path: Path) -> LocalFile:
+    """A file by its whole path: tasks have a working directory of their own."""
+    return LocalFile(Path(os.path.join(os.getcwd(), path)))
+
+
 class _Directories:
     def file(self, path: str) -> InputFile | None:
         place = Path(path)
         try:
-            return LocalFile(place) if place.exists() and not place.is_dir() else None
+            return _local(place) if place.exists() and not place.is_dir() else None
         except OSError as error:
             hint = "a text is the path of a file; what a file would hold is given as bytes"
             raise InputError(f"{cut(path)} cannot be read: {error.strerror}", hint=hint) from None
@@ -146,7 +151,7 @@ class _Directories:
         if not place.is_dir():
             return None
         try:
-            return [LocalFile(file) for file in sorted(place.iterdir()) if file.is_file()]
+            return [_local(file) for file in sorted(place.iterdir()) if file.is_file()]
         except OSError as error:
             raise InputError(f"{cut(path)} cannot be read: {error.strerror}") from None
 

@@ -77,15 +77,11 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
     file = tree.file(path)
     if file is not None:
         return [row_file(file)]
-    inside = tree.directory(path)
+    inside = _inside(tree, path)
+    if inside == []:
+        raise InputError(f"{written} holds no file that can be loaded", hint=_hint())
     if inside is not None:
-        found = [_known(file) for file in inside if file.name[0] not in "._"]
-        files = [file for file in found if file is not None]
-        if not files:
-            raise InputError(f"{written} holds no file that can be loaded", hint=_hint())
-        name = PurePosixPath(path)
-        one_type = _format(name.suffix) is not None
-        return [replace(file, stem=name.stem) for file in files] if one_type else files
+        return inside
     if not has_magic(path):
         raise InputError(f"there is no {cut(written)}")
     matches = tree.matches(path)
@@ -93,9 +89,23 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
         raise InputError(f"no file matches {cut(written)}")
     each: dict[str, RowFile] = {}
     for match in matches:  # a pattern may match a directory, and what is in it
-        for row_file_ in _found(tree, match, match):
-            each.setdefault(str(row_file_.input), row_file_)
+        inside = _inside(tree, match)
+        for found in _found(tree, match, match) if inside is None else inside:
+            each.setdefault(str(found.input), found)
+    if not each:
+        raise InputError(f"{cut(written)} matches no file that can be loaded", hint=_hint())
     return list(each.values())
+
+
+def _inside(tree: Tree, path: str) -> list[RowFile] | None:
+    """The files in a directory that can be loaded; None if it is none."""
+    inside = tree.directory(path)
+    if inside is None:
+        return None
+    known = [_known(file) for file in inside if file.name[0] not in "._"]
+    files = [file for file in known if file is not None]
+    name = PurePosixPath(path)
+    return [replace(file, stem=name.stem) for file in files] if _format(name.suffix) is not None else files
 
 
 def row_file(file: InputFile) -> RowFile:
