@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Operation, TableWrite, fork_table, owns
@@ -79,7 +80,8 @@ def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeRe
     place = Place.at(uri)
     way = Way("spark", lambda _, budget: SparkComparer(graph._store, place, options, budget))
     try:
-        return merge_in(graph, request, way)
+        with recorded(graph._store.objects, place.load):  # what tasks write is not cleared away meanwhile
+            return merge_in(graph, request, way)
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()
@@ -160,11 +162,12 @@ class SparkComparer:
         size = sum(answer["size"] for answer in answers)
         large = size >= self._threshold and not versions.columns.blobs
         columns = [*checked, VERDICT] if large else None
+        nothing = versions.schema.empty_table().append_column(VERDICT, pa.array([], pa.int8()))
         collected = Collected(versions, self._budget, checked if large else None)
         parts = []
         for answer in answers:
             torn, named = decoded(answer["torn"]), decoded(answer["named"])["id"].combine_chunks()
-            rows = torn.slice(0, 0) if answer["rows"] is None else self._place.table(answer["rows"], columns)
+            rows = nothing if answer["rows"] is None else self._place.table(answer["rows"], columns)
             collected.add(Resolved(rows, torn, answer["resolved"], named), answer["conflicts"])
             if answer["rows"] is not None:
                 parts.append(AsidePart(answer["rows"], rows.num_rows))
@@ -283,7 +286,7 @@ def _comparison(place: Place, key: str, order: list[int], choice: Choice) -> Cal
         done, torn = found.done, found.torn
         goes = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, gone = done.drop_columns([DIFFERS]).filter(pc.invert(goes)), done.select(["id"]).filter(goes)
-        first = torn.sort_by("id").slice(0, MOST)
+        first = torn.select(["id", VERDICT, DIFFERS]).sort_by("id").slice(0, MOST)
         return pa.table(
             {
                 "rows": pa.array([place.put(name, rows) if rows.num_rows else None], pa.utf8()),
