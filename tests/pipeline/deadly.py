@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.pipeline.load.tasks import PartDone, Work, run
-from omnigraph.write.splits import Split
 
 
 class Victim(StrEnum):
@@ -51,10 +50,10 @@ class DeadlyReading:
     after: bool
     victim: Victim = Victim.EXECUTOR
 
-    def __call__(self, work: Work, number: int, split: Split) -> PartDone:
+    def __call__(self, work: Work, number: int, *part: Any) -> PartDone:
         if not self.after:
             kill(self.victim, self.marker)
-        done = run(work, number, split)
+        done = run(work, number, *part)
         if self.after:
             kill(self.victim, self.marker)
         return done
@@ -66,8 +65,8 @@ class SlowReading:
 
     marker: Path
 
-    def __call__(self, work: Work, number: int, split: Split) -> PartDone:
-        done = run(work, number, split)
+    def __call__(self, work: Work, number: int, *part: Any) -> PartDone:
+        done = run(work, number, *part)
         if number == 0:
             try:
                 self.marker.touch(exist_ok=False)

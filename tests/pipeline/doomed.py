@@ -21,7 +21,6 @@ from omnigraph.graph import open
 from omnigraph.pipeline.load import driver, reading
 from omnigraph.pipeline.load.tasks import PartDone, Work, run
 from omnigraph.pipeline.session import Session, SparkSettings
-from omnigraph.write.splits import Split
 
 READING = "reading"
 """In a task, when its rows are written, and while other tasks are not done."""
@@ -36,8 +35,8 @@ class StoppedReading:
 
     sign: Path
 
-    def __call__(self, work: Work, number: int, split: Split) -> PartDone:
-        done = run(work, number, split)
+    def __call__(self, work: Work, number: int, *part: Any) -> PartDone:
+        done = run(work, number, *part)
         if number == 0:
             self.sign.touch()
             _stop()

@@ -115,7 +115,6 @@ def session_on(cluster: Standalone) -> Iterator[Session]:
         "spark.speculation.quantile": "0.5",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-        "spark.deploy.maxExecutorRetries": "-1",
         "spark.task.maxFailures": "8",
     }
     made = Session(SparkSettings(master=cluster.master, memory="1g", options=options, archive=False))
