@@ -234,9 +234,9 @@ def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
     """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
     make = writer._sidecar
 
-    def late(request: WriteRequest, labels: tuple[tuple[str, str], ...], view: Manifest, staging: Any) -> Sidecar:
+    def late(request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
         change_elsewhere(children, graph)
-        return make(request, labels, view, staging)
+        return make(request, prepared, view, staging)
 
     with create(place) as graph:
         monkeypatch.setattr(writer, "_sidecar", late)

@@ -42,7 +42,8 @@ from omnigraph.errors import (
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.change import Replaced, RowSource
 from omnigraph.storage.indexes import IndexSpec
-from omnigraph.storage.tables import Layout, Staged, TableConflictError, TableRef
+from omnigraph.storage.layouts import Layout, Layouts
+from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
 ATTEMPTS = 32
 GRAPH_HEAD = "graph_head"
@@ -362,7 +363,7 @@ class _Staging:
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
         if write.operation is Operation.OPTIMIZE:
-            return tables.stage_layout(base, write.layout, write.segments, kept=write.kept)
+            return Layouts(tables).stage(base, write.layout, write.segments, kept=write.kept)
         if write.operation is Operation.CHANGE and write.replaced is not None:
             return tables.stage_replaced(base, write.fragments, write.replaced)
         if write.operation is Operation.CHANGE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -110,6 +110,11 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
             yield segment
+
+
+def distinct(segments: Iterable[Index]) -> list[Index]:
+    """Segments, each once."""
+    return list({segment.uuid: segment for segment in segments}.values())
 
 
 def scattered(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:

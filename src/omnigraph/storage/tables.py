@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -20,10 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pd
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import (  # type: ignore[attr-defined]  # a session is public, but not declared so
-    Index,
-    Session,
-)
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
@@ -47,13 +43,11 @@ from omnigraph.storage.indexes import (
     Coverage,
     IndexSpec,
     build,
-    build_segment,
     coverage,
+    distinct,
     looked_up,
     others,
-    scattered,
     superseded,
-    unbuilt,
     uncovered,
     uncovered_values,
     vector_metrics,
@@ -68,7 +62,6 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.lookup import matching
-from omnigraph.storage.packing import Pack, Packed, carry_out, plan, rewrite
 from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
@@ -128,27 +121,6 @@ class Staged:
         while step is not None:
             yield step
             step = step.then
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A version of a table in other files, which only its makers know of: to build indexes on, and to stage.
-
-    Attributes:
-        base: the version that has the same rows.
-        ref: that version itself.
-        removed: how many fragments go.
-        added: how many come for them.
-        manifests: the files that make it a version, below the root. They can go when no index is built on it any more.
-    """
-
-    base: TableRef
-    ref: TableRef
-    removed: int
-    added: int
-    manifests: tuple[str, ...]
-    _dropped: tuple[Index, ...]
-    _operation: LanceOperation.Rewrite | None
 
 
 class TableConflictError(ConflictError):
@@ -474,105 +446,11 @@ class TableStorage:
         with reporting(self._root, base.path):
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
             dropped = [] if kept is None else others(dataset, kept)
-            gone = _distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
+            gone = distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
         if not built and not gone:
             return None
         transaction = Transaction(base.version, LanceOperation.CreateIndex(built, gone))
         return self._staged(base, transaction)
-
-    def build_segment(self, ref: TableRef, spec: IndexSpec, numbers: Sequence[int]) -> bytes:
-        """Build an index for some parts of a version, in whatever process. Returns what `stage_layout` takes.
-
-        Args:
-            ref: the version, or a `Layout`'s.
-            spec: the index.
-            numbers: the parts, none of which it covers.
-        """
-        dataset = self._load(ref)  # a handle of its own: Lance refuses to build with one that others use
-        with reporting(self._root, ref.path, write=True):
-            return pickle.dumps(build_segment(dataset, spec, numbers))
-
-    def merge_segments(self, ref: TableRef, segments: Sequence[bytes]) -> bytes:
-        """One segment of several that were built for the same index."""
-        if len(segments) == 1:
-            return segments[0]
-        dataset = self._load(ref)
-        with reporting(self._root, ref.path, write=True):
-            whole = dataset.merge_existing_index_segments([pickle.loads(each) for each in segments])
-        return pickle.dumps(whole)
-
-    def unbuilt(self, ref: TableRef, spec: IndexSpec) -> list[int]:
-        """The parts of a version that an index has to be built for, in order."""
-        with reporting(self._root, ref.path):
-            return unbuilt(self._open(ref), spec)
-
-    # Packing
-
-    def plan_packing(self, ref: TableRef, rows_per_fragment: int) -> list[Pack]:
-        """What there is to pack in a version."""
-        with reporting(self._root, ref.path):
-            return plan(self._open(ref), rows_per_fragment)
-
-    def pack(self, ref: TableRef, each: Pack) -> Packed:
-        """Pack some fragments of a version, in whatever process."""
-        dataset = self._load(ref)
-        with reporting(self._root, ref.path, write=True):
-            return carry_out(dataset, each)
-
-    def trim(self, base: TableRef, specs: Sequence[IndexSpec]) -> Layout | None:
-        """A version without the segments of indexes that should become one; None when there are none."""
-        with reporting(self._root, base.path):
-            dropped = scattered(self._open(base), specs)
-        if not dropped:
-            return None
-        ref, manifest = self._detached(base, LanceOperation.CreateIndex([], dropped))
-        return Layout(base, ref, 0, 0, (manifest,), tuple(dropped), None)
-
-    def lay_out(self, base: TableRef, trimmed: Layout | None, packed: Sequence[Packed]) -> Layout:
-        """The version that packing makes of another, or of that as it was trimmed. HEAD stays where it is."""
-        begun = Layout(base, base, 0, 0, (), (), None) if trimmed is None else trimmed
-        with reporting(self._root, base.path):
-            operation = rewrite(self._open(begun.ref), packed)
-        ref, manifest = self._detached(begun.ref, operation)
-        removed, added = sum(each.removed for each in packed), sum(each.added for each in packed)
-        return Layout(base, ref, removed, added, (*begun.manifests, manifest), begun._dropped, operation)
-
-    def _detached(self, base: TableRef, operation: Any) -> tuple[TableRef, str]:
-        """A version that only its makers know of, and the file that makes it one."""
-        with reporting(self._root, base.path, write=True):
-            made = LanceDataset.commit(self._open(base), Transaction(base.version, operation), detached=True)
-        ref = base.at(int(made.version))
-        return ref, f"{table_directory(base.path, base.branch)}/_versions/d{ref.version}.manifest"
-
-    def stage_layout(
-        self, base: TableRef, layout: Layout | None, segments: Sequence[bytes], *, kept: Sequence[IndexSpec]
-    ) -> Staged | None:
-        """Another layout of a table, with further indexes. Nothing when there is nothing to do.
-
-        Args:
-            base: the version.
-            layout: how its rows are packed, and which segments went for that; None leaves them.
-            segments: what `build_segment` returned, on the layout if there is one.
-            kept: the indexes that the table may have; all others go.
-        """
-        begun = Layout(base, base, 0, 0, (), (), None) if layout is None else layout
-        dataset = self._open(begun.ref)
-        dropped, version = list(begun._dropped), base.version
-        transactions = []
-        if begun._operation is not None:
-            if dropped:  # what packs fragments together that they cover apart would be refused
-                transactions.append(Transaction(version, LanceOperation.CreateIndex([], dropped)))
-            transactions.append(Transaction(version + len(transactions), begun._operation))
-            dropped, version = [], version + len(transactions)
-        with reporting(self._root, base.path):
-            built = [replace(pickle.loads(each), dataset_version=version) for each in segments]
-            gone = _distinct([*dropped, *others(dataset, kept), *superseded(dataset, built)])
-        if built or gone:
-            transactions.append(Transaction(version, LanceOperation.CreateIndex(built, gone)))
-        staged: Staged | None = None
-        for transaction in reversed(transactions):
-            staged = replace(self._staged(base.at(transaction.read_version), transaction), then=staged)
-        return staged
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""
@@ -862,10 +740,6 @@ class TableStorage:
     def take(self, ref: TableRef, ids: Sequence[str], *, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these ids."""
         return self.scan(ref, columns=columns, filter=pc.field(_ID).isin(pa.array(ids, pa.utf8())))
-
-
-def _distinct(segments: Iterable[Index]) -> list[Index]:
-    return list({segment.uuid: segment for segment in segments}.values())
 
 
 def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:

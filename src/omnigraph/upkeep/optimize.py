@@ -21,8 +21,9 @@ from omnigraph.errors import ConflictError, InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.layouts import Layout, Layouts
 from omnigraph.storage.packing import Pack, Packed
-from omnigraph.storage.tables import Layout, TableRef, TableStorage
+from omnigraph.storage.tables import TableRef, TableStorage
 from omnigraph.upkeep.declared import declared
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexPlan, PendingIndex
 
@@ -81,11 +82,11 @@ class Here:
 
     def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
         with ThreadPoolExecutor(_concurrency()) as pool:
-            return list(pool.map(lambda job: self.tables.pack(job.ref, job.pack), jobs))
+            return list(pool.map(lambda job: Layouts(self.tables).pack(job.ref, job.pack), jobs))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         with ThreadPoolExecutor(_concurrency()) as pool:
-            return list(pool.map(lambda job: self.tables.build_segment(job.ref, job.spec, job.parts), jobs))
+            return list(pool.map(lambda job: Layouts(self.tables).build_segment(job.ref, job.spec, job.parts), jobs))
 
 
 def _concurrency() -> int:
@@ -215,6 +216,7 @@ class _Work:
     ) -> None:
         self._store = store
         self._tables = store.tables
+        self._making = Layouts(store.tables)
         self._workers = workers
         self._plan = plan
         self._rows_per_fragment = rows_per_fragment
@@ -254,12 +256,12 @@ class _Work:
     def _packs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[PackJob]:
         """What there is to pack in a table once its indexes no longer keep fragments apart."""
         if pin.ref not in self._trimmed:
-            trimmed = self._tables.trim(pin.ref, specs)
+            trimmed = self._making.trim(pin.ref, specs)
             self._trimmed[pin.ref] = trimmed
             self._layouts += [] if trimmed is None else [trimmed]
         begun = self._trimmed[pin.ref]
         ref = pin.ref if begun is None else begun.ref
-        return [PackJob(ref, pack) for pack in self._tables.plan_packing(ref, self._rows_per_fragment)]
+        return [PackJob(ref, pack) for pack in self._making.plan(ref, self._rows_per_fragment)]
 
     def _pack(self, workers: Workers, packs: dict[TableRef, list[PackJob]]) -> None:
         jobs = [job for each in packs.values() for job in each]
@@ -271,7 +273,7 @@ class _Work:
         packed = self._packed[pin.ref]
         if not packed:
             return self._trimmed[pin.ref]
-        layout = self._tables.lay_out(pin.ref, self._trimmed[pin.ref], packed)
+        layout = self._making.lay_out(pin.ref, self._trimmed[pin.ref], packed)
         self._layouts.append(layout)
         return layout
 
@@ -298,12 +300,12 @@ class _Work:
         refs = {owner: job.ref for owner, job in zip(owners, jobs, strict=True)}
         built: dict[str, list[bytes]] = {key: [] for key in pins}
         for (key, spec), each in segments.items():
-            built[key].append(self._tables.merge_segments(refs[key, spec], each))
+            built[key].append(self._making.merge_segments(refs[key, spec], each))
         return built
 
     def _cut(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
         """The parts of a version that an index is built for, in portions for workers that share them."""
-        numbers = self._tables.unbuilt(ref, spec)
+        numbers = self._making.unbuilt(ref, spec)
         if not shares or spec.kind is IndexKind.VECTOR:
             # The vectors of a segment are divided by what is near what; two segments would be divided differently.
             yield tuple(numbers)
