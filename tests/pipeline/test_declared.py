@@ -288,6 +288,14 @@ def test_a_run_that_died_after_the_merge_is_done(graph: Graph, tmp_path: Path, m
     assert [branch.name for branch in graph.branches] == ["main"]
 
 
+@pytest.mark.parametrize("run_id", ["nightly-2026-03-14T02:00:00Z", "a..b", "ö" * 100])
+def test_each_run_has_a_branch_of_its_own(run_id: str, graph: Graph, tmp_path: Path) -> None:
+    file = declared(tmp_path, branch=None, mode="merge")
+    branches = {graph.pipeline.run(file, run_id=run_id).branch, graph.pipeline.run(file, run_id=f"{run_id}2").branch}
+    assert len(branches) == 2
+    assert {branch.name for branch in graph.branches} == {"main", *branches}
+
+
 def test_tables_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "boats.csv").write_text("boat,weight,port\nargo,18,oban\n")
     mapping = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -19,6 +19,7 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit
+from omnigraph.commit.names import branch_name
 from omnigraph.commit.said import LONGEST_NAME, check_text
 from omnigraph.errors import BranchNotFoundError, InputError, PipelineCheckError, PreconditionFailedError
 from omnigraph.graph import Graph
@@ -28,7 +29,7 @@ from omnigraph.pipeline.declared.checking import CheckOutcome, check_all, check_
 from omnigraph.pipeline.declared.document import Document, Then, read_document
 from omnigraph.pipeline.declared.inputs import Pinned, direct_rows, load_source, pin_sources
 from omnigraph.pipeline.declared.views import Views
-from omnigraph.pipeline.engine import Choice, Engine, choose, choose_export
+from omnigraph.pipeline.engine import Choice, Engine, choose, choose_export, engine_named
 from omnigraph.pipeline.jobs import JobProgress, Watch
 from omnigraph.pipeline.load.driver import SparkOptions
 from omnigraph.pipeline.load.either import load_by
@@ -191,7 +192,7 @@ class _Run:
         self.id, self.marks = self._identified()
         self.key = f"{LABEL}:{document.name}:{self.id}"
         self.merge_key = f"{self.key}:merge"
-        self.branch = document.branch or f"{document.name}-{self.id[:16]}"
+        self.branch = document.branch or _own_branch(document.name, self.id)
         self.watch = Watch(request.jobs, request.cancel)
         self.engine: Choice | None = None
 
@@ -329,7 +330,7 @@ class _Run:
         if not self.document.needs_spark:
             source = load_source(self.document, self.pinned)
             return source, self._choose(source, started=self._session.started)
-        if Engine(self.request.engine) is Engine.LOCAL:
+        if engine_named(self.request.engine) is Engine.LOCAL:
             raise InputError(f"{self.document.file}: SQL needs Spark", hint="leave out --engine (engine=)")
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
@@ -386,8 +387,9 @@ class _Run:
 
     def _clear(self) -> None:
         """Remove the branch of the run, if it is the run's own."""
-        if self.document.branch is None and self.branch in self.graph.branches:
-            self.graph.branches.delete(self.branch)
+        if self.document.branch is None:
+            with suppress(BranchNotFoundError):  # another attempt was quicker
+                self.graph.branches.delete(self.branch)
 
     # With what
 
@@ -437,3 +439,11 @@ class _Run:
             tuple(checks),
             resumed=load is None,
         )
+
+
+def _own_branch(pipeline: str, run_id: str) -> str:
+    """The branch of a run that names none: no two runs share it, whatever their ids are."""
+    try:
+        return branch_name(f"{pipeline}-{run_id}")
+    except InputError:
+        return branch_name(f"{pipeline}-{blake2b(run_id.encode(), digest_size=10).hexdigest()}")
