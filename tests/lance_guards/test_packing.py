@@ -1,0 +1,101 @@
+"""What the store believes about packing and segments of indexes. A release that changes this changes what we may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+
+from omnigraph.storage.packing import Packed, _highest_fragment, carry_out, plan, rewrite
+
+KINDS = {"id": "BTREE", "m": "BITMAP", "text": "NGRAM", "words": "INVERTED"}
+
+
+def rows(numbers: range, m: int = 0) -> pa.Table:
+    names = [f"r{i}" for i in numbers]
+    return pa.table({"id": names, "m": [m] * len(names), "text": names, "words": names})
+
+
+def segments(dataset: LanceDataset, fragments: list[int]) -> list[Any]:
+    built = []
+    for column, kind in KINDS.items():
+        index = dataset.create_index_uncommitted(column, kind, name=column, fragment_ids=fragments, replace=True)
+        built.append(dataset.merge_existing_index_segments([index]) if kind == "INVERTED" else index)
+    return built
+
+
+def covered(dataset: LanceDataset) -> dict[str, list[set[int]]]:
+    return {index.name: [set(s.fragment_ids) for s in index.segments] for index in dataset.describe_indices()}
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> LanceDataset:
+    """Three fragments that one segment of each index covers."""
+    for i in range(3):
+        mode = "append" if i else "create"
+        made = lance.write_dataset(rows(range(i * 9, i * 9 + 9)), tmp_path / "t", mode=mode, enable_stable_row_ids=True)
+    operation = LanceOperation.CreateIndex(segments(made, [0, 1, 2]), [])
+    return LanceDataset.commit(made, Transaction(made.version, operation))
+
+
+def packed(dataset: LanceDataset) -> list[Packed]:
+    return [carry_out(dataset, pack) for pack in plan(dataset, 1 << 20)]
+
+
+def test_the_coverage_of_indexes_follows_the_numbers_in_a_rewrite(indexed: LanceDataset) -> None:
+    """All but that of a B-tree, which knows rows by their place."""
+    operation = rewrite(indexed, packed(indexed))
+    done = LanceDataset.commit(indexed, Transaction(indexed.version, operation), max_retries=0)
+    assert done.version == indexed.version + 1
+    assert [fragment.fragment_id for fragment in done.get_fragments()] == [3]
+    assert covered(done) == {"id": [set()], "m": [{3}], "text": [{3}], "words": [{3}]}
+    assert done.to_table(columns=["id", "_rowid"]).equals(indexed.to_table(columns=["id", "_rowid"]))
+    assert done.read_transaction(done.version).uuid is not None
+
+
+def test_the_manifest_says_which_number_was_the_highest(indexed: LanceDataset) -> None:
+    assert _highest_fragment(indexed) == 2
+    indexed.delete("id IN ('r18', 'r19', 'r20', 'r21', 'r22', 'r23', 'r24', 'r25', 'r26')")
+    assert [fragment.fragment_id for fragment in indexed.get_fragments()] == [0, 1]
+    assert _highest_fragment(indexed) == 2
+
+
+def test_a_rewrite_is_refused_after_a_restore(indexed: LanceDataset) -> None:
+    """What a writer does that was asleep while others put the table back."""
+    staged = Transaction(indexed.version, rewrite(indexed, packed(indexed)))
+    LanceDataset.commit(indexed, Transaction(indexed.version, LanceOperation.Restore(indexed.version)))
+    with pytest.raises((CommitConflictError, OSError)):
+        LanceDataset.commit(indexed, staged, max_retries=0)
+
+
+def test_fragments_that_segments_cover_apart_are_not_packed_together(indexed: LanceDataset) -> None:
+    more = lance.write_dataset(rows(range(27, 30)), indexed.uri, mode="append")
+    more = LanceDataset.commit(more, Transaction(more.version, LanceOperation.CreateIndex(segments(more, [3]), [])))
+    assert [pack.fragments for pack in plan(more, 1 << 20)] == [3]
+
+
+def test_two_segments_of_a_bitmap_tell_both_values_of_a_row(indexed: LanceDataset) -> None:
+    """When this fails, a bitmap may have segments like other indexes."""
+    indexed.merge_insert("id").when_matched_update_all().execute(rows(range(1, 2), m=1))
+    changed = lance.dataset(indexed.uri)
+    (new,) = [f.fragment_id for f in changed.get_fragments() if f.fragment_id > 2]
+    assert changed.count_rows("m = 0") == 26
+    both = LanceDataset.commit(
+        changed, Transaction(changed.version, LanceOperation.CreateIndex(segments(changed, [new]), []))
+    )
+    assert both.count_rows("m = 1") == 1
+    assert both.count_rows("m = 0") == 27, "one too many"
+    assert both.count_rows("id = 'r1'") == 1
+
+
+def test_a_detached_version_can_be_planned_and_packed(indexed: LanceDataset) -> None:
+    detached = LanceDataset.commit(
+        indexed, LanceOperation.CreateIndex([], []), read_version=indexed.version, detached=True
+    )
+    assert lance.dataset(indexed.uri).version == indexed.version
+    assert [each.added for each in packed(lance.dataset(indexed.uri, version=detached.version))] == [1]
