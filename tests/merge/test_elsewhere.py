@@ -1,0 +1,67 @@
+"""Branches of a graph in an object store, or in memory, are merged as those in a directory are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.in_process import InProcess
+from tests.s3_server import S3Root
+
+import omnigraph
+from omnigraph.errors import InputError, MergeConflictsError
+from omnigraph.graph import Graph
+from omnigraph.graph.merging import MergeRequest
+from omnigraph.pipeline.merge import MergeOptions, merge
+
+SCHEMA = "node Person { name: String @key  age: I64? }\nedge Knows: Person -> Person\n"
+
+
+def _fill(graph: Graph) -> None:
+    people = pa.table({"name": ["a", "b", "c"], "age": [1, 1, 1]})
+    graph.load({"Person": people}, mode="append")
+    graph.branches.create("side")
+    for text, branch in (
+        ('update Person set { age: 2 } where name = "a"', "side"),
+        ('delete Person where name = "b"', "side"),
+        ('insert Knows { from: "a", to: "c" }', "side"),
+        ('update Person set { age: 3 } where name = "c"', "main"),
+    ):
+        graph.mutate(f"query q() {{ {text} }}", branch=branch)
+
+
+def _check(graph: Graph) -> None:
+    ages = {row["name"]: row["age"] for row in graph.snapshot().scan("node:Person").to_pylist()}
+    assert ages == {"a": 2, "c": 3}
+    assert graph.snapshot().pin("edge:Knows").row_count == 1
+    assert graph.verify().ok
+    assert graph.merge("side").outcome == "already_up_to_date"
+    graph.mutate('query q() { update Person set { age: 8 } where name = "a" }', branch="side")
+    graph.mutate('query q() { update Person set { age: 9 } where name = "a" }')
+    with pytest.raises(MergeConflictsError):
+        graph.merge("side")
+
+
+@pytest.mark.s3
+def test_in_an_object_store(s3_root: S3Root) -> None:
+    with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
+        _fill(graph)
+        assert graph.merge("side").outcome == "merged"
+        _check(graph)
+
+
+@pytest.mark.s3
+def test_in_an_object_store_by_tasks(s3_root: S3Root) -> None:
+    with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
+        _fill(graph)
+        receipt = merge(graph, MergeRequest("side", "main"), MergeOptions(InProcess(), tasks=2, threshold=1))
+        assert (receipt.outcome, receipt.engine) == ("merged", "spark")
+        _check(graph)
+
+
+def test_in_memory() -> None:
+    with omnigraph.init("memory://merging", SCHEMA) as graph:
+        _fill(graph)
+        with pytest.raises(InputError, match="tasks cannot reach"):
+            merge(graph, MergeRequest("side", "main"), MergeOptions(InProcess()))
+        assert graph.merge("side").outcome == "merged"
+        _check(graph)
