@@ -49,13 +49,15 @@ def packed(dataset: LanceDataset) -> list[Packed]:
 
 def test_the_coverage_of_indexes_follows_the_numbers_in_a_rewrite(indexed: LanceDataset) -> None:
     """All but that of a B-tree, which knows rows by their place."""
-    operation = rewrite(indexed, packed(indexed))
-    done = LanceDataset.commit(indexed, Transaction(indexed.version, operation), max_retries=0)
+    staged = Transaction(indexed.version, rewrite(indexed, packed(indexed)))
+    done = LanceDataset.commit(indexed, staged, max_retries=0)
     assert done.version == indexed.version + 1
     assert [fragment.fragment_id for fragment in done.get_fragments()] == [3]
     assert covered(done) == {"id": [set()], "m": [{3}], "text": [{3}], "words": [{3}]}
     assert done.to_table(columns=["id", "_rowid"]).equals(indexed.to_table(columns=["id", "_rowid"]))
-    assert done.read_transaction(done.version).uuid is not None
+    made = done.read_transaction(done.version)
+    assert made is not None
+    assert made.uuid == staged.uuid
 
 
 def test_the_manifest_says_which_number_was_the_highest(indexed: LanceDataset) -> None:
