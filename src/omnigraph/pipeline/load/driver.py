@@ -107,8 +107,8 @@ def _attempts(
     # A source that can be read once is read once, however often the load has to begin again.
     view, _ = target_of(graph, said.branch, request.base)
     accepted = graph._schema_of(view)[1]
-    with options.session.job("planning the load", options.watch) as spark:
-        planner = Planner(accepted, place, options.split_bytes, request.mapping, spark)
+    with options.session.job("planning the load", options.watch):
+        planner = Planner(accepted, place, options.split_bytes, request.mapping, options.session.spark)
         splits = list(planner.splits(source, request.type_name))
     for attempt in range(_ATTEMPTS):
         try:
