@@ -234,10 +234,12 @@ def test_a_file_that_was_written_again_is_another_input(graph: Graph, tmp_path: 
 
 def test_what_passes_is_merged(graph: Graph, tmp_path: Path) -> None:
     query = "query known() { match { $s: Ship } return { $s.name } }"
-    file = declared(tmp_path, branch=None, then="merge", checks={"some": {"query": query, "expect": "some"}})
+    checks = {"some": {"query": query, "expect": "some"}}
+    file = declared(tmp_path, branch=None, then="merge", checks=checks, message="the fleet")
     receipt = graph.pipeline.run(file)
     assert receipt.stage is Stage.MERGED
     assert receipt.merge == graph.branch("main").head
+    assert graph.branch("main").head.message == "the fleet"
     assert names(graph, "main") == ["argo", "beagle"]
     assert [branch.name for branch in graph.branches] == ["main"], "the branch of the run is gone"
     assert dict(graph.branch("main").head.labels)["pipeline.run"] == receipt.run_id

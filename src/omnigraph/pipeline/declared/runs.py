@@ -377,7 +377,7 @@ class _Run:
         request = MergeRequest(
             self.branch,
             self.document.base,
-            message=f"pipeline {self.document.name}",
+            message=self.document.message or f"pipeline {self.document.name}",
             labels=dict(self.labels),
             idempotency_key=self.merge_key,
         )
