@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from tests.pipeline.in_process import InProcess
 from tests.pipeline.worlds import Rows, graph_at, outcome, rows, write
 
+import omnigraph
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph, init
 from omnigraph.pipeline.pipeline import Pipeline
@@ -180,3 +183,34 @@ def test_the_size_decides_and_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
     assert "merges" not in graph.load(source, mode="merge").to_json()
     with pytest.raises(InputError, match="merge_threshold: 'much' is not an amount"):
         by_tasks(graph, source, threshold="much")
+
+
+@pytest.mark.parametrize(
+    ("point", "done"),
+    [
+        (Failpoint.STAGED, False),
+        (Failpoint.TABLE_COMMITTED, False),
+        (Failpoint.TABLES_COMMITTED, True),
+        (Failpoint.PUBLISHED, True),
+    ],
+)
+def test_a_merge_that_dies(tmp_path: Path, point: Failpoint, done: bool) -> None:
+    """It is finished or undone by the next who opens the graph, and can be made again."""
+    source = write(tmp_path / "input", _both(rows(3, first=100)), "ndjson")
+    graph = graph_at(tmp_path / "graph")
+    whole = graph_at(tmp_path / "whole")
+    before = b"".join(graph.export())
+    with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+        by_tasks(graph, source)
+    whole.load(source, mode="merge")
+    after = b"".join(whole.export())
+    with omnigraph.open(tmp_path / "graph") as reopened:
+        assert _without_ids(b"".join(reopened.export())) == _without_ids(after if done else before)
+        by_tasks(reopened, source)
+        assert _without_ids(b"".join(reopened.export())) == _without_ids(after)
+        assert reopened.verify().ok
+
+
+def _without_ids(exported: bytes) -> bytes:
+    """Ids that are made up differ from graph to graph."""
+    return re.sub(rb"\b[0-9A-HJKMNP-TV-Z]{26}\b", b"ID", exported)
