@@ -187,6 +187,9 @@ def test_columns_that_nobody_mentions(graph: Graph) -> None:
         "nothing about this column: name it under 'properties' or 'ignore'"
     ]
     assert len(refused(graph, table, {**said, "others": "refuse"})) == 2
+    assert refused(graph, {"people": pa.table({"n": ["ann"], "name": ["x"]})}, said) == [
+        "people: Person.name: the mapping makes 'name' of something else: name the column under 'ignore' to leave it out"
+    ]
     receipt = load(graph, table, said, lenient=True)
     assert [str(each) for each in receipt.coerced] == ["Person.x: ignored property (1), first at people"]
     load(graph, table, {**said, "others": "ignore"}, mode="merge")

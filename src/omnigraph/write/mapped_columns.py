@@ -92,9 +92,11 @@ class MappedColumns:
 
     def _unknown(self, name: str) -> str:
         makers = list(self._makers.values())
-        if len(makers) == 1 and makers[0].rows.others is Others.MATCH:
-            return f"{unknown_property(name, makers[0].columns.members)}; {_UNMENTIONED}"
-        return _UNMENTIONED
+        if len(makers) > 1 or makers[0].rows.others is not Others.MATCH:
+            return _UNMENTIONED
+        if name in makers[0].columns.members:
+            return f"the mapping makes '{cut(name)}' of something else: name the column under 'ignore' to leave it out"
+        return f"{unknown_property(name, makers[0].columns.members)}; {_UNMENTIONED}"
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
         """The rows, type by type where there are several."""
