@@ -188,7 +188,8 @@ def test_columns_that_nobody_mentions(graph: Graph) -> None:
     ]
     assert len(refused(graph, table, {**said, "others": "refuse"})) == 2
     assert refused(graph, {"people": pa.table({"n": ["ann"], "name": ["x"]})}, said) == [
-        "people: Person.name: the mapping makes 'name' of something else: name the column under 'ignore' to leave it out"
+        "people: Person.name: the mapping makes 'name' of something else: "
+        "name the column under 'ignore' to leave it out"
     ]
     receipt = load(graph, table, said, lenient=True)
     assert [str(each) for each in receipt.coerced] == ["Person.x: ignored property (1), first at people"]
