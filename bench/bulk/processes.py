@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 from bulk.measure import peak_memory
 
-_PAUSE = 0.2
+_PAUSE = 0.5
 
 
 class Workers:
