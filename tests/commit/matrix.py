@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.commit.graphs import NODES, SEED, TABLES
+from tests.merge.merges import merges
 from tests.write.requests import requests
 
 from omnigraph.commit.failpoints import Failpoint
@@ -203,12 +204,12 @@ def page() -> str:
         "What is left when a writer is killed (`SIGKILL`) at each named place of a write, and the graph is opened",
         "again. The same tests check that every table is where the graph points, that no sidecar is left, that the",
         "audit has exactly one row where a sidecar existed and none otherwise, and that the next write succeeds. This",
-        "page is written by `python -m tests.commit.matrix`; `tests/commit/test_kill_matrix.py` and",
-        "`tests/write/test_kill_matrix.py` hold it.",
+        "page is written by `python -m tests.commit.matrix`; `tests/commit/test_kill_matrix.py`,",
+        "`tests/write/test_kill_matrix.py` and `tests/merge/test_kill_matrix.py` hold it.",
         "",
         "The writer is the kind that the sidecar records. All kinds share one way of committing. The first two tables",
-        "kill each kind in it, with the operation that is shown. The next two kill whole loads and mutations; those",
-        "tests check the values of all entities, too, and that sending the same request again, with its idempotency",
+        "kill each kind in it, with the operation that is shown. The next two kill whole loads, mutations and merges;",
+        "those tests check the values of all entities, too, and that sending the same request again, with its idempotency",
         "key, gives what sending it once gives.",
         "",
         "- **none**: nothing is visible, the write never began.",
@@ -221,8 +222,9 @@ def page() -> str:
         lines += [f"## Operations, {where}", ""]
         lines += _rows([write for write in writes() if write.forks is forks])
     for forks, where in ((False, "on `main`"), (True, "first on a branch")):
-        lines += [f"## Loads and mutations, {where}", ""]
-        lines += _rows([request for request in requests() if request.forks is forks])
+        lines += [f"## Loads, mutations and merges, {where}", ""]
+        whole: list[Killable] = [*requests(), *merges()]
+        lines += _rows([write for write in whole if write.forks is forks])
     lines += [
         "## Recovery, branches, transactions, cleanup and creation",
         "",

@@ -4,98 +4,26 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from tests.commit import child
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole, sidecars
 from tests.commit.matrix import WRITE_POINTS, Kill, Outcome, kills, outcome
-from tests.write.requests import EDGES, SEED, SIZES, Content, content, create
+from tests.merge.merges import KEY, Merging, merges
+from tests.write.requests import SEED, content, create
 
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph, open
-
-KEY = "merge 1"
-
-
-@dataclass(frozen=True, slots=True)
-class Merging:
-    """A merge of a branch that has changed some types into one that has changed another entity.
-
-    Attributes:
-        types: what the source has changed.
-        forks: whether the target is a branch without files of its own.
-    """
-
-    types: tuple[str, ...]
-    forks: bool
-
-    def __str__(self) -> str:
-        return f"{len(self.types)} table(s), {'first on a branch' if self.forks else 'main'}"
-
-    @property
-    def kind(self) -> WriterKind:
-        return WriterKind.BRANCH_MERGE
-
-    @property
-    def what(self) -> str:
-        return "merge"
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return tuple(f"{'edge' if name in EDGES else 'node'}:{name}" for name in self.types)
-
-    @property
-    def target(self) -> str:
-        return "dev" if self.forks else "main"
-
-    @property
-    def before(self) -> Content:
-        return SEED
-
-    @property
-    def after(self) -> Content:
-        """Each type that the source has changed has lost an entity, and one has another value."""
-        left: Content = {}
-        for name in self.types:
-            gone, kept = (("2", "2"), ("1", "1")) if name in EDGES else (("3",), ("1",))
-            left[name] = {**SEED[name], kept: 7}
-            del left[name][gone]
-        return {**SEED, **left}
-
-    def prepare(self, graph: Graph) -> None:
-        graph.branches.create("side")
-        rows = {}
-        for name in self.types:
-            key = {"from": ["1"], "to": ["1"]} if name in EDGES else {"k": ["1"]}
-            rows[name] = pa.table({**key, "n": [7]})
-        graph.load(rows, mode="merge", branch="side")
-        for name in self.types:
-            where = "from = '2'" if name in EDGES else "k = '3'"
-            graph.mutate(f"query q() {{ delete {name} where {where} }}".replace("'", '"'), branch="side")
-        # Something that leaves no row behind: the target has moved, and none of its tables is ahead of the others.
-        if self.forks:
-            graph.branches.create("dev")
-        graph.load({"C": pa.table({"k": ["z"], "n": [0]})}, mode="append", branch="main")
-        graph.mutate('query q() { delete C where k = "z" }', branch="main")
-
-    def job(self, graph: Graph) -> dict[str, object]:
-        return {"job": "merge", "uri": graph.uri, "source": "side", "branch": self.target, "idempotency_key": KEY}
 
 
 def _every() -> Iterator[object]:
-    for forks, sizes in ((False, (1, 2, 5)), (True, (2, 5))):
-        for size in sizes:
-            merging = Merging(SIZES[size], forks)
-            widest = size == 5 and forks
-            for kill in kills(merging):
-                marks = () if widest else pytest.mark.slow
-                yield pytest.param(merging, kill, id=f"{merging}-{kill}", marks=marks)
+    for merging in merges():
+        widest = len(merging.types) == 5 and merging.forks
+        for kill in kills(merging):
+            yield pytest.param(merging, kill, id=f"{merging}-{kill}", marks=() if widest else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("merging", "kill"), list(_every()))

@@ -1,0 +1,87 @@
+"""Merges of a small graph, and what each must leave: what the kill matrix sends and kills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from tests.write.requests import EDGES, SEED, SIZES, Content
+
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.graph import Graph
+
+KEY = "merge 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """A merge of a branch that has changed some types into one that has changed another entity.
+
+    Attributes:
+        types: what the source has changed.
+        forks: whether the target is a branch without files of its own.
+    """
+
+    types: tuple[str, ...]
+    forks: bool
+
+    def __str__(self) -> str:
+        return f"{len(self.types)} table(s), {'first on a branch' if self.forks else 'main'}"
+
+    @property
+    def kind(self) -> WriterKind:
+        return WriterKind.BRANCH_MERGE
+
+    @property
+    def what(self) -> str:
+        return "merge"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(f"{'edge' if name in EDGES else 'node'}:{name}" for name in self.types)
+
+    @property
+    def target(self) -> str:
+        return "dev" if self.forks else "main"
+
+    @property
+    def before(self) -> Content:
+        return SEED
+
+    @property
+    def after(self) -> Content:
+        """Each type that the source has changed has lost an entity, and one has another value."""
+        left: Content = {}
+        for name in self.types:
+            gone, kept = (("2", "2"), ("1", "1")) if name in EDGES else (("3",), ("1",))
+            left[name] = {**SEED[name], kept: 7}
+            del left[name][gone]
+        return {**SEED, **left}
+
+    def prepare(self, graph: Graph) -> None:
+        graph.branches.create("side")
+        rows = {}
+        for name in self.types:
+            key = {"from": ["1"], "to": ["1"]} if name in EDGES else {"k": ["1"]}
+            rows[name] = pa.table({**key, "n": [7]})
+        graph.load(rows, mode="merge", branch="side")
+        for name in self.types:
+            where = "from = '2'" if name in EDGES else "k = '3'"
+            graph.mutate(f"query q() {{ delete {name} where {where} }}".replace("'", '"'), branch="side")
+        # Something that leaves no row behind: the target has moved, and none of its tables is ahead of the others.
+        if self.forks:
+            graph.branches.create("dev")
+        graph.load({"C": pa.table({"k": ["z"], "n": [0]})}, mode="append", branch="main")
+        graph.mutate('query q() { delete C where k = "z" }', branch="main")
+
+    def job(self, graph: Graph) -> dict[str, object]:
+        return {"job": "merge", "uri": graph.uri, "source": "side", "branch": self.target, "idempotency_key": KEY}
+
+
+def merges() -> Iterator[Merging]:
+    """One, two and five tables on `main`, two and five on a branch."""
+    for forks in (False, True):
+        for types in SIZES.values():
+            if not forks or len(types) > 1:
+                yield Merging(types, forks)
