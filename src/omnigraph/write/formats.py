@@ -125,7 +125,6 @@ class RowFile:
                 chunk = stream.readline(_CHUNK)
                 yield chunk
 
-
     def batches(self, low: int = 0, high: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a part of a file of batches, behind a batch without rows that says which columns there are.
 

@@ -192,9 +192,7 @@ class S3ObjectStore:
         start = len(self._uri.path) + 1 if self._uri.path else 0
         below = self._uri.key(prefix) or None
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
-        infos = [
-            ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found
-        ]
+        infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
         return sorted(infos, key=lambda info: info.path)
 
     def _is_tombstone(self, path: str, size: int) -> bool:
