@@ -90,13 +90,11 @@ def states(graph: Graph, keep: int) -> dict[str, bytes]:
 
 def live_through(graph: Graph, chance: Random, steps: int) -> None:
     """Any history: rows come, change and go, branches and tags come and go, writers die."""
-    alive = 0
     for step in range(steps):
         names = graph._store.branch_names()
         branch = chance.choice(names)
         act = chance.randrange(12)
         if act < 3:
-            alive += 3
             people(graph, *(f"p{step}-{i}" for i in range(3)), branch=branch, photo=chance.choice([0, 10, 200_000]))
         elif act == 3:
             people(graph, f"p{chance.randrange(step + 1)}-1", age=step, mode="merge", branch=branch)
@@ -104,6 +102,8 @@ def live_through(graph: Graph, chance: Random, steps: int) -> None:
             graph.mutate("query gone($age: I64) { delete Person where age = $age }", {"age": step - 2}, branch=branch)
         elif act == 5:
             graph.load({"Town": pa.table({"name": [f"t{step}"]})}, mode="overwrite", branch=branch)
+        elif act == 6 and chance.random() < 0.5:
+            graph.optimize()
         elif act == 6:
             graph.ensure_indexes(branch=branch)
         elif act == 7 and len(names) < 4:
