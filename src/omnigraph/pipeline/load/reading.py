@@ -13,6 +13,7 @@ from omnigraph.errors import BadRowsError, Problem, SparkError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.aliases import FoundAliases, find_aliases, told_by
+from omnigraph.pipeline.load.exchange import TASKS
 from omnigraph.pipeline.load.tasks import PartDone, PartReader, Work, run
 from omnigraph.pipeline.session import Session
 from omnigraph.write.fingerprint import RowsDigest
@@ -113,7 +114,8 @@ class Parts:
         if not listed:
             return {}
         with self._session.job(what, self._watch) as spark:
-            frame = spark.range(0, len(listed), 1, len(listed)).mapInArrow(task, "number int, done binary")
+            tasks = min(len(listed), self._session.parallelism * TASKS)
+            frame = spark.range(0, len(listed), 1, tasks).mapInArrow(task, "number int, done binary")
             answers = frame.toArrow()
         pairs = zip(answers["number"].to_pylist(), answers["done"].to_pylist(), strict=True)
         return {number: pickle.loads(done) for number, done in pairs}
@@ -122,7 +124,7 @@ class Parts:
         """The parts of each file, in order."""
         group: list[int] = []
         for number, split in sorted(self.splits.items()):
-            if group and self.splits[group[0]].source != split.source:
+            if group and split.begins:
                 yield group
                 group = []
             group.append(number)
