@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,18 @@ def test_nodes_and_edges_by_name(graph: Graph) -> None:
         pipeline(graph).load([], nodes={}, mode="append")
     with pytest.raises(InputError, match="nothing to load"):
         pipeline(graph).load(mode="append")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_that_is_named_twice_is_read_twice(tmp_path: Path, indent: int | None) -> None:
+    """Also where records stretch over lines, so that the file is one part."""
+    here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
+    note = {"type": "Note", "data": {"text": "once more"}}
+    path = tmp_path / "notes.ndjson"
+    path.write_text("\n".join(json.dumps(note, indent=indent) for _ in range(200)))
+    assert pipeline(there).load([path, path], mode="append", split_bytes=1_000).total == 400
+    with path.open("a") as file:
+        file.write('\n{"type": "Note", "data": {"text": 1}}')
+    expected = outcome(here, lambda: here.load([path, path], mode="append"))
+    found = outcome(there, lambda: pipeline(there).load([path, path], mode="append", split_bytes=1_000))
+    assert found.said == expected.said

@@ -34,8 +34,8 @@ class FileSplit:
     high: int | None = None
 
     @property
-    def source(self) -> object:
-        return str(self.file.input)
+    def begins(self) -> bool:
+        return self.low == 0
 
     @property
     def types(self) -> tuple[Type, ...] | None:

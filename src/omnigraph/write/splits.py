@@ -61,8 +61,8 @@ class Split(Protocol):
     """A part of the input."""
 
     @property
-    def source(self) -> object:
-        """What it is a part of: lines are counted anew where that changes."""
+    def begins(self) -> bool:
+        """Whether it is the first part of a file or table: lines are counted anew there."""
 
     @property
     def types(self) -> tuple[Type, ...] | None:
@@ -83,8 +83,8 @@ class Items:
     layout: OfType | None
 
     @property
-    def source(self) -> object:
-        return id(self)
+    def begins(self) -> bool:
+        return True
 
     @property
     def types(self) -> tuple[Type, ...] | None:

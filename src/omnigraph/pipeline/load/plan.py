@@ -68,8 +68,8 @@ class StagedRows:
     size: int
 
     @property
-    def source(self) -> object:
-        return ("rows", self.all, self.layout.types)
+    def begins(self) -> bool:
+        return self.number == 0
 
     @property
     def types(self) -> tuple[Type, ...] | None:
@@ -80,9 +80,8 @@ class StagedRows:
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         yield from mentions(self.layout)
-        begins = self.number == 0
         end = yield from read_batches(
-            self._batches(), self.layout, accepted, problems, self.name, start.first, start.before, begins
+            self._batches(), self.layout, accepted, problems, self.name, start.first, start.before, self.begins
         )
         count = end - start.first - start.before
         return End(count, count)
@@ -105,8 +104,8 @@ class StagedLines:
     size: int
 
     @property
-    def source(self) -> object:
-        return ("lines", self.all)
+    def begins(self) -> bool:
+        return self.number == 0
 
     @property
     def types(self) -> tuple[Type, ...] | None:
@@ -271,7 +270,7 @@ def _put_aside(
 
 def compared_values(splits: Sequence[Split]) -> int:
     """About how many values of the input are compared with others."""
-    files = {split.source: split.file for split in splits if isinstance(split, FileSplit)}.values()
+    files = [split.file for split in splits if isinstance(split, FileSplit) and split.begins]
     packed = (file.compression is not None or file.format.dense for file in files)
     read = sum(file.input.size * (_PACKED if more else 1) for file, more in zip(files, packed, strict=True))
     staged = sum(split.size for split in splits if isinstance(split, StagedRows | StagedLines))
