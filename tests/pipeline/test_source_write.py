@@ -135,6 +135,16 @@ def test_a_batch_that_comes_again_is_not_written_again(graph: Graph) -> None:
     assert names(graph) == ["a", "b"]
 
 
+def test_a_batch_that_comes_again_in_another_order_is_the_same(graph: Graph) -> None:
+    first = stream_writer(graph, branch="new", base="main")
+    first.commit(messages(first, PEOPLE), 0)
+    before = graph.snapshot(branch="new").commit
+    again = stream_writer(graph, branch="new", base="main")
+    again.commit(messages(again, PEOPLE.slice(1), PEOPLE.slice(0, 1)), 0)
+    assert graph.snapshot(branch="new").commit == before
+    assert staged(graph) == []
+
+
 def test_other_streams_have_other_batches(graph: Graph) -> None:
     for place, table in (("/here", PEOPLE.slice(0, 1)), ("/there", PEOPLE.slice(1))):
         writing = stream_writer(graph, checkpointLocation=place)

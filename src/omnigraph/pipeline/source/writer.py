@@ -15,7 +15,9 @@ from hashlib import blake2b
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import MAIN
+from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.graph.loading import load_mode
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import INTEGERS, Scalar, ValueType
@@ -136,9 +138,22 @@ class Target:
                 message=self.message,
                 idempotency_key=key,
             )
+        self.clear(messages)
+
+    def has(self, key: str) -> bool:
+        """Whether a commit of the branch carries a key."""
+        with self.place.open() as graph:
+            try:
+                return find_idempotent(graph._store.capture(self.branch or MAIN), key) is not None
+            except BranchNotFoundError:
+                return False
+
+    def clear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what tasks put aside."""
         with suppress(OmnigraphError):  # what is left is found by cleanup
-            for path in (path for part in parts for path in part.paths):
-                self.staging.objects.delete(path)
+            for message in messages:
+                for path in message.paths if isinstance(message, Written) else ():
+                    self.staging.objects.delete(path)
 
     def _rows(self, parts: Sequence[Written]) -> Iterator[pa.RecordBatch]:
         for part in parts:
@@ -195,8 +210,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._target.put(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (the name is Spark's)
-        if any(isinstance(message, Written) and message.paths for message in messages):
-            self._target.load(messages, f"{self._key}:{batchId}")
+        key = f"{self._key}:{batchId}"
+        if self._target.has(key):
+            # It is the same batch, whatever it looks like now: behind a shuffle rows come in any order.
+            self._target.clear(messages)
+        elif any(isinstance(message, Written) and message.paths for message in messages):
+            self._target.load(messages, key)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: see `Writer.abort`."""
