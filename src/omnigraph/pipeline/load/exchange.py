@@ -30,6 +30,9 @@ _FULLER = 2
 TASKS = 8
 """How many tasks there are at most for each that can run at once: each costs a tenth of a second by itself."""
 
+_EVEN = 2
+"""The same for tasks that have as much to do as each other: the parts of what is cut are alike."""
+
 
 class Piece(Protocol):
     """Rows that a task can read."""
@@ -169,7 +172,7 @@ class Exchange:
                 for number in batch.column(0).to_pylist():
                     yield from (table for table in held[number].tables() if table.num_rows)
 
-        return Relation(self._numbers(len(held)), schema, rows, task)
+        return Relation(self._numbers(len(held), TASKS), schema, rows, task)
 
     def lying(self, cut: Cut, schema: pa.Schema, rows: int) -> Relation:
         """Rows that are cut already."""
@@ -181,9 +184,9 @@ class Exchange:
 
         return Relation(self._numbers(cut.parts), plain(schema), rows, task, cut)
 
-    def _numbers(self, count: int) -> DataFrame:
+    def _numbers(self, count: int, each: int = _EVEN) -> DataFrame:
         """So many numbers, in tasks that are not too many."""
-        return self._spark.range(0, count, 1, min(count, self._parallelism * TASKS))
+        return self._spark.range(0, count, 1, min(count, self._parallelism * each))
 
     def gather(self, relations: Sequence[Relation]) -> list[pa.Table]:
         """The rows of some relations, here and all at once: for what is known to be little."""
