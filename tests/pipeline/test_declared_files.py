@@ -44,6 +44,40 @@ def test_cells_of_csv_are_texts(tmp_path: Path) -> None:
     assert rows(packed) == [{"a": "1", "b": "2"}]
 
 
+@pytest.mark.parametrize("text", ["\ncode,n\n007,1\n", '"code","n"\r\n007,1', "code,n\n\n007,1\n\n"])
+def test_cells_are_texts_however_the_file_is_laid_out(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text, newline="")
+    assert rows(tmp_path / "a.csv") == [{"code": "007", "n": "1"}]
+
+
+def test_names_over_two_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"co\nde",n\n007,1\n')
+    assert rows(tmp_path / "a.csv") == [{"co\nde": "007", "n": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('code,n\n1,2\n"a"b,2\n', "line 3: a quote inside of a cell"),
+        ("code,n\n1,2\n1,2,3\n1\n", "line 3: 3 cells, and the header has 2, and 1 more"),
+        ("code,n\n1\r2,3\n", "line 2: a carriage return without a line feed"),
+        ("", "a.csv is empty"),
+        ("code,code\n", "the header has 'code' twice"),
+    ],
+)
+def test_bad_csv_is_refused_as_a_load_refuses_it(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text, newline="")
+    with pytest.raises(InputError, match=said):
+        rows(tmp_path / "a.csv")
+
+
+def test_a_file_without_rows_has_the_columns_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("code,n\n1,2\n")
+    (tmp_path / "b.csv").write_text("code,m\n")
+    with pytest.raises(InputError, match=r"b\.csv: the column 'm' is not in all files"):
+        rows(tmp_path)
+
+
 @pytest.mark.parametrize("size", [1 << 20, 40])
 def test_lines_have_the_declared_columns(size: int, tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"

@@ -7,7 +7,8 @@ checked before: quotes inside of cells, rows that are too short or too long, byt
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.csv as pcsv
 
 from omnigraph.errors import InputError, Problem, ResourceLimitError, cut
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.write.columns import Layout
+from omnigraph.write.columns import Dialect, Layout, Read
 from omnigraph.write.framing import Numbers
 from omnigraph.write.problems import SHOWN, Problems
 from omnigraph.write.rows import Origin, RawRows
@@ -28,6 +29,23 @@ _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+Made = TypeVar("Made")
+MadeOf = TypeVar("MadeOf", covariant=True)
+
+
+class Cells(Protocol[MadeOf]):
+    """Makes something of the cells of a file: rows of a type, or whatever is wanted."""
+
+    @property
+    def name(self) -> str:
+        """What a row is called whose cells cannot be told apart."""
+
+    def check_names(self, names: list[str], position: int, place: str) -> None:
+        """Look at the header, and report what is wrong with it."""
+
+    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[MadeOf]:
+        """What some rows become, whose cells are texts."""
 
 
 def read_csv(
@@ -57,7 +75,20 @@ def read_csv(
         InputError: there is no header, or it cannot be used.
         ResourceLimitError: a row is too long.
     """
-    reader = _Reader(layout, accepted, problems, name, first, delimiter)
+    return read_cells(chunks, layout.columns(accepted, problems), problems, name, first, layout.csv, delimiter)
+
+
+def read_cells(
+    chunks: Iterable[bytes],
+    cells: Cells[Made],
+    problems: Problems,
+    name: str,
+    first: int = 1,
+    dialect: Dialect | None = None,
+    delimiter: str = ",",
+) -> Generator[Made, None, int]:
+    """What the cells of a CSV file become; `read_csv` describes the other arguments."""
+    reader = _Reader(cells, problems, name, first, dialect or Dialect(), delimiter)
     for block in _whole_rows(chunks, reader.quote):
         yield from reader.read(block)
         if reader.broken:
@@ -103,30 +134,24 @@ def _row_ends(data: _Bytes, quote: int) -> Numbers:
     return ends
 
 
-class _Reader:
+class _Reader(Generic[Made]):
     """Reads one block after another, counting lines."""
 
     def __init__(
-        self,
-        layout: Layout,
-        accepted: AcceptedSchema,
-        problems: Problems,
-        name: str,
-        first: int,
-        delimiter: str,
+        self, cells: Cells[Made], problems: Problems, name: str, first: int, dialect: Dialect, delimiter: str
     ) -> None:
         self.problems = problems
         self.name = name
         self.first = first
-        self.delimiter = layout.csv.separator or delimiter
-        self.quote = ord(layout.csv.quote)
-        self.nulls = list(layout.csv.nulls)
-        self.columns = layout.columns(accepted, problems)
+        self.delimiter = dialect.separator or delimiter
+        self.quote = ord(dialect.quote)
+        self.nulls = list(dialect.nulls)
+        self.columns = cells
         self.line = 1
         self.header: list[str] | None = None
         self.broken = False
 
-    def read(self, block: bytes) -> Iterator[RawRows]:
+    def read(self, block: bytes) -> Iterator[Made]:
         if self.line == 1:
             block = block.removeprefix(_BOM)
         if not block:
@@ -198,7 +223,7 @@ class _Reader:
                 good &= ~wrong
         return rows.keep(good)
 
-    def _cells(self, rows: _Rows) -> Iterator[RawRows]:
+    def _cells(self, rows: _Rows) -> Iterator[Made]:
         assert self.header is not None
         table = self._parse(rows) if len(rows.starts) else None
         if table is None:

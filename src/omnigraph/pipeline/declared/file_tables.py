@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import RawIOBase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.json
 
 from omnigraph.errors import InputError, cut
+from omnigraph.write.columns import Read
+from omnigraph.write.csv_rows import read_cells
 from omnigraph.write.files import FileSplit, cut_file
 from omnigraph.write.formats import Batched, RowFile, readable
+from omnigraph.write.problems import Problems
+from omnigraph.write.rows import Origin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +67,9 @@ def columns_of(file: RowFile) -> pa.Schema:
         InputError: it cannot be read.
     """
     with readable(file):
-        schema = next(file.format.batches(file, 0, 0)).schema if isinstance(file.format, Batched) else _csv(file).schema
+        if not isinstance(file.format, Batched):
+            return pa.schema([pa.field(name, pa.utf8()) for name in _header(file)])
+        schema = next(file.format.batches(file, 0, 0)).schema
     return pa.schema([pa.field(field.name, _spark_type(field.type)) for field in schema])
 
 
@@ -120,7 +123,7 @@ class FileReading:
     def _batches(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         if isinstance(split.file.format, Batched):
             return split.file.format.batches(split.file, split.low, split.high)
-        return iter(_csv(split.file)) if split.file.format.tables else _json_batches(split, self.schema)
+        return _csv_batches(split.file) if split.file.format.tables else _json_batches(split, self.schema)
 
 
 def _json_batches(split: FileSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -147,48 +150,45 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield b"".join(held)
 
 
-def _csv(file: RowFile) -> Any:
-    """The rows of CSV. Cells are texts, an empty one is null, and `""` is the empty text."""
-    stream = pa.PythonFile(_Chunked(file.chunks()), mode="r")
-    delimiter = str(getattr(file.format, "separator", ","))
-    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    names = _header(file, delimiter)
-    convert = pa.csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.utf8()),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    return pa.csv.open_csv(stream, pa.csv.ReadOptions(block_size=_BLOCK), parse, convert)
+def _csv_batches(file: RowFile) -> Iterator[pa.RecordBatch]:
+    """The rows of CSV, read as a load reads them. Cells are texts, an empty one is null, and `""` is the empty text."""
+    problems, cells = Problems(), _AsTexts()
+    for batch in _read(file, cells, problems):
+        _refuse(problems)
+        yield batch
+    _refuse(problems)
+    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)  # there may be no rows
 
 
-def _header(file: RowFile, delimiter: str) -> list[str]:
-    text = b""
-    for chunk in file.chunks():
-        text += chunk
-        if b"\n" in chunk or len(text) > _BLOCK:
-            break
-    first = text.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
-    return next(csv.reader([first], delimiter=delimiter), [])
+def _header(file: RowFile) -> list[str]:
+    cells = _AsTexts()
+    next(_read(file, cells, Problems()), None)
+    return cells.names
 
 
-class _Chunked(RawIOBase):
-    """Chunks of bytes as a file."""
+def _read(file: RowFile, cells: _AsTexts, problems: Problems) -> Iterator[pa.RecordBatch]:
+    separator = str(getattr(file.format, "separator", ","))
+    return read_cells(file.chunks(), cells, problems, file.input.name, delimiter=separator)
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._held = memoryview(b"")
 
-    def readable(self) -> bool:
-        return True
+def _refuse(problems: Problems) -> None:
+    for problem in problems.first[:1]:
+        more = f", and {problems.total - 1:,} more" if problems.total > 1 else ""
+        raise InputError(f"{problem.place}: {problem.message}{more}")
 
-    def readinto(self, buffer: Any) -> int:
-        while not self._held:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._held = memoryview(chunk)
-        count = min(len(buffer), len(self._held))
-        buffer[:count] = self._held[:count]
-        self._held = self._held[count:]
-        return count
+
+class _AsTexts:
+    """Takes cells as they are."""
+
+    name = "row"
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def check_names(self, names: list[str], position: int, place: str) -> None:
+        self.names = names
+
+    def rows(
+        self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch(dict(columns))
