@@ -305,3 +305,12 @@ def test_a_pattern_counts_from_here_whatever_here_is_called(tmp_path: Path, monk
         (file,) = row_files(pattern)
         assert str(file.input) == str(place / "data" / "Person.csv" / "part-0.csv")
         assert file.stem == "Person"
+
+
+def test_a_pattern_passes_over_what_is_not_rows(tmp_path: Path) -> None:
+    for name in ("_SUCCESS", "_old.csv", "b.csv", "a.csv"):
+        (tmp_path / name).write_text("name\n")
+    (tmp_path / "_temporary").mkdir()
+    (tmp_path / "_temporary" / "c.csv").write_text("name\n")
+    found = [[file.input.name for file in row_files(tmp_path / pattern)] for pattern in ("*", "*.csv", "_*.csv")]
+    assert found == [["a.csv", "b.csv"], ["a.csv", "b.csv"], ["_old.csv"]]

@@ -59,7 +59,7 @@ def row_files(path: str | PathLike[str], options: Mapping[str, str] | None = Non
     """The file of a path, all files of a directory, or all that a pattern matches, in name order.
 
     A directory with the ending of a file, such as other systems write, is the parts of that file: its name says the
-    type. Files whose names begin with a point or an underscore are passed over.
+    type. Files whose names begin with a point or an underscore are passed over, unless they are named so.
 
     Args:
         path: on this machine or `s3://bucket/…`.
@@ -89,6 +89,8 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
         raise InputError(f"no file matches {cut(written)}")
     each: dict[str, RowFile] = {}
     for match in matches:  # a pattern may match a directory, and what is in it
+        if _is_aside(match) and not _is_aside(path):
+            continue
         inside = _inside(tree, match)
         for found in _found(tree, match, match) if inside is None else inside:
             each.setdefault(str(found.input), found)
@@ -102,10 +104,15 @@ def _inside(tree: Tree, path: str) -> list[RowFile] | None:
     inside = tree.directory(path)
     if inside is None:
         return None
-    known = [_known(file) for file in inside if file.name[0] not in "._"]
+    known = [_known(file) for file in inside if not _is_aside(file.name)]
     files = [file for file in known if file is not None]
     name = PurePosixPath(path)
     return [replace(file, stem=name.stem) for file in files] if _format(name.suffix) is not None else files
+
+
+def _is_aside(path: str) -> bool:
+    """Whether the name is one of those that other systems give to what is not rows: `_SUCCESS`, `.part.crc`."""
+    return path.rstrip("/").rpartition("/")[2].startswith((".", "_"))
 
 
 def row_file(file: InputFile) -> RowFile:
