@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +37,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph, init, open
+from omnigraph.upkeep import reachable
 from omnigraph.upkeep.cleanup import CleanupReport
 
 __all__ = ["_no_fsync", "children", "parent"]
@@ -232,6 +233,69 @@ def test_a_name_that_is_made_meanwhile_keeps_what_it_names(graph: Graph, monkeyp
     graph.cleanup(keep=1)
     with open(graph.uri) as fresh:
         assert b"".join(fresh.export(at="kept")) == before
+
+
+def test_a_branch_that_is_made_and_written_meanwhile_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    people(graph, "a")
+    read = reachable.reach
+    made: list[bool] = []
+
+    def overtaken(*given: object) -> object:
+        found = read(*given)  # type: ignore[arg-type]  # passed on
+        if not made:
+            made.append(True)
+            with open(graph.uri) as other:
+                other.branches.create("late")
+                people(other, "b", branch="late")
+        return found
+
+    monkeypatch.setattr(reachable, "reach", overtaken)
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        assert b'"b"' in b"".join(fresh.export(branch="late"))
+        assert fresh.verify().ok
+
+
+def test_a_name_that_is_made_meanwhile_keeps_a_type_that_was_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with init(tmp_path / "g", SMALL) as graph:
+        graph.load({"B": pa.table({"k": ["x"]})}, mode="append")
+        old = graph.commits.list().commits[0]
+        before = b"".join(graph.export(at=old.id))
+        evolve_to(graph, SMALL.replace("node C { k: String @key n: I64? }\n", "").replace("edge BC: B -> C\n", ""), [])
+        read = reachable.reach
+        made: list[bool] = []
+
+        def overtaken(*given: object) -> object:
+            found = read(*given)  # type: ignore[arg-type]  # passed on
+            if not made:
+                made.append(True)
+                graph.tags.create("kept", commit=old.id)
+            return found
+
+        monkeypatch.setattr(reachable, "reach", overtaken)
+        graph.cleanup(keep=1, orphans_older_than=NOW)
+        assert b"".join(graph.export(at="kept")) == before
+
+
+def test_a_load_that_begins_meanwhile_keeps_what_it_writes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    people(graph, "a")
+    listed = type(graph._store.objects).list
+    begun: list[object] = []
+
+    def overtaken(self: object, prefix: str = "") -> object:
+        if prefix == "nodes" and not begun:
+            begun.append(True)
+            work.enter_context(loads.recorded(graph._store.objects, ulid_now().lower()))
+            orphan(graph)
+            aged(root(graph) / "nodes", 60)  # the clock of the store is behind
+        return listed(self, prefix)  # type: ignore[arg-type]  # passed on
+
+    with ExitStack() as work:
+        monkeypatch.setattr(type(graph._store.objects), "list", overtaken)
+        assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
+    assert begun
 
 
 # What the dead left

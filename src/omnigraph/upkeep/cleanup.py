@@ -23,7 +23,6 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.writer import owns
 from omnigraph.errors import ConflictError, CorruptionError, DriftError, InputError, OmnigraphError
 from omnigraph.storage.objects import ObjectInfo
-from omnigraph.storage.tables import TableRef
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
 from omnigraph.upkeep.reachable import Policy, Reach
@@ -117,10 +116,13 @@ class _Plan:
 
     @classmethod
     def of(cls, store: Store, policy: Policy) -> _Plan:
-        """Look. The order matters: whoever is at work, before the files; and the files, before what points at them."""
+        """Look. The order matters: the files first, then whoever is at work, and then what points at files.
+
+        So a load that has written one of the files is seen at work, or what it committed is.
+        """
         began = now()
-        loads = staged_loads(store.objects)
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
+        loads = staged_loads(store.objects)
         found = reachable.reach(store, policy, began)
         pins = found.versions()
         planner = TablePlanner(store.tables, found.identifiers, _cutoff(loads, began, policy))
@@ -136,14 +138,10 @@ class _Plan:
 
     def removed_versions(self, store: Store) -> bool:
         """Remove versions, unless a branch or a tag was made meanwhile of what goes."""
-        gone = {
-            TableRef(sweep.path, fork, version)
-            for sweep in self.sweeps
-            for fork, versions in sweep.versions.items()
-            for version in versions
-        }
+        going = {sweep.path: sweep for sweep in self.sweeps}
         with store.exclusive_refs() as held:
-            if gone & reachable.newly_pinned(store, self.reach.refs):
+            pinned = reachable.newly_pinned(store, self.reach.refs)
+            if any(ref.path in going and going[ref.path].takes(ref) for ref in pinned):
                 return False
             held.check()
             store.objects.delete_files(path for sweep in self.sweeps for path in sweep.manifests)

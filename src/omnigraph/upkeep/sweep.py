@@ -11,7 +11,7 @@ from ulid_transform import ulid_to_timestamp
 
 from omnigraph.storage.files import Needs, counted_as, is_needed, is_swept
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
-from omnigraph.storage.tables import TableStorage, manifest_name, table_directory
+from omnigraph.storage.tables import TableRef, TableStorage, branch_ref_path, manifest_name, table_directory
 
 _FORK = re.compile(r"(.+)-([0-7][0-9a-hjkmnp-tv-z]{25})")
 
@@ -48,6 +48,13 @@ class TableSweep:
             for fork, gone in self.versions.items()
             for version in gone
         ]
+
+    def takes(self, ref: TableRef) -> bool:
+        """Whether a version goes, by itself or with all that is beside it."""
+        if ref.path != self.path:
+            return False
+        whole = self.path in self.directories or ref.branch in self.forks
+        return whole or ref.version in self.versions.get(ref.branch, ())
 
     def remove(self, tables: TableStorage, objects: ObjectStore) -> None:
         """Remove what goes beside the versions. May be interrupted: what is left is found again."""
@@ -93,7 +100,10 @@ class TablePlanner:
             return sweep
         own = _by_fork(path, listed)
         points = self._tables.fork_points(path)
-        sweep.forks = self._dead_forks(own, {fork: point.branch for fork, point in points.items()}, pins)
+        # A fork that was made since the files were listed may be of a branch that was made since the names were read.
+        refs = {info.path for info in listed}
+        seen = {fork for fork in (*own, *points) if fork in own or f"{path}/{branch_ref_path(fork or '')}" in refs}
+        sweep.forks = self._dead_forks(seen, own, {fork: point.branch for fork, point in points.items()}, pins)
         live = (set(own) | set(points) | {None}) - set(sweep.forks)
         # A merge compares a fork with the version that it was made from, which is also the first of the fork.
         begun = {(of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)}
@@ -110,12 +120,13 @@ class TablePlanner:
 
     def _dead_forks(
         self,
+        seen: set[str | None],
         own: Mapping[str | None, Sequence[ObjectInfo]],
         parents: Mapping[str, str | None],
         pins: Mapping[str | None, set[int]],
     ) -> list[str]:
         known = {fork for fork in (*own, *parents) if fork is not None}
-        dead = {fork for fork in known if fork not in pins and self._is_dead(fork, own.get(fork, ()))}
+        dead = {fork for fork in known & seen if fork not in pins and self._is_dead(fork, own.get(fork, ()))}
         for fork in known - dead:
             ancestor = parents.get(fork)
             while ancestor is not None:
