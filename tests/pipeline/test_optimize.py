@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ from tests.s3_server import S3Root
 from tests.upkeep.test_optimize import SCHEMA, covered, fill, fragments, people, seen
 
 import omnigraph
+from omnigraph.commit.loads import staged_loads
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.engine import Choice, choose_upkeep
 from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.optimize import optimize_by
+from omnigraph.pipeline.optimize import OnSpark, optimize_by
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.session import Session
-from omnigraph.upkeep.optimize import OptimizeReceipt
+from omnigraph.storage.packing import Packed
+from omnigraph.upkeep.optimize import OptimizeReceipt, PackJob
 from omnigraph.write.receipt import MergeWay
 
 
@@ -107,3 +111,23 @@ def test_a_graph_in_s3(s3_root: S3Root) -> None:
     assert seen(graph) == before
     assert covered(graph) == {0}
     assert not [info.path for info in graph._store.objects.list("nodes") if "/_versions/d" in info.path]
+
+
+def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cleanup sees a record of whoever is at work, which goes with the work."""
+    at_work: list[int] = []
+    pack = OnSpark.pack
+
+    def packing(self: OnSpark, jobs: Sequence[PackJob]) -> list[Packed]:
+        packed = pack(self, jobs)
+        graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+        at_work.append(len(staged_loads(graph._store.objects)))
+        return packed
+
+    monkeypatch.setattr(OnSpark, "pack", packing)
+    before = seen(graph)
+    assert by_tasks(graph, InProcess(), rows_per_fragment=8, segment_rows=8).commit is not None
+    assert at_work == [1]
+    assert staged_loads(graph._store.objects) == []
+    assert seen(graph) == before
+    assert graph.verify().ok

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError
+from omnigraph.commit.loads import recorded
+from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.engine import Choice, Engine, choose_upkeep
 from omnigraph.pipeline.jobs import Watch
@@ -98,7 +100,8 @@ def optimize_by(
         chosen: is told where the work is done.
     """
     choices: list[Choice] = []
-    uri = graph._store.objects.uri
+    objects = graph._store.objects
+    places: list[Place] = []
 
     def workers(size: int) -> Workers:
         choice = choose_upkeep(engine, size)
@@ -107,16 +110,25 @@ def optimize_by(
             chosen(choice)
         if choice.engine is not Engine.SPARK:
             return Here(graph._store.tables)
-        if uri.scheme is Scheme.MEMORY:
+        if objects.uri.scheme is Scheme.MEMORY:
             raise InputError("tasks cannot reach a graph in the memory of this process", hint="use engine='local'")
-        return OnSpark(session_of(), Place.at(uri), watch)
+        if not places:
+            places.append(Place.at(objects.uri))
+            held.enter_context(recorded(objects, places[0].load))  # what tasks write is not cleared away meanwhile
+        return OnSpark(session_of(), places[0], watch)
 
-    done = optimize(
-        graph._store,
-        lambda view: graph._schema_of(view)[1].catalog,
-        workers,
-        rows_per_fragment=rows_per_fragment,
-        segment_rows=segment_rows,
-    )
+    try:
+        with ExitStack() as held:
+            done = optimize(
+                graph._store,
+                lambda view: graph._schema_of(view)[1].catalog,
+                workers,
+                rows_per_fragment=rows_per_fragment,
+                segment_rows=segment_rows,
+            )
+    finally:
+        for place in places:
+            with suppress(OmnigraphError):  # what is left is found by cleanup
+                place.clear()
     last = choices[-1]
     return replace(done, engine=last.engine.value, why=last.why)
