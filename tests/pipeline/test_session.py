@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,21 @@ def test_the_archive_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert Session()._archive_flag().startswith("-XX:SharedArchiveFile=")
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")
     assert Session()._archive_flag() == ""
+
+
+@pytest.mark.spark
+def test_java_says_nothing_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the archive cannot be written, Java complains when it ends: before a command prints its result."""
+    monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    starting = Session()
+    starting._owned = True
+    flags = starting._options()["spark.driver.extraJavaOptions"].split()
+    (tmp_path / "cache" / "spark").rmdir()
+    java = sessions._java(os.environ)
+    assert java is not None
+    ended = subprocess.run([java, *flags, "-version"], capture_output=True, check=False)
+    assert b"Unable to" in ended.stderr
+    assert ended.stdout == b""
 
 
 @pytest.mark.spark

@@ -62,6 +62,9 @@ _WORK_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and lie where they should
 }
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_JAVA_FLAGS = "-XX:+DisplayVMOutputToStderr -Xlog:disable -Xlog:all=warning:stderr"
+"""What Java itself has to say goes to the log: stdout belongs to the results of a command."""
+
 _SHIPPED = ("OMNIGRAPH_", "AWS_", "TMPDIR")
 """Variables that tasks need as the driver has them, by how their names begin."""
 
@@ -231,10 +234,10 @@ class Session:
             if name.startswith(_SHIPPED) and f"spark.executorEnv.{name}" not in told:
                 options[f"spark.executorEnv.{name}"] = value
         options |= settings.options
-        if self._owned and settings.archive:
-            flag = self._archive_flag()
+        if self._owned:
             before = options.get("spark.driver.extraJavaOptions", told.get("spark.driver.extraJavaOptions", ""))
-            options["spark.driver.extraJavaOptions"] = f"{before} {flag}".strip()
+            flags = f"{_JAVA_FLAGS} {self._archive_flag() if settings.archive else ''}"
+            options["spark.driver.extraJavaOptions"] = f"{flags.strip()} {before}".strip()
         return options
 
     def _archive_flag(self) -> str:
@@ -247,7 +250,7 @@ class Session:
         name = blake2b(f"{pyspark.__version__} {_java(os.environ)}".encode(), digest_size=8).hexdigest()
         kept = directory / "spark" / f"classes-{name}.jsa"
         if kept.exists():
-            return f"-XX:SharedArchiveFile={kept} -Xlog:cds=off -Xlog:cds+dynamic=off"
+            return f"-XX:SharedArchiveFile={kept}"
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -255,7 +258,7 @@ class Session:
             return ""
         made = kept.with_suffix(f".{os.getpid()}.part")
         self._archive = (made, kept)
-        return f"-XX:ArchiveClassesAtExit={made} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        return f"-XX:ArchiveClassesAtExit={made}"
 
     def _keep_archive(self) -> None:
         """Give the archive its name once Java has written it."""
