@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.commit.child import Children
@@ -22,6 +23,7 @@ from omnigraph.errors import (
     OmnigraphError,
 )
 from omnigraph.graph import Graph, open
+from omnigraph.graph.loading import take_back
 from omnigraph.storage.ledger import Ledger
 
 # Branches
@@ -385,3 +387,23 @@ def test_a_tag_on_a_fresh_branch_names_the_commit_it_began_at(graph: Graph) -> N
     assert graph.tags.create("t", branch="dev").branch == "main"
     graph.branches.delete("dev")
     assert graph.snapshot(commit="t").commit == graph.snapshot().commit
+
+
+def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the_last_moment(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = graph._store.capture("main")
+    graph.branches.create("dev")
+    exclusive = type(graph._store).exclusive
+
+    def held(self: Store, branch: str, **said: Any) -> Any:
+        monkeypatch.setattr(type(graph._store), "exclusive", exclusive)
+        put(graph, ["late"], ["node:A"], branch="dev")
+        return exclusive(self, branch, **said)
+
+    monkeypatch.setattr(type(graph._store), "exclusive", held)
+    take_back(graph, "dev", base)
+    assert "late" in ids(graph, branch="dev")
+    graph.branches.create("idle")
+    take_back(graph, "idle", base)
+    assert "idle" not in graph._store.branch_names()

@@ -11,6 +11,7 @@ import pytest
 from tests.commit.child import Children
 
 import omnigraph
+from omnigraph.commit import branches
 from omnigraph.errors import MergeConflictsError
 from omnigraph.graph import Graph
 from omnigraph.merge.merge import Merge
@@ -73,6 +74,31 @@ def test_the_source_is_what_it_was_when_the_merge_began(graph: Graph, monkeypatc
     assert receipt.commit is not None
     assert receipt.commit.merged_parent == head
     assert graph.entity("Person", "late") is None
+    assert (receipt.branch_deleted, receipt.branch_delete_error) == (False, "'side' has moved since it was merged")
+    assert graph.merge("side").changes["node:Person"].inserted == 1
+
+
+def test_what_is_written_when_the_branch_is_about_to_go_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last moment is when the branch is held: later nobody can write to it."""
+    exclusive = type(graph._store).exclusive
+    deleting = branches.delete_branch
+    written: list[bool] = []
+
+    def held(self: Any, branch: str, *given: Any, **said: Any) -> Any:
+        if branch == "side" and not written:
+            written.append(True)
+            monkeypatch.setattr(type(graph._store), "exclusive", exclusive)
+            with omnigraph.open(graph.uri) as other:
+                _do(other, 'insert Person { name: "late" }', "side")
+        return exclusive(self, branch, *given, **said)
+
+    def delete(*given: Any) -> None:
+        monkeypatch.setattr(type(graph._store), "exclusive", held)
+        deleting(*given)
+
+    monkeypatch.setattr(branches, "delete_branch", delete)
+    receipt = graph.merge("side", delete_branch=True)
+    assert written
     assert (receipt.branch_deleted, receipt.branch_delete_error) == (False, "'side' has moved since it was merged")
     assert graph.merge("side").changes["node:Person"].inserted == 1
 

@@ -275,7 +275,7 @@ def test_a_run_that_died_before_the_merge_goes_on_there(
 def test_a_run_that_died_after_the_merge_is_done(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = declared(tmp_path, branch=None, then="merge")
 
-    def dies(*args: object) -> None:
+    def dies(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -10,7 +10,14 @@ from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, ConflictError, InputError, OmnigraphError, VersionReclaimedError
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    InputError,
+    OmnigraphError,
+    PreconditionFailedError,
+    VersionReclaimedError,
+)
 from omnigraph.lang.names import did_you_mean
 
 
@@ -86,12 +93,18 @@ def check_readable(store: Store, view: Manifest) -> None:
             )
 
 
-def delete_branch(store: Store, name: str) -> None:
+def delete_branch(store: Store, name: str, head: str | None = None) -> None:
     """Remove a branch. Its ref goes first, so that it is gone for everybody at once; its files follow.
+
+    Args:
+        store: the graph.
+        name: the branch.
+        head: the commit that its head has to be; with None it goes whatever was written to it.
 
     Raises:
         BranchNotFoundError: there is no such branch.
         ConflictError: another branch or a tag depends on it.
+        PreconditionFailedError: its head is another commit.
     """
     name = branch_name(name)
     if name == MAIN:
@@ -99,6 +112,8 @@ def delete_branch(store: Store, name: str) -> None:
     _deletable(store, name)
     with store.exclusive(name) as held:
         recover_branch(store, name, held)
+        if head is not None and (now := store.capture(name).head.id) != head:
+            raise PreconditionFailedError(name, head, now)
         paths = _table_paths(store, name)
         with store.exclusive_refs() as refs:
             identifier = _deletable(store, name)

@@ -48,18 +48,23 @@ class Branches:
             view = self._store.capture(source or "main")
         return branches.create_branch(self._store, name, view)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, expect_head: str | None = None) -> None:
         """Remove a branch. Its own commits can no longer be reached.
+
+        Args:
+            name: the branch.
+            expect_head: do so only if this is its head: nothing was written to it since.
 
         Raises:
             BranchNotFoundError: there is no such branch.
             ConflictError: another branch, a tag or this handle depends on it.
+            PreconditionFailedError: its head is another commit.
         """
         self._writable()
         if name.strip() == self._bound != MAIN:
             raise ConflictError(f"this handle is bound to branch '{self._bound}'", hint="open the graph on another one")
         hidden.reclaim(self._store)  # a transaction that died here depends on it no more
-        branches.delete_branch(self._store, name)
+        branches.delete_branch(self._store, name, expect_head)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,5 +215,5 @@ def take_back(graph: Graph, branch: str, base: Manifest) -> None:
     store = graph._store
     with suppress(OmnigraphError):
         unsettled = any(sidecar.branch == branch for sidecar in pending(store.objects))
-        if not unsettled and store.capture(branch).head.id == base.head.id:
-            branches.delete_branch(store, branch)
+        if not unsettled:
+            branches.delete_branch(store, branch, base.head.id)

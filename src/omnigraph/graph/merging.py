@@ -15,7 +15,7 @@ from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Prepared, WriteRequest
-from omnigraph.errors import ConflictError, InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
+from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices, Resolutions, Strategy
 from omnigraph.merge.compare import Comparer, LocalComparer
 from omnigraph.merge.merge import Merge, Merged
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """What `Graph.merge` was asked for; the arguments are described there."""
+    """What `Graph.merge` was asked for; the arguments are described there.
+
+    Attributes:
+        expect_source: the commit that the source has to be at.
+    """
 
     source: str
     target: str
@@ -42,6 +46,7 @@ class MergeRequest:
     expect_head: str | None = None
     idempotency_key: str | None = None
     memory_budget: int | str | None = None
+    expect_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         if earlier is not None:
             return answered(request.target, digest, earlier)
     source = store.capture(request.source) if request.preview else healed(store, request.source)
+    if request.expect_source not in (None, source.head.id):
+        raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     budget = memory_budget(request.memory_budget)
     comparer = way.comparer(graph, budget)
     work = Merge(store, source, lambda view: graph._schema_of(view)[1], choices, comparer, Room(budget))
@@ -155,9 +162,10 @@ def _digest(request: MergeRequest, choices: Choices) -> str:
 def _deleting(graph: Graph, receipt: MergeReceipt) -> MergeReceipt:
     """Delete the branch that was merged. That it cannot be deleted does not undo the merge."""
     try:
-        if graph._store.capture(receipt.source).head.id != receipt.source_commit:
-            raise ConflictError(f"'{receipt.source}' has moved since it was merged")
-        graph.branches.delete(receipt.source)
+        graph.branches.delete(receipt.source, expect_head=receipt.source_commit)
+    except PreconditionFailedError:
+        said = f"'{receipt.source}' has moved since it was merged"
+        return replace(receipt, branch_deleted=False, branch_delete_error=said)
     except OmnigraphError as error:
         return replace(receipt, branch_deleted=False, branch_delete_error=error.message)
     return replace(receipt, branch_deleted=True)

@@ -201,7 +201,7 @@ class _Run:
             return self._check()
         merged = self._commit_of(self.document.base, self.merge_key)
         if merged is not None:
-            self._clear()
+            self._clear(merged.merged_parent)
             return self._receipt(Stage.MERGED, None, None, (), merged)
         earlier, load = self._commit_of(self.branch, self.key), None
         if earlier is None:
@@ -220,7 +220,7 @@ class _Run:
         if self.document.then is Then.REVIEW:
             return self._receipt(Stage.REVIEW, load, commit, outcomes)
         merge = self._merge(head)
-        self._clear()
+        self._clear(head)
         return self._receipt(Stage.MERGED, load, commit, outcomes, merge)
 
     # Which run this is
@@ -380,16 +380,17 @@ class _Run:
             message=self.document.message or f"pipeline {self.document.name}",
             labels=dict(self.labels),
             idempotency_key=self.merge_key,
+            expect_source=checked,
         )
         if chosen.engine is Engine.SPARK:
             return merge_on_spark(self.graph, request, MergeOptions(self._session, self.watch)).commit
         return merge(self.graph, request).commit
 
-    def _clear(self) -> None:
-        """Remove the branch of the run, if it is the run's own."""
+    def _clear(self, merged: str | None) -> None:
+        """Remove the branch of the run, if it is the run's own, and nobody has written to it since it was merged."""
         if self.document.branch is None:
-            with suppress(BranchNotFoundError):  # another attempt was quicker
-                self.graph.branches.delete(self.branch)
+            with suppress(BranchNotFoundError, PreconditionFailedError):  # another attempt was quicker, or it is in use
+                self.graph.branches.delete(self.branch, expect_head=merged)
 
     # With what
 
