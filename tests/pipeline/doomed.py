@@ -87,7 +87,7 @@ def main(file: str) -> None:
             time.sleep(0.02)
     for thread, job in zip(threads, jobs, strict=True):
         if job["place"] == READING:
-            reading.run = StoppedReading(Path(job["sign"]))  # type: ignore[attr-defined]  # the same
+            reading.run = StoppedReading(Path(job["sign"]))  # type: ignore[assignment,attr-defined]  # the same
             thread.start()
     _stop()
 

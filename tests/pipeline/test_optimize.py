@@ -16,7 +16,7 @@ import omnigraph
 from omnigraph.commit.loads import staged_loads
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import Choice, choose_upkeep
+from omnigraph.pipeline.engine import Choice, choose_by_size
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.optimize import OnSpark, optimize_by
 from omnigraph.pipeline.pipeline import Pipeline
@@ -90,8 +90,8 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
     assert [str(choice) for choice in told] == [f"in this process: {receipt.why}"]
     assert receipt.to_json()["engine"] == "local"
     monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD", "1 KiB")
-    assert choose_upkeep("auto", 1024, started=True).engine == "spark"
-    assert choose_upkeep("local", 1 << 40).engine == "local"
+    assert choose_by_size("auto", 1024, started=True).engine == "spark"
+    assert choose_by_size("local", 1 << 40).engine == "local"
     with pytest.raises(InputError, match="is not an engine"):
         Pipeline(graph, InProcess()).optimize(engine="bus")
 

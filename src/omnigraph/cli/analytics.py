@@ -12,7 +12,7 @@ import click
 from omnigraph.cli.export import one_view
 from omnigraph.cli.output import JSON
 from omnigraph.cli.query import FORMATS
-from omnigraph.cli.scope import address, addressed, open_to_read, open_to_write
+from omnigraph.cli.scope import address, addressed, engines, open_to_read, open_to_write
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,13 +56,7 @@ _OPTIONS = [
     click.option("--edge", "edges", metavar="TYPE", multiple=True, help="Only these edge types. Repeatable."),
     click.option("--branch", metavar="BRANCH", help="The newest state of a branch.  [default: main]"),
     click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag."),
-    click.option(
-        "--engine",
-        type=click.Choice(["auto", "local", "spark"]),
-        default="auto",
-        help="In this process, or on Spark; auto goes by the memory that it takes.  [default: auto]",
-    ),
-    click.option("--master", metavar="MASTER", help="Where Spark runs, if it does."),
+    engines("the memory that it takes"),
     click.option("--write", "property", metavar="PROPERTY", help="Make the result a property of the nodes."),
     click.option("--to", metavar="BRANCH", help="With --write: the branch, made from the state that was looked at."),
     click.option("--message", metavar="TEXT", help="With --write: the commit's message."),

@@ -8,7 +8,7 @@ import click
 
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, confirm, open_to_read, open_to_write, writing
+from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_read, open_to_write, writing
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
@@ -111,13 +111,7 @@ def delete(
 @click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of BRANCH carries this key.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    help="Compare in this process, or on Spark; auto goes by how much is compared.  [default: auto]",
-)
-@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@engines("how much is compared")
 @writing()
 @JSON
 def merge(
@@ -183,10 +177,10 @@ def _merge(
     graph: Graph, source: str, target: str, options: dict[str, Any], engine: str, master: str | None, *, notes: bool
 ) -> MergeReceipt:
     from omnigraph.graph.merging import merge_weight
-    from omnigraph.pipeline.engine import Engine, choose_export
+    from omnigraph.pipeline.engine import Engine, choose_by_size
 
     weight = merge_weight(graph, source, target) if engine == "auto" else 0
-    chosen = choose_export(engine, weight)
+    chosen = choose_by_size(engine, weight)
     if chosen.engine is not Engine.SPARK:
         return graph.merge(source, target, **options)
     from omnigraph.pipeline.pipeline import Pipeline

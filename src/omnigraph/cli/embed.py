@@ -9,7 +9,7 @@ import click
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import Shown, progress_shown
-from omnigraph.cli.scope import address, addressed, open_to_write, writing
+from omnigraph.cli.scope import address, addressed, engines, open_to_write, writing
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 @click.option("--if-commit", metavar="ID", help="Only if this commit is the head of the branch.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
 @click.option("--check", is_flag=True, help="Compute what there is to compute, and write nothing.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    help="In this process, or on Spark; auto goes by the size of the tables.  [default: auto]",
-)
-@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@engines("the size of the tables")
 @writing()
 @JSON
 def embed(

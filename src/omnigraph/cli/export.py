@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.scope import address, addressed, engines, open_to_read
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,13 +24,7 @@ _FORMATS = ("ndjson", "parquet", "arrow")
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this type; may be given several times.")
 @click.option("--format", type=click.Choice(_FORMATS), default="ndjson", help="What to write.  [default: ndjson]")
 @click.option("--out", metavar="PATH", help="A file for ndjson, a new directory for the others.  [default: stdout]")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    help="In this process, or on Spark; auto goes by the size of the tables, and stdout needs none.  [default: auto]",
-)
-@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@engines("the size of the tables, and stdout needs none")
 @click.option("--jsonl", is_flag=True, hidden=True)
 def export(
     uri: str | None,
@@ -68,10 +62,10 @@ def _on_spark(graph: Graph, types: list[str] | None, branch: str | None, at: str
     """Whether Spark makes the export. It is said when it does."""
     if engine == "local":
         return False
-    from omnigraph.pipeline.engine import Engine, choose_export
+    from omnigraph.pipeline.engine import Engine, choose_by_size
     from omnigraph.pipeline.export import table_bytes
 
-    chosen = choose_export(engine, table_bytes(graph, types, branch, at))
+    chosen = choose_by_size(engine, table_bytes(graph, types, branch, at))
     if chosen.engine is Engine.SPARK:
         click.echo(f"exporting {chosen}", err=True)
     return chosen.engine is Engine.SPARK

@@ -11,7 +11,7 @@ import click
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import Shown, progress_shown
-from omnigraph.cli.scope import address, addressed, confirm, open_to_write, writing
+from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_write, writing
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
@@ -51,13 +51,7 @@ _BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
 @click.option("--check", is_flag=True, help="Check everything, and write nothing.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    help="In this process, or on Spark; auto goes by the size of the input.  [default: auto]",
-)
-@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@engines("the size of the input")
 @click.option(
     "--merge-threshold",
     metavar="SIZE",

@@ -8,7 +8,7 @@ import click
 
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, open_to_write
+from omnigraph.cli.scope import address, addressed, engines, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.engine import Choice
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @addressed(positional=True)
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    help="In this process, or on Spark; auto goes by how much is written anew.  [default: auto]",
-)
-@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@engines("how much is written anew")
 @click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
 @JSON
 def optimize(

@@ -9,7 +9,7 @@ import click
 
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, open_to_read, open_to_write, writing
+from omnigraph.cli.scope import address, addressed, engines, open_to_read, open_to_write, writing
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.declared import Document, RunReceipt
@@ -31,13 +31,7 @@ def pipeline() -> None:
 @_VARIABLES
 @click.option("--run-id", metavar="ID", help="Which run this is.  [default: made of the file, variables and inputs]")
 @click.option("--check", is_flag=True, help="Check everything, and write nothing.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    help="In this process, or on Spark; auto goes by the size of the input, and SQL needs Spark.  [default: auto]",
-)
-@click.option("--master", metavar="MASTER", help="Where Spark runs, if it does: local[*,4], spark://host:7077, ...")
+@engines("the size of the input, and SQL needs Spark")
 @writing()
 @JSON
 def run_pipeline(

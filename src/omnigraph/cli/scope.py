@@ -55,6 +55,22 @@ def writing(*, destructive: bool = False) -> Callable[[F], F]:
     return decorate
 
 
+def engines(by: str) -> Callable[[F], F]:
+    """Give a command the choice where its work is done.
+
+    Args:
+        by: what decides it, unless the caller does.
+    """
+    engine = click.option(
+        "--engine",
+        type=click.Choice(["auto", "local", "spark"]),
+        default="auto",
+        help=f"In this process, or on Spark; auto goes by {by}.  [default: auto]",
+    )
+    master = click.option("--master", metavar="MASTER", help="Where Spark runs: local[*,4], spark://host:7077, ...")
+    return lambda command: engine(master(command))
+
+
 def takes_address(command: click.Command, way: str) -> bool:
     """Whether a command can be told its graph in a way: `uri`, its argument, or `uri_option`."""
     return any(param.name == way for param in command.params)

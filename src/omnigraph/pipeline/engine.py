@@ -76,22 +76,19 @@ def choose(
     asked = engine_named(engine)
     if asked is not Engine.AUTO:
         return Choice(asked, "as was asked for")
-    threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
     size = input_bytes(source, options)
     if size is None:
         return Choice(Engine.LOCAL, "nobody knows how large the input is")
-    compared = f"{readable(size)} of input, and from {readable(threshold)} on it goes to Spark"
-    if size < threshold:
-        return Choice(Engine.LOCAL, compared)
-    return _if_available(compared, started)
+    return choose_by_size(asked, size, "of input", started=started)
 
 
-def choose_upkeep(engine: Engine | str, size: int, *, started: bool = False) -> Choice:
-    """Where upkeep is done.
+def choose_by_size(engine: Engine | str, size: int, what: str = "in tables", *, started: bool = False) -> Choice:
+    """Where work is done whose size is known.
 
     Args:
         engine: what the caller asks for.
-        size: how many bytes have to be written anew.
+        size: how many bytes there are.
+        what: what they are, for whoever is told.
         started: whether Spark runs already.
 
     Raises:
@@ -101,26 +98,7 @@ def choose_upkeep(engine: Engine | str, size: int, *, started: bool = False) -> 
     if asked is not Engine.AUTO:
         return Choice(asked, "as was asked for")
     threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
-    compared = f"{readable(size)} to write anew, and from {readable(threshold)} on it goes to Spark"
-    return _if_available(compared, started) if size >= threshold else Choice(Engine.LOCAL, compared)
-
-
-def choose_export(engine: Engine | str, size: int, *, started: bool = False) -> Choice:
-    """Where an export is made.
-
-    Args:
-        engine: what the caller asks for.
-        size: how many bytes the tables have.
-        started: whether Spark runs already.
-
-    Raises:
-        InputError: there is no such engine.
-    """
-    asked = engine_named(engine)
-    if asked is not Engine.AUTO:
-        return Choice(asked, "as was asked for")
-    threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
-    compared = f"{readable(size)} in tables, and from {readable(threshold)} on it goes to Spark"
+    compared = f"{readable(size)} {what}, and from {readable(threshold)} on it goes to Spark"
     return _if_available(compared, started) if size >= threshold else Choice(Engine.LOCAL, compared)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from omnigraph.commit.loads import recorded
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import Choice, Engine, choose_upkeep
+from omnigraph.pipeline.engine import Choice, Engine, choose_by_size
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.session import Session
@@ -104,7 +104,7 @@ def optimize_by(
     places: list[Place] = []
 
     def workers(size: int) -> Workers:
-        choice = choose_upkeep(engine, size)
+        choice = choose_by_size(engine, size, "to write anew")
         choices.append(choice)
         if chosen is not None:
             chosen(choice)

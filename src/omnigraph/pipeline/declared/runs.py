@@ -29,7 +29,7 @@ from omnigraph.pipeline.declared.checking import CheckOutcome, check_all, check_
 from omnigraph.pipeline.declared.document import Document, Then, read_document
 from omnigraph.pipeline.declared.inputs import Pinned, direct_rows, load_source, pin_sources
 from omnigraph.pipeline.declared.views import Views
-from omnigraph.pipeline.engine import Choice, Engine, choose, choose_export, engine_named
+from omnigraph.pipeline.engine import Choice, Engine, choose, choose_by_size, engine_named
 from omnigraph.pipeline.jobs import JobProgress, Watch
 from omnigraph.pipeline.load.driver import SparkOptions
 from omnigraph.pipeline.load.either import load_by
@@ -372,7 +372,7 @@ class _Run:
         if now != checked:
             raise PreconditionFailedError(self.branch, checked, now)
         weight = merge_weight(self.graph, self.branch, self.document.base)
-        chosen = choose_export(Engine.AUTO, weight, started=self._session.started)
+        chosen = choose_by_size(Engine.AUTO, weight, started=self._session.started)
         self._tell(f"merging {self.branch} into {self.document.base} {chosen}")
         request = MergeRequest(
             self.branch,
