@@ -75,6 +75,25 @@ def test_what_spark_found_can_be_written(session: Session, graph: Graph) -> None
     assert entity["rank"] == pytest.approx(expected)
 
 
+def test_tasks_write_what_spark_found_and_nothing_else_changes(session: Session, tmp_path: Path) -> None:
+    schema = "node A { name: String @key  n: U32?  u: U64?  us: [U64]?  v: Vector(2)?  seen: DateTime?  photo: Blob? }"
+    graph = omnigraph.init(tmp_path / "g", f"{schema} edge Aa: A -> A")
+    people = [
+        {"name": f"n{i}", "u": 2**64 - 1 - i, "us": [2**64 - 1], "v": [0.1, i], "seen": "2024-05-01T00:00:00.001Z"}
+        for i in range(9)
+    ]
+    photo = pa.table({"name": ["empty", "x"], "photo": pa.array([None, b"\0\1"])})
+    graph.load({"A": people}, mode="append")
+    graph.load({"A": photo}, mode="append")
+    graph.load([{"edge": "Aa", "from": f"n{a}", "to": f"n{b}"} for a, b in ("01", "12", "20", "34")], mode="append")
+    analyse(graph, engine="local").triangles().write("n", branch="here")
+    found = analyse(graph, engine="spark", session=session).triangles()
+    receipt = found.write("n", branch="there", message="triangles")
+    assert (receipt.total, graph.snapshot(branch="there").commit.message) == (11, "triangles")
+    assert "table" not in vars(found)
+    assert b"".join(graph.export(branch="there")) == b"".join(graph.export(branch="here"))
+
+
 def test_an_outcome_of_this_process_is_a_frame_too(session: Session, graph: Graph) -> None:
     found = analyse(graph).triangles()
     frame = found.frame(session.spark)

@@ -31,7 +31,7 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.pipeline.source.reader import BATCH_ROWS, PARTITION_BYTES, grouped
-from omnigraph.pipeline.source.source import NAME
+from omnigraph.pipeline.source.source import type_frame
 from omnigraph.read.export.export import TypeExport, exported, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
 from omnigraph.storage.tables import TableRef
@@ -129,9 +129,7 @@ def _written(spark: SparkSession, view: Snapshot, part: TypeExport, format: Expo
         numbers = spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(reading.lines, f"{_ORDER} string, {_ROW} string")
         return _paths(_sorted(rows, files).mapInArrow(_WrittenText(place), _WRITTEN))
-    storage = {f"storage.{name}": value for name, value in view.uri.storage_options.items()}
-    said = {"path": str(view.uri), "commit": view.commit.id, "type": part.key, **storage}
-    rows = spark.read.format(NAME).options(**said).load()
+    rows = type_frame(spark, view, part.key)
     return _paths(_sorted(rows, files).mapInArrow(_WrittenRows(place, part.schema, format), _WRITTEN))
 
 

@@ -223,7 +223,7 @@ class Analysis:
         source = nodes.select(sql.col("number").alias("from"), sql.concat_ws(":", "type", "id").alias("source"))
         rows = found.join(source, "from").join(nodes, "number")
         order = rows.orderBy("from", "number").select("source", "type", "id", "distance")
-        return FrameOutcome(self._target, "distance", order)
+        return FrameOutcome(self._target, "distance", order, self._on)
 
     # What the algorithms run on
 
@@ -235,11 +235,15 @@ class Analysis:
     def _names(self) -> tuple[pa.Array, pa.ChunkedArray]:
         return names(self._view, self._parts)
 
+    @property
+    def _on(self) -> Session:
+        return self._session or process_session()
+
     @cached_property
     def _spark_network(self) -> SparkNetwork:
         from omnigraph.pipeline.analytics.on_spark import spark_network
 
-        spark = (self._session or process_session()).spark
+        spark = self._on.spark
         storage = {f"storage.{name}": value for name, value in self._snapshot.uri.storage_options.items()}
         options = {"path": str(self._snapshot.uri), "commit": self._snapshot.commit.id, **storage}
         return spark_network(spark, options, self._catalog, self._parts)
@@ -256,7 +260,7 @@ class Analysis:
 
     def _frame(self, values: DataFrame, name: str) -> Outcome:
         rows = self._spark_network.nodes.join(values, "number").orderBy("number")
-        return FrameOutcome(self._target, name, rows.select("type", "id", values["value"].alias(name)))
+        return FrameOutcome(self._target, name, rows.select("type", "id", values["value"].alias(name)), self._on)
 
     def _named(self, values: DataFrame, name: str) -> Outcome:
         """Nodes whose values are other nodes."""
@@ -265,7 +269,7 @@ class Analysis:
         nodes = self._spark_network.nodes
         told = nodes.select(sql.col("number").alias("value"), sql.concat_ws(":", "type", "id").alias(name))
         rows = nodes.join(values, "number").join(told, "value").orderBy("number")
-        return FrameOutcome(self._target, name, rows.select("type", "id", name))
+        return FrameOutcome(self._target, name, rows.select("type", "id", name), self._on)
 
 
 def _check_iterations(iterations: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
+from omnigraph.graph.loading import LoadRequest
+from omnigraph.graph.loading import load as load_here
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar
 from omnigraph.pipeline.analytics.network import Parts
+from omnigraph.pipeline.session import Session
 from omnigraph.read.export.export import TypeExport, exported
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 
@@ -52,6 +55,11 @@ class Outcome(ABC):
     def table(self) -> pa.Table:
         """All of it, by type name and id."""
 
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+
     @abstractmethod
     def frame(self, spark: SparkSession) -> DataFrame:
         """The same as a DataFrame."""
@@ -73,25 +81,29 @@ class Outcome(ABC):
             InputError: a type has no such property, or one of another type; or there are several values for a node.
             PreconditionFailedError: the branch has moved on.
         """
-        if self.table.column_names[0] != "type":
+        if self.schema.names[0] != "type":
             raise InputError("there may be several distances for a node", hint="write those from one source by hand")
+        types = self._check(property)
         if branch not in self._graph.branches:
-            self._check(property)
             self._graph.branches.create(branch, commit=self._snapshot.commit.id)
-        return self._graph.load(
-            {name: self._rows(name, property) for name in self._check(property)},
-            mode=LoadMode.MERGE,
-            branch=branch,
+        request = LoadRequest(
+            LoadMode.MERGE,
+            branch,
             expect_head=self._snapshot.commit.id,
             message=message,
             idempotency_key=idempotency_key,
             embed=False,
         )
+        return self._load(types, property, request)
+
+    @abstractmethod
+    def _load(self, types: Sequence[str], property: str, request: LoadRequest) -> LoadReceipt:
+        """Load the entities of some types again, with what was found."""
 
     def _check(self, property: str) -> list[str]:
         """The types that have entities, all of which have a fitting property."""
         catalog = self._graph._schema_at(self._snapshot).catalog
-        values = self.table.schema.field(self.name).type
+        values = self.schema.field(self.name).type
         for name in self._parts.nodes:
             declared = catalog.nodes[name].properties
             found = declared.get(property)
@@ -102,13 +114,6 @@ class Outcome(ABC):
             if found.type.list or found.type.enum_values or found.type.scalar not in _FITTING[values]:
                 raise InputError(f"{name}.{property} is {found.type}, and the {self.name} is {_FITTING[values][0]}")
         return [name for name in self._parts.nodes if self._snapshot.pin(f"node:{name}").row_count]
-
-    def _rows(self, name: str, property: str) -> pa.RecordBatchReader:
-        accepted = self._graph._schema_at(self._snapshot)
-        (part,) = [p for p in exported(self._snapshot, accepted, name) if p.key == f"node:{name}"]
-        kind = arrow_type(accepted.catalog.nodes[name].properties[property].type)
-        values = self.table.filter(pc.equal(self.table["type"], name))[self.name].cast(kind).combine_chunks()
-        return pa.RecordBatchReader.from_batches(part.schema, _with(part, property, values))
 
 
 def _with(part: TypeExport, property: str, values: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -133,25 +138,58 @@ class TableOutcome(Outcome):
     def table(self) -> pa.Table:
         return self._table
 
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
     def frame(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(self._table)
 
+    def _load(self, types: Sequence[str], property: str, request: LoadRequest) -> LoadReceipt:
+        return load_here(self._graph, {f"node:{name}": self._rows(name, property) for name in types}, request)
+
+    def _rows(self, name: str, property: str) -> pa.RecordBatchReader:
+        accepted = self._graph._schema_at(self._snapshot)
+        (part,) = [p for p in exported(self._snapshot, accepted, name) if p.key == f"node:{name}"]
+        kind = arrow_type(accepted.catalog.nodes[name].properties[property].type)
+        values = self.table.filter(pc.equal(self.table["type"], name))[self.name].cast(kind).combine_chunks()
+        return pa.RecordBatchReader.from_batches(part.schema, _with(part, property, values))
+
 
 class FrameOutcome(Outcome):
-    """What was found on Spark."""
+    """What was found on Spark. It stays there, unless somebody asks for the table."""
 
-    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str, frame: DataFrame) -> None:
+    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str, frame: DataFrame, session: Session) -> None:
         super().__init__(target, name)
         self._frame = frame
+        self._session = session
 
     @cached_property
-    def _collected(self) -> pa.Table:
-        found = self._frame.toArrow()
-        return found.cast(pa.schema([pa.field(f.name, f.type) for f in found.schema]))
+    def table(self) -> pa.Table:
+        return self._frame.toArrow().cast(self.schema)
 
     @property
-    def table(self) -> pa.Table:
-        return self._collected
+    def schema(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return pa.schema([pa.field(field.name, field.type) for field in to_arrow_schema(self._frame.schema)])
 
     def frame(self, spark: SparkSession) -> DataFrame:
         return self._frame
+
+    def _load(self, types: Sequence[str], property: str, request: LoadRequest) -> LoadReceipt:
+        from omnigraph.pipeline.load.driver import SparkOptions
+        from omnigraph.pipeline.load.driver import load as load_on_spark
+
+        rows = {f"node:{name}": self._rows(name, property) for name in types}
+        return load_on_spark(self._graph, rows, request, SparkOptions(self._session))
+
+    def _rows(self, name: str, property: str) -> DataFrame:
+        """The entities of a type by id, with what was found about them."""
+        from pyspark.sql import functions as sql
+
+        from omnigraph.pipeline.source.source import type_frame
+
+        entities = type_frame(self._session.spark, self._snapshot, f"node:{name}")
+        found = self._frame.where(sql.col("type") == name).select("id", sql.col(self.name).alias(property))
+        return entities.drop(property).join(found, "id").select(*entities.columns).orderBy("id")

@@ -12,7 +12,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.pipeline.declared.document import Document, FileSource, SparkSource
 from omnigraph.pipeline.declared.file_tables import file_frame
 from omnigraph.pipeline.declared.inputs import Pinned
-from omnigraph.pipeline.source.source import NAME
+from omnigraph.pipeline.source.source import type_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class Views:
         for key in view.tables:
             name = view_name(key)
             if any(mentions(text, name) for text in texts):
-                self._add(name, graph_frame(self._spark, view, key))
+                self._add(name, type_frame(self._spark, view, key))
 
     def close(self) -> None:
         for frame in self._kept:
@@ -103,7 +103,7 @@ class Views:
         if isinstance(source, FileSource):
             return file_frame(self._spark, pinned.files, source.columns)
         assert pinned.view is not None
-        return graph_frame(self._spark, pinned.view, pinned.export().key)
+        return type_frame(self._spark, pinned.view, pinned.export().key)
 
 
 @dataclass
@@ -150,10 +150,3 @@ def _parameter(sql: str, name: str) -> bool:
 def view_name(key: str) -> str:
     """What the view of a type is called."""
     return key.replace(":", "_", 1)
-
-
-def graph_frame(spark: SparkSession, view: Snapshot, key: str) -> DataFrame:
-    """A type of a graph at one commit."""
-    storage = {f"storage.{name}": value for name, value in view.uri.storage_options.items()}
-    said = {"path": str(view.uri), "commit": view.commit.id, "type": key, **storage}
-    return spark.read.format(NAME).options(**said).load()
