@@ -16,6 +16,8 @@ from tests.s3_server import S3Root
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.pipeline.load import blobs as by_tasks
+from omnigraph.pipeline.load import driver
+from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.session import Session
 from omnigraph.storage.objects import open_store
 from omnigraph.write import blobs as in_process
@@ -148,3 +150,44 @@ def test_sources_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("change", "mode"), [(_nothing, "append"), (_not_there, "merge")])
 def test_spark_does_it_too(session: Session, tmp_path: Path, change: Change, mode: str) -> None:
     _compare(session, tmp_path, change, mode, 3)
+
+
+def _notes(graph: Graph) -> list[tuple[str, str | None]]:
+    rows = graph.snapshot().scan("node:Note", columns=["id", "text"]).to_pylist()
+    return sorted((row["id"], row["text"]) for row in rows)
+
+
+def _given(tmp_path: Path, *ids: str) -> tuple[Graph, list[dict[str, Any]]]:
+    """An empty graph, and notes for it whose blobs are addresses."""
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    (assets / "a").write_bytes(b"a")
+    graph = omnigraph.init(tmp_path / "g", SCHEMA, blob_sources=[f"{assets.as_uri()}/"])
+    data = [{"id": name, "text": f"new {i}", "scan": f"{assets.as_uri()}/a"} for i, name in enumerate(ids)]
+    return graph, [{"type": "Note", "data": each} for each in data]
+
+
+def test_of_several_records_with_one_id_the_last_counts_in_an_empty_table_too(tmp_path: Path) -> None:
+    graph, records = _given(tmp_path, "n0", "n1", "n0")
+    receipt = Pipeline(graph, InProcess()).load(records, mode="merge")
+    assert receipt.total == 2
+    assert _notes(graph) == [("n0", "new 2"), ("n1", "new 1")]
+    assert graph.verify().ok
+
+
+def test_rows_that_come_first_into_an_empty_table_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, records = _given(tmp_path, "n0", "n1")
+    compare = driver._SparkLoad._distinct
+    done: list[bool] = []
+
+    def overtaken(self: Any, *given: Any) -> None:
+        compare(self, *given)
+        if not done:
+            done.append(True)
+            graph.load([{"type": "Note", "data": {"id": "n1", "text": "first"}}], mode="append")
+
+    monkeypatch.setattr(driver._SparkLoad, "_distinct", overtaken)
+    Pipeline(graph, InProcess()).load(records, mode="merge")
+    assert done
+    assert _notes(graph) == [("n0", "new 0"), ("n1", "new 1")]
+    assert graph.verify().ok

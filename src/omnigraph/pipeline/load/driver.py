@@ -298,13 +298,13 @@ class _SparkLoad:
             if self.request.mode is not LoadMode.MERGE and self.conflict is None:
                 self.conflict = KeyConflictError(change.key, several["id"][0].as_py())
             _drop(change, several)
-            if any(part.fragments for part in change.parts):
+            if any(part.fragments or part.aside for part in change.parts):
                 self._again_staged(change)
         if twins:
             self._refuse_twins(rules, twins)
 
     def _again_staged(self, change: Loaded) -> None:
-        """Rows that were written although they do not count: begin again, and put them aside."""
+        """Rows that were or will be written although they do not count: begin again, and put them aside."""
         if self.request.mode is LoadMode.MERGE and self.direct:
             raise _AgainError(f"{change.key} has ids that several records give")
 
@@ -357,6 +357,7 @@ class _SparkLoad:
             except ConstraintError as error:
                 raise self._placed(error, accepted) from None
         self._fetch()
+        self._check_bases(now, begun)  # of what has only now been written
         if self.conflict is not None:
             raise self.conflict
         if taken is not None:
