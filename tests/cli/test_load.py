@@ -257,6 +257,13 @@ def test_spark_that_cannot_be_started(
     assert "Spark needs Java" in said
 
 
+def test_a_threshold_means_something_whichever_way_the_load_goes(shell: Shell, graph: str, people: str) -> None:
+    result = shell.run("load", graph, "--data", people, "--mode", "append", "--merge-threshold", "much")
+    assert result.exit_code == 1
+    assert "merge_threshold: 'much' is not an amount" in result.stderr
+    assert names(graph) == []
+
+
 def test_who_merged_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     merges = (
         MergedType("node:Person", MergeWay.TASKS, "much"),

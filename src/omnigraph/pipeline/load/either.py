@@ -10,6 +10,7 @@ from omnigraph.graph.loading import load as load_here
 from omnigraph.pipeline.engine import Choice, Engine
 from omnigraph.pipeline.load.driver import SparkOptions
 from omnigraph.pipeline.load.driver import load as load_on_spark
+from omnigraph.pipeline.load.upsert import merge_threshold
 from omnigraph.write.receipt import LoadReceipt
 
 
@@ -22,7 +23,11 @@ def load_by(choice: Choice, graph: Graph, source: Any, request: LoadRequest, opt
         source: what `Graph.load` takes; on Spark, DataFrames as well.
         request: what is asked for.
         options: how it is spread on Spark, which is not started for a load in this process.
+
+    Raises:
+        InputError: the options mean nothing, whichever way the load goes.
     """
+    merge_threshold(options.merge_threshold)
     if not request.check:
         graph._writable()
     if choice.engine is not Engine.SPARK:
