@@ -25,7 +25,7 @@ from tests.upkeep.reached import listing, pins, reached, unreached, views
 from ulid_transform import ulid_at_time, ulid_now
 
 from omnigraph.commit import loads
-from omnigraph.commit.failpoints import Failpoint, armed
+from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
 from omnigraph.commit.lease import Owner
 from omnigraph.errors import (
     ConflictError,
@@ -39,6 +39,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph, init, open
 from omnigraph.upkeep import reachable
 from omnigraph.upkeep.cleanup import CleanupReport
+from omnigraph.upkeep.optimize import _Work
 
 __all__ = ["_no_fsync", "children", "parent"]
 
@@ -472,6 +473,21 @@ def test_killed_between_versions_and_files(graph: Graph, children: Children) -> 
     assert unreached(root(graph), refs) == set()
     with open(graph.uri) as fresh:
         assert states(fresh, 1) == before
+
+
+def test_nothing_is_left_of_packing_that_died(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(4):
+        people(graph, f"p{i}")
+    before, exported = set(listing(root(graph))), b"".join(graph.export())
+    monkeypatch.setattr(_Work, "tidy", lambda self: None)  # which the dead do not do
+    with armed(Failpoint.STAGED), pytest.raises(FailpointError):
+        graph.optimize()
+    assert any("/_versions/d" in path for path in set(listing(root(graph))) - before)
+    graph.cleanup(keep=99)
+    assert set(listing(root(graph))) > before, "it may be at work"
+    graph.cleanup(keep=99, orphans_older_than=NOW)
+    assert set(listing(root(graph))) <= before
+    assert b"".join(graph.export()) == exported
 
 
 def test_a_transaction_at_work(graph: Graph) -> None:

@@ -18,7 +18,6 @@ from lance import LanceDataset
 from omnigraph.errors import CorruptionError
 
 _MANIFEST = re.compile(r"\d{20}\.manifest")
-_DETACHED = re.compile(r"d\d+\.manifest")
 _HINT = "latest_version_hint.json"
 _SWEPT = ("data", "_deletions", "_indices", "_transactions")
 
@@ -91,10 +90,13 @@ def versions(dataset: LanceDataset) -> list[int]:
 
 
 def is_swept(name: str) -> bool:
-    """Whether a file of a table is of a kind that goes when no version needs it. Versions and refs never do so."""
+    """Whether a file of a table is of a kind that goes when no version needs it. Versions and refs never do so.
+
+    A version that only its makers know of is none for that: they remove it themselves, unless they die.
+    """
     directory, _, rest = name.partition("/")
     if directory == "_versions":
-        return not (_MANIFEST.fullmatch(rest) or _DETACHED.fullmatch(rest) or rest == _HINT)
+        return not (_MANIFEST.fullmatch(rest) or rest == _HINT)
     return directory in _SWEPT
 
 
