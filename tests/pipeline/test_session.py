@@ -6,14 +6,21 @@ import importlib.util
 import os
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
 
 import pytest
+from pyspark.errors import PySparkException
+from tests.pipeline.in_process import InProcess
 
-from omnigraph.errors import BudgetExceededError, CancelledError, SparkError, SparkUnavailableError
+from omnigraph.errors import BudgetExceededError, CancelledError, InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline import session as sessions
 from omnigraph.pipeline.jobs import JobProgress, Watch
 from omnigraph.pipeline.session import Session, SparkSettings
 from omnigraph.read.budget import Cancellation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _java_home(place: Path, version: str) -> Path:
@@ -154,6 +161,37 @@ def test_a_failure_is_told_in_a_line(session: Session) -> None:
         spark.range(0, 2, 1, 2).mapInArrow(_failing, "id long").count()
     assert "\n" not in failed.value.message
     assert str(session.log) in str(failed.value.hint)
+    session._log_counts = False  # nobody will read it
+    with pytest.raises(InputError) as refused, session.job("reading") as spark:
+        spark.range(0, 2, 1, 2).mapInArrow(_refusing, "id long").count()
+    assert refused.value.message == "a.csv, line 3: a NUL byte: is this file text?"
+
+
+def test_a_log_that_somebody_was_told_of_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_end_java", lambda: None)
+    for failed in (True, False):
+        ended = _Failing()
+        ended.log = tmp_path / str(failed) / "spark.log"
+        ended.log.parent.mkdir()
+        ended.log.touch()
+        ended._owned, log = True, ended.log
+        if failed:
+            with pytest.raises(SparkError) as told, ended.job("adding"):
+                raise PySparkException("no such number")
+            assert str(log) in str(told.value.hint)
+        ended._spark = cast("SparkSession", object())
+        ended.stop()
+        assert log.exists() is failed
+
+
+class _Failing(InProcess):
+    """A session whose jobs are watched like those of Spark."""
+
+    job = Session.job
+
+    @property
+    def spark(self) -> Any:
+        return MagicMock()
 
 
 def _slow(batches):  # type: ignore[no-untyped-def]
@@ -162,6 +200,12 @@ def _slow(batches):  # type: ignore[no-untyped-def]
     for batch in batches:
         time.sleep(120)
         yield batch
+
+
+def _refusing(batches):  # type: ignore[no-untyped-def]
+    for _ in batches:
+        raise InputError("a.csv, line 3: a NUL byte: is this file text?", hint="look at it")
+    yield from ()
 
 
 def _failing(batches):  # type: ignore[no-untyped-def]

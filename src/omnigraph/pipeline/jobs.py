@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,7 +11,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from omnigraph.errors import BudgetExceededError, CancelledError, OmnigraphError, SparkError, cut
+from omnigraph.errors import BudgetExceededError, CancelledError, InputError, OmnigraphError, SparkError, cut
 from omnigraph.read.budget import Cancellation
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.2
 """Seconds between two looks at a job."""
+
+_INPUT = f"{InputError.__module__}.{InputError.__qualname__}"
+"""How the traceback of a task names what it says about the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Watch:
         Raises:
             BudgetExceededError: the deadline passed.
             CancelledError: it was told to stop.
+            InputError: a task refused the input.
             SparkError: a job failed.
         """
         self.check()
@@ -165,7 +170,7 @@ def _progress(context: Any, group: str, what: str) -> JobProgress | None:
     )
 
 
-def _failure(error: Exception, what: str, log: str | None) -> SparkError | None:
+def _failure(error: Exception, what: str, log: str | None) -> OmnigraphError | None:
     """What a failure of Spark says, in a line. None for what is no failure of Spark."""
     module = type(error).__module__
     if not module.startswith(("pyspark", "py4j")):
@@ -175,4 +180,7 @@ def _failure(error: Exception, what: str, log: str | None) -> SparkError | None:
     telling = [line for line in lines if not line.startswith(("File ", "at ", "Traceback", ":", "JVM stacktrace"))]
     python = [line for line in telling if ": " in line and line.split(":")[0].endswith(("Error", "Exception"))]
     reason = (python or telling or [type(error).__name__])[-1 if python else 0]
+    refused = re.fullmatch(rf"{re.escape(_INPUT)}: (.+)", reason)
+    if refused is not None:
+        return InputError(refused[1])  # a task found it in the input: Spark did nothing wrong
     return SparkError(f"{what} failed: {cut(reason)}", log=log)

@@ -102,6 +102,7 @@ class Session:
         self._work: SparkSession | None = None
         self._owned = False
         self._archive: tuple[Path, Path] | None = None
+        self._log_counts = False
         self._lock = RLock()
 
     @property
@@ -165,11 +166,15 @@ class Session:
             SparkError: it failed.
         """
         spark = self.spark
-        with (watch or Watch()).over(spark, what, str(self.log) if self.log else None):
-            yield self.work
+        try:
+            with (watch or Watch()).over(spark, what, str(self.log) if self.log else None):
+                yield self.work
+        except SparkError:
+            self._log_counts = True
+            raise
 
     def stop(self) -> None:
-        """End the session, and the Java process if this class started it."""
+        """End the session, and the Java process if this class started it. The log stays if somebody was told of it."""
         with self._lock:
             spark, self._spark, self._work = self._spark, None, None
             if spark is None or not self._owned:
@@ -178,9 +183,9 @@ class Session:
                 spark.stop()
             _end_java()
             self._keep_archive()
-            if self.log is not None:
+            if self.log is not None and not self._log_counts:
                 shutil.rmtree(self.log.parent, ignore_errors=True)
-                self.log = None
+            self.log, self._log_counts = None, False
 
     def _stopped(self, spark: SparkSession) -> bool:
         return spark.sparkContext._jsc is None
