@@ -78,13 +78,13 @@ class SparkSettings:
     Attributes:
         master: where it runs; by default what the environment says, else this machine.
         memory: how much memory the driver's Java may take.
-        options: further settings of Spark.
+        options: further settings of Spark. May hold credentials, so they are never shown.
         archive: keep the classes that Java loads in a file, which halves the time of the next start.
     """
 
     master: str | None = None
     memory: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     archive: bool = True
 
 

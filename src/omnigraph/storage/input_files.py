@@ -257,7 +257,7 @@ class _Ranges(io.RawIOBase):
 @dataclass(frozen=True, slots=True)
 class _Bucket:
     name: str
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
 
     def file(self, path: str) -> InputFile | None:
         try:

@@ -150,7 +150,7 @@ class Document:
         name: of the pipeline.
         file: the file, as errors call it.
         digest: what tells this declaration from others.
-        variables: the values in force.
+        variables: the values in force. They may be secrets, so they are never shown.
         graph: where the graph is, if the file says so.
         sources: where rows come from, by name.
         steps: SQL by the names that its rows have from then on, in order.
@@ -169,7 +169,7 @@ class Document:
     name: str
     file: str
     digest: str
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(repr=False)
     graph: str | None
     sources: Mapping[str, Source]
     steps: Mapping[str, str]

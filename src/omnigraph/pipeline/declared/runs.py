@@ -85,7 +85,7 @@ class RunRequest:
         told: is told what is done, in a line.
     """
 
-    variables: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, object] = field(default_factory=dict, repr=False)
     run_id: str | None = None
     check: bool = False
     engine: Engine | str = Engine.AUTO

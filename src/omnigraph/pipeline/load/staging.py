@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -41,12 +41,12 @@ class Place:
 
     Attributes:
         uri: its address.
-        options: how to reach it.
+        options: how to reach it. May hold credentials, so they are never shown.
         load: the load that is going on.
     """
 
     uri: GraphUri
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
     load: str
 
     @classmethod

@@ -1,0 +1,43 @@
+"""What may be a secret is in nothing that is shown: not in what a log or a traceback makes of our objects."""
+
+from __future__ import annotations
+
+from omnigraph.pipeline.declared import RunRequest, read_document
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.session import SparkSettings
+from omnigraph.pipeline.source.options import Options
+from omnigraph.pipeline.source.pinned import Place as Pinned
+from omnigraph.storage.input_files import S3File, tree_of
+from omnigraph.storage.uri import GraphUri
+
+SECRET = "open sesame"
+STORAGE = {"aws_secret_access_key": SECRET}
+
+
+def test_storage_options() -> None:
+    options = Options.read({"path": "s3://bucket/graph", "type": "P", "storage.aws_secret_access_key": SECRET})
+    place = Place.at(GraphUri.parse("s3://bucket/graph", STORAGE))
+    tree, _ = tree_of("s3://bucket/rows.csv", STORAGE)
+    file = S3File("bucket", "rows.csv", 3, None, tuple(STORAGE.items()))
+    shown = repr([options, place, tree, file, Pinned.of(options)])
+    assert SECRET not in shown
+    assert "bucket" in shown
+
+
+def test_settings_of_spark() -> None:
+    assert SECRET not in repr(SparkSettings("local", options={"spark.hadoop.fs.s3a.secret.key": SECRET}))
+
+
+def test_variables_of_a_pipeline() -> None:
+    declared = {
+        "pipeline": "ports",
+        "variables": {"password": None},
+        "sources": {"ports": {"format": "jdbc", "options": {"password": "${password}"}}},
+        "load": {"nodes": {"Port": "ports"}},
+        "mode": "append",
+        "then": "merge",
+    }
+    document = read_document(declared, {"password": SECRET})
+    assert document.variables == {"password": SECRET}
+    assert SECRET not in repr(document)
+    assert SECRET not in repr(RunRequest(variables={"password": SECRET}))
