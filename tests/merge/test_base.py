@@ -77,6 +77,21 @@ def test_a_branch_that_is_gone_leads_nowhere(graph: Graph) -> None:
     assert graph.merge("keeps").outcome == "merged"
 
 
+def test_what_came_with_a_branch_that_is_gone_is_new_to_whoever_does_not_have_it(graph: Graph) -> None:
+    """As the guide says: nobody can tell that it was there when the two were last alike."""
+    graph.branches.create("keeps")
+    graph.branches.create("goes")
+    _add(graph, "a", "goes")
+    _add(graph, "b")
+    _add(graph, "c", "keeps")
+    graph.merge("goes", into="keeps")
+    graph.merge("goes")
+    graph.mutate('query q() { delete Person where name = "a" }')
+    assert graph.merge("keeps", preview=True).changes["node:Person"].inserted == 1
+    graph.branches.delete("goes")
+    assert graph.merge("keeps", preview=True).changes["node:Person"].inserted == 2
+
+
 def test_ties_go_to_the_higher_version(graph: Graph) -> None:
     """Two branches that have merged each other's heads have two bases at the same distance."""
     graph.branches.create("side")
