@@ -116,8 +116,10 @@ def test_one_wrong_row_and_nothing_is_written(graph: Graph) -> None:
     wrong = PEOPLE.set_column(0, "name", pa.array(["x", None]))
     with pytest.raises(BadRowsError):
         writing.commit(messages(writing, PEOPLE.slice(0, 1), wrong))
-    with pytest.raises(InputError, match=r"P\.u: a decimal is not whole"):
-        messages(writing, pa.table({"name": ["x"], "u": pa.array([Decimal("-1")], pa.decimal128(20, 0))}))
+    numbers = pa.array([Decimal("7"), Decimal("-1")], pa.decimal128(20, 0))
+    parts = [pa.table({"name": [name], "u": numbers.slice(i, 1)}) for i, name in ((0, "v"), (0, "w"), (1, "x"))]
+    with pytest.raises(BadRowsError, match=r"P, row 3: P\.u: out of range for U64"):
+        writing.commit(messages(writing, *parts))
     assert history(graph) == before
     writing.abort([])
 

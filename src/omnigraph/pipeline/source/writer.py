@@ -19,12 +19,9 @@ from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import MAIN
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.graph.loading import load_mode
-from omnigraph.lang.schema import TypeKind
-from omnigraph.lang.types import INTEGERS, Scalar, ValueType
 from omnigraph.pipeline.load.staging import Place as Staging
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Place, type_of
-from omnigraph.pipeline.source.types import value_types
 from omnigraph.storage.uri import GraphUri
 from omnigraph.write.receipt import LoadMode
 
@@ -53,13 +50,11 @@ class Target:
         place: the graph.
         staging: what the tasks put rows aside with.
         type_name: the type, as `Graph.load` takes it.
-        types: its columns.
     """
 
     place: Place
     staging: Staging
     type_name: str
-    types: Mapping[str, ValueType]
     mode: LoadMode
     branch: str | None
     base: str | None
@@ -79,13 +74,11 @@ class Target:
         place = Place.of(options)
         graph = place.open()
         kind, name = type_of(graph.catalog, options.type)
-        declared = graph.catalog.nodes[name] if kind is TypeKind.NODE else graph.catalog.edges[name]
         staging = Staging.at(GraphUri.parse(place.uri, dict(place.storage)))
-        types = value_types(kind, declared)
         shared = name in graph.catalog.nodes and name in graph.catalog.edges
         key = f"{kind.value}:{name}" if shared else name
         branch, base, message = (options.text(option) for option in ("branch", "base", "message"))
-        return cls(place, staging, key, types, mode, branch, base, message)
+        return cls(place, staging, key, mode, branch, base, message)
 
     def put(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Put the rows of a task aside."""
@@ -100,30 +93,13 @@ class Target:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            held.append(self._whole_numbers(batch))
+            held.append(batch)
             schema = held[0].schema
             if sum(batch.nbytes for batch in held) >= _TOGETHER:
                 put()
         if held:
             put()
         return Written(tuple(paths), schema)
-
-    def _whole_numbers(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Spark has no unsigned numbers, so they come as decimals.
-
-        Raises:
-            InputError: one is none that the property could have.
-        """
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for name, column in columns.items():
-            type_ = self.types.get(name)
-            if type_ is not None and type_.scalar in INTEGERS:
-                try:
-                    columns[name] = _whole(column, type_)
-                except pa.ArrowInvalid as error:
-                    message = f"{self.type_name}.{name}: a decimal is not whole, or does not fit {type_}"
-                    raise InputError(message) from error
-        return pa.RecordBatch.from_pydict(columns)
 
     def load(self, messages: Sequence[WriterCommitMessage | None], key: str | None) -> None:
         """Load what all tasks put aside, as one commit, and remove it."""
@@ -162,14 +138,6 @@ class Target:
 
     def _nothing(self) -> pa.Table:
         return pa.table({"id": pa.array([], pa.utf8())})
-
-
-def _whole(column: pa.Array, type_: ValueType) -> pa.Array:
-    decimal = column.type.value_type if type_.list and pa.types.is_list(column.type) else column.type
-    if not pa.types.is_decimal(decimal):
-        return column
-    kind = pa.uint64() if type_.scalar in (Scalar.U32, Scalar.U64) else pa.int64()
-    return column.cast(pa.list_(kind) if type_.list else kind)
 
 
 class Writer(DataSourceArrowWriter):
