@@ -104,6 +104,7 @@ def check_pipeline(file: Path, variables: tuple[str, ...], as_json: bool) -> Non
     else:
         counted = ", ".join(f"{len(members[name] or ())} {name}" for name in ("sources", "steps", "types", "checks"))
         click.echo(f"{file}: pipeline {document.name} with {counted}")
+        click.echo("  the file by itself is right; 'pipeline run --check' also asks the graph, the SQL and the rows")
 
 
 def _document(file: Path, variables: tuple[str, ...]) -> Document:

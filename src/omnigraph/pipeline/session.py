@@ -213,6 +213,7 @@ class Session:
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            logging.getLogger("SQLQueryContextLogger").disabled = True  # prints the stack of Java; errors say enough
             _ship_wheel(self._spark)
         except Exception as error:
             reason = cut(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
@@ -336,8 +337,8 @@ def _check_java(environ: Mapping[str, str]) -> None:
     """
     java = _java(environ)
     if java is None:
-        where = f"JAVA_HOME is {environ['JAVA_HOME']}, and there is no Java" if environ.get("JAVA_HOME") else "no Java"
-        raise SparkUnavailableError(f"Spark needs Java, and there is none here ({where})", hint=_INSTALL_JAVA)
+        where = f"there is none at JAVA_HOME={environ['JAVA_HOME']}" if environ.get("JAVA_HOME") else "none is on the PATH"
+        raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
     version = _java_version(java)
     if version is not None and version < _LEAST_JAVA:
         raise SparkUnavailableError(f"Spark needs Java {_LEAST_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)
