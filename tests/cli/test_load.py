@@ -51,6 +51,7 @@ def test_json(shell: Shell, graph: str, people: str) -> None:
     result = shell.json("load", graph, "--data", people, "--mode", "merge", "--as", "kim", "--message", "first")
     commit = result.pop("commit")
     assert commit["actor_id"] == "kim"
+    assert result.pop("why") == "0.0 MiB of input, and from 4.0 GiB on it goes to Spark"
     assert result == {
         "uri": graph,
         "branch": "main",
@@ -62,6 +63,7 @@ def test_json(shell: Shell, graph: str, people: str) -> None:
         "total_entities": 3,
         "coerced": [],
         "actor_id": "kim",
+        "engine": "local",
     }
     shown = shell.json("commit", "show", commit["graph_commit_id"], "--uri", graph)
     assert shown["message"] == "first"

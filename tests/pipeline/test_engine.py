@@ -47,7 +47,9 @@ def test_where_spark_cannot_be_had(file: Path, monkeypatch: pytest.MonkeyPatch) 
         raise SparkUnavailableError("no Java here")
 
     monkeypatch.setattr(engine, "check_available", missing)
-    assert choose("auto", str(file)) == engine.Choice(Engine.LOCAL, "no Java here")
+    found = choose("auto", str(file))
+    assert (found.engine, found.amiss) == (Engine.LOCAL, True)
+    assert found.why.endswith(" on it goes to Spark, but no Java here")
     assert choose("auto", str(file), started=True).engine is Engine.SPARK
 
 

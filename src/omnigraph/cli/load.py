@@ -16,6 +16,7 @@ from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
+    from omnigraph.pipeline.engine import Choice
     from omnigraph.write.receipt import LoadReceipt
 
 _STDIN = "-"
@@ -142,7 +143,9 @@ class _Way:
     master: str | None = None
     merge_threshold: str | None = None
 
-    def load(self, graph: Graph, source: list[Any], options: dict[str, Any], shown: Shown) -> LoadReceipt:
+    def load(
+        self, graph: Graph, source: list[Any], options: dict[str, Any], shown: Shown
+    ) -> tuple[LoadReceipt, Choice]:
         from omnigraph.graph.loading import LoadRequest, load_mode
         from omnigraph.pipeline.engine import Engine, choose
         from omnigraph.pipeline.jobs import Watch
@@ -151,14 +154,14 @@ class _Way:
         from omnigraph.pipeline.session import SparkSettings, session
 
         chosen = choose(self.engine, source, options=graph._store.objects.uri.storage_options)
-        if chosen.engine is Engine.SPARK and shown.notes:
+        if chosen.amiss or (chosen.engine is Engine.SPARK and shown.notes):
             click.echo(f"loading {chosen}", err=True)
         read = {"mode": load_mode(options["mode"]), "mapping": graph._mapping(options.get("mapping"))}
         request = LoadRequest(**options | read, progress=shown.rows)
         spark = session(SparkSettings(self.master))
         try:
             spread = SparkOptions(spark, Watch(shown.tasks), merge_threshold=self.merge_threshold)
-            return load_by(chosen, graph, source, request, spread)
+            return load_by(chosen, graph, source, request, spread), chosen
         finally:
             spark.stop()
 
@@ -181,7 +184,7 @@ def _load(
     source: list[str | IO[bytes]] = [sys.stdin.buffer if name == _STDIN else name for name in data]
     with open_to_write(uri, actor, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
         try:
-            receipt = way.load(graph, source, options, shown)
+            receipt, chosen = way.load(graph, source, options, shown)
         except PreconditionFailedError as error:
             if as_json:
                 print_json(precondition_json(error))
@@ -190,7 +193,7 @@ def _load(
     for coercion in receipt.coerced:
         click.echo(f"lenient: {coercion}", err=True)
     if as_json:
-        print_json({"uri": uri, **receipt.to_json()})
+        print_json({"uri": uri, **receipt.to_json(), "engine": chosen.engine.value, "why": chosen.why})
     else:
         _say(uri, receipt, checked=bool(options.get("check")))
 

@@ -34,10 +34,17 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where work is done, and why there."""
+    """Where work is done, and why there.
+
+    Attributes:
+        engine: where.
+        why: the reason, for whoever is told.
+        amiss: whether it should be done elsewhere, and cannot be.
+    """
 
     engine: Engine
     why: str
+    amiss: bool = False
 
     def __str__(self) -> str:
         return f"{'on Spark' if self.engine is Engine.SPARK else 'in this process'}: {self.why}"
@@ -108,7 +115,7 @@ def _if_available(why: str, started: bool) -> Choice:
         if not started:
             check_available()
     except SparkUnavailableError as error:
-        return Choice(Engine.LOCAL, error.message)
+        return Choice(Engine.LOCAL, f"{why}, but {error.message}", amiss=True)
     return Choice(Engine.SPARK, why)
 
 
