@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import Row
 
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.source.source import NAME, OmnigraphSource
+from omnigraph.pipeline.source.types import batch_schema
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_KINDS = {"int": pa.int32(), "binary": pa.binary()}
+_KINDS = {"int": pa.int32(), "binary": pa.binary(), "string": pa.string()}
 
 
 class Frame:
@@ -31,7 +35,10 @@ class Frame:
     def mapInArrow(self, task: Task, columns: str) -> Frame:  # noqa: N802
         schema = pa.schema([(name, _KINDS[kind]) for name, kind in (each.split() for each in columns.split(", "))])
         shipped: Task = cloudpickle.loads(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]
-        done = [list(shipped(iter(batches))) for batches in self.partitions]
+        done = []
+        for number, batches in enumerate(self.partitions):
+            with _task(number):
+                done.append(list(shipped(iter(batches))))
         for batches in done:
             for batch in batches:
                 assert batch.schema == schema
@@ -49,8 +56,56 @@ class Frame:
                     partitions[part].append(batch.filter(pa.array(place == part)))
         return Frame(partitions, self.schema)
 
+    def coalesce(self, count: int) -> Frame:
+        assert count == 1
+        return Frame([[batch for batches in self.partitions for batch in batches]], self.schema)
+
+    def repartitionByRange(self, count: int, column: str) -> Frame:  # noqa: N802
+        rows = self.toArrow().sort_by(column)
+        ends = np.linspace(0, rows.num_rows, count + 1).astype(int)
+        cut = [rows.slice(low, high - low).to_batches() for low, high in pairwise(ends.tolist())]
+        return Frame([batches[::-1] for batches in cut], self.schema)  # within a part, in no order
+
+    def sortWithinPartitions(self, column: str) -> Frame:  # noqa: N802
+        whole = [pa.Table.from_batches(batches, self.schema) for batches in self.partitions]
+        return Frame([rows.sort_by(column).to_batches() for rows in whole], self.schema)
+
+    def collect(self) -> list[Row]:
+        return [Row(**row) for row in self.toArrow().to_pylist()]
+
     def toArrow(self) -> pa.Table:  # noqa: N802
         return pa.Table.from_batches([batch for batches in self.partitions for batch in batches], self.schema)
+
+
+@contextmanager
+def _task(number: int) -> Iterator[None]:
+    """A task as it is told about itself."""
+    context = TaskContext()
+    context._partitionId = number
+    TaskContext._taskContext = context
+    try:
+        yield
+    finally:
+        TaskContext._taskContext = None
+
+
+class _Read:
+    """Reads types of a graph."""
+
+    def format(self, name: str) -> _Read:
+        assert name == NAME
+        return self
+
+    def options(self, **said: str) -> _Read:
+        self._said = said
+        return self
+
+    def load(self) -> Frame:
+        source = OmnigraphSource(self._said)
+        columns = source.schema()
+        reader = source.reader(columns)
+        parts = [list(reader.read(part)) for part in reader.partitions()]
+        return Frame(parts, batch_schema(columns))
 
 
 class _Catalog:
@@ -60,6 +115,10 @@ class _Catalog:
 
 class _Spark:
     catalog = _Catalog()
+
+    @property
+    def read(self) -> _Read:
+        return _Read()
 
     def range(self, start: int, end: int, step: int, partitions: int) -> Frame:
         schema = pa.schema([("id", pa.int64())])

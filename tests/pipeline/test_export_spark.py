@@ -78,7 +78,7 @@ def test_what_cannot_be_exported_is_refused(session: Session, graph: Graph, tmp_
     with pytest.raises(InputError, match="there is no type 'Nothing'"):
         export(graph, tmp_path / "x", types="Nothing", session=session)
     with pytest.raises(InputError, match="local files"):
-        export(graph, "s3://bucket/x", session=session)
+        export(graph, "gs://bucket/x", session=session)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(InputError, match="not an empty directory"):

@@ -289,7 +289,7 @@ def test_a_directory_with_something_in_it_is_left_alone(everything: Graph, tmp_p
     with pytest.raises(InputError, match="cannot write"):
         everything.export(tmp_path / "no" / "where.ndjson")
     with pytest.raises(InputError, match="local files"):
-        everything.export("s3://bucket/all.ndjson")
+        everything.export("gs://bucket/all.ndjson")
 
 
 def test_a_parquet_file_has_few_groups(people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,11 @@ _FORMATS = ("ndjson", "parquet", "arrow")
 @click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag.")
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this type; may be given several times.")
 @click.option("--format", type=click.Choice(_FORMATS), default="ndjson", help="What to write.  [default: ndjson]")
-@click.option("--out", metavar="PATH", help="A file for ndjson, a new directory for the others.  [default: stdout]")
+@click.option(
+    "--out",
+    metavar="PATH",
+    help="A file for ndjson, a new directory for the others; a path or s3://bucket/path.  [default: stdout]",
+)
 @engines("the size of the tables, and stdout needs none")
 @click.option("--jsonl", is_flag=True, hidden=True)
 def export(
@@ -41,7 +45,8 @@ def export(
 ) -> None:
     """Write out a graph: one snapshot, in an order that depends on its content alone.
 
-    A file is under another name until it is whole. What came out on stdout before a failure is to be thrown away.
+    A file is under another name until it is whole; a directory in S3 has an object `_unfinished` until it is. What came
+    out on stdout before a failure is to be thrown away.
     """
     one_view(branch, at)
     if out is None and format != "ndjson":

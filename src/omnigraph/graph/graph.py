@@ -366,8 +366,9 @@ class Graph:
 
         Args:
             target: a file for NDJSON, or a file that is open for writing bytes; a new directory for Parquet and
-                Arrow, which have a file for each type. Without it, what would be written comes as an iterator: of
-                pieces of NDJSON, or of type keys and Arrow batches.
+                Arrow, which have a file for each type. A path, or `s3://bucket/path`, which is reached with the storage
+                options of the handle. Without it, what would be written comes as an iterator: of pieces of NDJSON, or
+                of type keys and Arrow batches.
             format: `ndjson`, `parquet` or `arrow`. `load` takes each of them back.
             types: a name or several; a name that a node type and an edge type share means both. By default all.
             branch: the newest state of a branch; by default the handle's.
@@ -383,6 +384,7 @@ class Graph:
         Raises:
             InputError: there is no such type, or the target cannot be written.
             NotFoundError: there is no such commit.
+            StorageError: a bucket cannot be written to.
         """
         try:
             format = ExportFormat(format)

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from omnigraph.pipeline.source.reader import BATCH_ROWS, PARTITION_BYTES, groupe
 from omnigraph.pipeline.source.source import type_frame
 from omnigraph.read.export.export import TypeExport, exported, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.storage.output_files import S3Output, output_in_s3
 from omnigraph.storage.tables import TableRef
 
 if TYPE_CHECKING:
@@ -57,12 +59,13 @@ def export(
 ) -> ExportReceipt:
     """Export one snapshot by Spark.
 
-    What tasks write lies beside the graph until it is whole, and is brought to the target then. So the target is on the
+    What tasks write lies beside the graph until it is whole, and is brought to the target then. So a path is one of the
     machine that asks, wherever the tasks ran.
 
     Args:
         graph: the graph.
-        target: a file for NDJSON; a new directory for Parquet and Arrow, with a directory of parts for each type.
+        target: a file for NDJSON; a new directory for Parquet and Arrow, with a directory of parts for each type. A
+            path, or `s3://bucket/path`, which is reached as the graph is.
         format: `ndjson`, `parquet` or `arrow`.
         types: a name or several; a name that a node type and an edge type share means both. By default all.
         branch: the newest state of a branch; by default the handle's.
@@ -73,27 +76,25 @@ def export(
     Raises:
         InputError: there is no such type or format, or the target cannot be written.
         NotFoundError: there is no such commit.
+        StorageError: a bucket cannot be written to.
         SparkError: Spark failed.
     """
     try:
         format = ExportFormat(format)
     except ValueError:
         raise InputError(f"'{format}' is not a format", hint="ndjson, parquet or arrow") from None
-    if "://" in os.fspath(target):
-        raise InputError(f"cannot write {target}: an export is written to local files", hint="name a path")
-    path = Path(target)
-    if format is not ExportFormat.NDJSON and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(
-            f"{path} exists and is not an empty directory",
-            hint="name a new one: what is in a directory is loaded together",
-        )
     view = graph._view(branch, at)
+    path, output = Path(target), output_in_s3(os.fspath(target), view.uri.storage_options)
+    _check(path if output is None else output, format)
     parts = exported(view, graph._schema_at(view), types)
     place = Place.at(view.uri)
     try:
         with (session or process_session()).job("exporting", watch) as spark:
             written = [_written(spark, view, part, format, place) for part in parts]
-        _brought(path, parts, written, format, place)
+        if output is None:
+            _brought(path, parts, written, format, place)
+        else:
+            _brought_to_s3(output, parts, written, format, place)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
@@ -114,6 +115,21 @@ def table_bytes(graph: Graph, types: str | Sequence[str] | None, branch: str | N
 
 
 # On the driver
+
+
+def _check(target: Path | S3Output, format: ExportFormat) -> None:
+    """Look at the target before the work begins.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    if isinstance(target, S3Output):
+        target.check_file() if format is ExportFormat.NDJSON else target.check_directory()
+    elif format is not ExportFormat.NDJSON and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(
+            f"{target} exists and is not an empty directory",
+            hint="name a new one: what is in a directory is loaded together",
+        )
 
 
 def _written(spark: SparkSession, view: Snapshot, part: TypeExport, format: ExportFormat, place: Place) -> list[str]:
@@ -171,6 +187,24 @@ def _brought(
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True) if beside.is_dir() else beside.unlink(missing_ok=True)
         raise
+
+
+def _brought_to_s3(
+    output: S3Output, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, place: Place
+) -> None:
+    """The same in a bucket, a part at a time."""
+    if format is ExportFormat.NDJSON:
+        with output.file() as file:
+            for name in chain.from_iterable(written):
+                file.write(place.objects.get(name).data)
+        return
+    names = [f"{part.kind.value}.{part.name}.{format}" for part in parts]
+    with output.directory(inside=names) as directory:
+        for part, inside, found in zip(parts, names, written, strict=True):
+            pieces = (place.objects.get(name).data for name in found) if found else [_as_file([], part.schema, format)]
+            for number, data in enumerate(pieces):
+                with directory.file(f"{inside}/part-{number:05}.{format}") as file:
+                    file.write(data)
 
 
 # In the tasks

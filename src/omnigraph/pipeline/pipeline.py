@@ -308,7 +308,7 @@ class Pipeline:
 
         Args:
             target: a file for NDJSON, the same as `Graph.export` writes; a new directory for Parquet and Arrow, with a
-                directory of parts for each type.
+                directory of parts for each type. A path, or `s3://bucket/path`.
             format: `ndjson`, `parquet` or `arrow`.
             types: a name or several; by default all.
             branch: the newest state of a branch; by default the handle's.

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.input_files import InputFile, Tree, tree_of
+from omnigraph.storage.output_files import UNFINISHED
 from omnigraph.write.columns import Layout, Type
 from omnigraph.write.formats import COMPRESSIONS, FORMATS, FilePart, Format, RowFile
 from omnigraph.write.problems import Problems
@@ -100,10 +101,17 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
 
 
 def _inside(tree: Tree, path: str) -> list[RowFile] | None:
-    """The files in a directory that can be loaded; None if it is none."""
+    """The files in a directory that can be loaded; None if it is none.
+
+    Raises:
+        InputError: somebody is writing it, or did not finish.
+    """
     inside = tree.directory(path)
     if inside is None:
         return None
+    if any(file.name == UNFINISHED for file in inside):
+        hint = f"wait for it; if it was stopped, remove what is there, and '{UNFINISHED}' last"
+        raise InputError(f"{cut(path)} is an export that is not finished", hint=hint)
     known = [_known(file) for file in inside if not _is_aside(file.name)]
     files = [file for file in known if file is not None]
     name = PurePosixPath(path)

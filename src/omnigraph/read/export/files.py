@@ -1,11 +1,15 @@
-"""Exports in files: under another name until they are whole, so that a failure leaves none behind."""
+"""Exports in files, of which a failure leaves none behind.
+
+On this machine they are under another name until they are whole. In S3 nothing can be renamed: an object is there when
+it is whole, and a directory is marked as unfinished until it is.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +25,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.read.export.export import TypeExport
+from omnigraph.storage.output_files import S3Output, output_in_s3
 
 _GROUP_ROWS = 128 * 1024
 
@@ -62,26 +67,21 @@ class ExportReceipt:
 def write_export(
     snapshot: Snapshot, parts: Sequence[TypeExport], target: Target, format: ExportFormat
 ) -> ExportReceipt:
-    """Write an export to a file, a directory or an open file.
+    """Write an export to a file or directory, on this machine or in S3, or to an open file.
 
     Raises:
         InputError: the target cannot be written to.
+        StorageError: a bucket cannot be written to.
     """
     if isinstance(target, str | os.PathLike):
-        if "://" in os.fspath(target):
-            raise InputError(f"cannot write {target}: an export is written to local files", hint="name a path")
-        path = Path(target)
-        try:
-            if format is ExportFormat.NDJSON:
-                with _replacing(path) as file:
-                    _write_lines(parts, file)
-            else:
-                _write_directory(parts, path, format)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        output = output_in_s3(os.fspath(target), snapshot.uri.storage_options)
+        if output is None:
+            _write_here(parts, Path(target), format)
+        else:
+            _write_in_s3(parts, output, format)
     elif format is ExportFormat.NDJSON:
         _check_binary(target)
-        _write_lines(parts, target)
+        _write_lines(parts, target.write)
     else:
         raise InputError(f"{format} has a file for each type", hint="name a directory as the target")
 
@@ -89,6 +89,33 @@ def write_export(
         return tuple((part.name, part.count) for part in parts if part.kind is kind)
 
     return ExportReceipt(snapshot.branch, snapshot.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
+
+
+def _write_here(parts: Sequence[TypeExport], path: Path, format: ExportFormat) -> None:
+    try:
+        if format is ExportFormat.NDJSON:
+            with _replacing(path) as file:
+                _write_lines(parts, file.write)
+        else:
+            _write_directory(parts, path, format)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFormat) -> None:
+    if format is ExportFormat.NDJSON:
+        with output.file() as file:
+            _write_lines(parts, file.write)
+        return
+    with output.directory() as directory:
+        for part in parts:
+            with directory.file(_name(part, format)) as file:
+                _write_table(part, pa.PythonFile(file, mode="w"), format)
+
+
+def _name(part: TypeExport, format: ExportFormat) -> str:
+    """The file of a type, `node.Person.parquet`: the kind is said, because a node and an edge may share a name."""
+    return f"{part.kind.value}.{part.name}.{format}"
 
 
 def _check_binary(target: object) -> None:
@@ -103,10 +130,10 @@ def _check_binary(target: object) -> None:
         raise InputError(f"cannot write to a {type(target).__name__}", hint="name a path, or give an open file")
 
 
-def _write_lines(parts: Sequence[TypeExport], file: BinaryIO) -> None:
+def _write_lines(parts: Sequence[TypeExport], write: Callable[[bytes], object]) -> None:
     for part in parts:
         for text in part.lines():
-            file.write(text)
+            write(text)
 
 
 @contextmanager
@@ -130,7 +157,6 @@ def _sync(path: Path) -> None:
 
 
 def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportFormat) -> None:
-    """One file for each type, `node.Person.parquet`: the kind is said, because a node and an edge may share a name."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(
             f"{path} exists and is not an empty directory",
@@ -140,7 +166,7 @@ def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportForm
     beside.mkdir()
     try:
         for part in parts:
-            file = beside / f"{part.kind.value}.{part.name}.{format}"
+            file = beside / _name(part, format)
             _write_table(part, file, format)
             _sync(file)
         os.rename(beside, path)  # an empty directory may be in its place
@@ -149,13 +175,13 @@ def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportForm
         raise
 
 
-def _write_table(part: TypeExport, path: Path, format: ExportFormat) -> None:
+def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFormat) -> None:
     if format is ExportFormat.PARQUET:
-        with pa.parquet.ParquetWriter(path, part.schema) as writer:
+        with pa.parquet.ParquetWriter(file, part.schema) as writer:
             for table in _grouped(part):
                 writer.write_table(table, row_group_size=_GROUP_ROWS)
     else:
-        with pa.ipc.new_file(path, part.schema) as writer:
+        with pa.ipc.new_file(file, part.schema) as writer:
             for batch in part.batches():
                 writer.write_batch(batch)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from secrets import token_hex
@@ -27,6 +29,7 @@ from omnigraph.storage.s3_settings import S3Settings
 from omnigraph.storage.uri import GraphUri
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from obstore import GetOptions, PutMode
     from obstore.store import S3Config
 
@@ -37,6 +40,9 @@ TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
 _WRITER = "omnigraph-writer"
 """The attribute that says which call wrote an object, so that a lost answer can be looked up."""
 _PAUSES = (0.05, 0.2, 0.8)
+_PART = 32 << 20
+_PARTS_AT_ONCE = 3
+"""A large object is sent in parts of this size, so many at once. S3 takes 10,000: this is for objects of 300 GiB."""
 
 
 class S3ObjectStore:
@@ -122,6 +128,23 @@ class S3ObjectStore:
         key = self._uri.key(path)
         result = self._call(path, lambda: obstore.put(self._patient, key, data, use_multipart=False), write=True)
         return self._etag(path, result["e_tag"])
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[ObjectWriter]:
+        """Write an object of any size, piece by piece, replacing what is there when the block ends well.
+
+        When it does not, there is what was there before. Parts that were sent are in no object then; S3 keeps them
+        until a rule of the bucket about unfinished uploads removes them.
+        """
+        path = normal_path(path)
+        key = self._uri.key(path)
+        writer = self._call(
+            path,
+            lambda: obstore.open_writer(self._patient, key, buffer_size=_PART, max_concurrency=_PARTS_AT_ONCE),
+            write=True,
+        )
+        yield ObjectWriter(lambda data: self._call(path, lambda: writer.write(data), write=True))
+        self._call(path, writer.close, write=True)
 
     def create(self, path: str, data: bytes) -> str:
         path = normal_path(path)
@@ -280,6 +303,20 @@ class S3ObjectStore:
 
     def _failure(self, error: Exception, path: str, *, write: bool) -> StorageError:
         return s3_failure(error, str(self._uri), path, write=write, secrets=self._settings.secrets)
+
+
+class ObjectWriter(io.RawIOBase):
+    """An object that is being written. To close it means nothing: it is finished by the block that it was made for."""
+
+    def __init__(self, send: Callable[[ReadableBuffer], int]) -> None:
+        self._send = send
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        plain = memoryview(data).cast("B")  # the client takes no other items than bytes, and Arrow gives others
+        return self._send(plain) if plain else 0
 
 
 @lru_cache(maxsize=64)

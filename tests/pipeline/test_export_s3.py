@@ -1,0 +1,120 @@
+"""What tasks export to S3 is what they export to a directory, and loads back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.in_process import InProcess
+from tests.s3_server import S3Root
+
+import omnigraph
+from omnigraph.errors import InputError, StorageError
+from omnigraph.graph import Graph
+from omnigraph.pipeline import export as exporting
+from omnigraph.pipeline.export import export
+from omnigraph.storage.objects.s3 import S3ObjectStore
+from omnigraph.storage.output_files import UNFINISHED, S3Directory
+from omnigraph.storage.uri import GraphUri
+
+pytestmark = pytest.mark.s3
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  tags: [String]?  at: Vector(2)? }
+node Empty { name: String @key }
+edge Knows: Person -> Person { since: DateTime?  @key(src, dst) }
+"""
+NAMES = [f"p{number:03}" for number in range(40)]
+
+
+@pytest.fixture
+def session() -> InProcess:
+    return InProcess()
+
+
+@pytest.fixture
+def graph(tmp_path: Path, s3_root: S3Root) -> Graph:
+    made = omnigraph.init(tmp_path / "graph", SCHEMA, storage_options=s3_root.options)
+    for some in (NAMES[::2], NAMES[1::2]):
+        at = pa.array([[1.0, 2.0]] * len(some), pa.list_(pa.float32(), 2))
+        made.load({"Person": pa.table({"name": some, "age": range(len(some)), "at": at})}, mode="append")
+    made.load({"Knows": pa.table({"from": NAMES[1:], "to": NAMES[:-1]})}, mode="append")
+    return made
+
+
+@pytest.fixture
+def store(s3_root: S3Root) -> S3ObjectStore:
+    return S3ObjectStore(GraphUri.parse(s3_root.uri, s3_root.options))
+
+
+def names(store: S3ObjectStore) -> list[str]:
+    return [info.path for info in store.list()]
+
+
+def test_one_file(graph: Graph, session: InProcess, store: S3ObjectStore, s3_root: S3Root) -> None:
+    export(graph, f"{s3_root.uri}/all.ndjson", session=session)
+    assert store.get("all.ndjson").data == b"".join(graph.export())
+    assert names(store) == ["all.ndjson"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_directories_of_parts(
+    graph: Graph,
+    session: InProcess,
+    store: S3ObjectStore,
+    s3_root: S3Root,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,
+) -> None:
+    monkeypatch.setattr(exporting, "PARTITION_BYTES", 1000)
+    receipt = export(graph, f"{s3_root.uri}/all", format=format, session=session)
+    assert receipt == export(graph, tmp_path / "here", format=format, session=session)
+    here = {f"all/{file.relative_to(tmp_path / 'here')}": file for file in (tmp_path / "here").rglob("part-*")}
+    assert names(store) == sorted(here)
+    assert f"all/node.Person.{format}/part-00001.{format}" in here
+    assert f"all/node.Empty.{format}/part-00000.{format}" in here
+    assert all(store.get(path).data == file.read_bytes() for path, file in here.items())
+
+    again = omnigraph.init(tmp_path / "again", SCHEMA, storage_options=s3_root.options)
+    again.load(f"{s3_root.uri}/all/*", mode="append")
+    assert b"".join(again.export()) == b"".join(graph.export())
+
+    for taken in ("all", f"all/node.Empty.{format}"):
+        with pytest.raises(InputError, match="is not an empty directory"):
+            export(graph, f"{s3_root.uri}/{taken}", format=format, session=session)
+        with pytest.raises(InputError, match="it is a directory"):
+            export(graph, f"{s3_root.uri}/{taken}", session=session)
+    assert names(store) == sorted(here)
+
+
+def test_a_missing_bucket_is_noticed_before_the_work(
+    graph: Graph, session: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "_written", lambda *_: pytest.fail("work was begun"))
+    for format in ("ndjson", "parquet"):
+        with pytest.raises(StorageError, match="NoSuchBucket"):
+            export(graph, "s3://there-is-none/all", format=format, session=session)
+
+
+def test_a_failure_leaves_nothing(
+    graph: Graph, session: InProcess, store: S3ObjectStore, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, seen = S3Directory.file, []
+
+    def fail(directory: S3Directory, name: str) -> object:
+        if "Person" in name:
+            seen.extend(names(store))
+            with pytest.raises(InputError, match="is an export that is not finished"):
+                graph.load(f"{s3_root.uri}/all/edge.Knows.arrow", mode="merge")
+            raise RuntimeError("half way")
+        return file(directory, name)
+
+    monkeypatch.setattr(S3Directory, "file", fail)
+    with pytest.raises(RuntimeError, match="half way"):
+        export(graph, f"{s3_root.uri}/all", format="arrow", session=session)
+    assert names(store) == []
+    marks = [f"all/{name}{UNFINISHED}" for name in ("", "edge.Knows.arrow/", "node.Empty.arrow/", "node.Person.arrow/")]
+    parts = [f"all/{name}/part-00000.arrow" for name in ("edge.Knows.arrow", "node.Empty.arrow")]
+    assert seen == sorted(marks + parts)
