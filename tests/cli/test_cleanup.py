@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.cli.shell import Shell
+from ulid_transform import ulid_at_time
+
+from omnigraph.commit.lease import Owner
+from omnigraph.commit.loads import recorded
+from omnigraph.storage.objects import open_store
 
 
 def aged(shell: Shell, graph: str) -> None:
@@ -46,6 +53,29 @@ def test_json(shell: Shell, graph: str) -> None:
     assert person["bytes_removed"] > 0
     assert (person["forks_removed"], person["orphans_removed"], person["error"]) == (0, 0, None)
     assert (done["loads_removed"], done["load_bytes_removed"]) == (0, 0)
+
+
+def test_it_says_for_whose_sake_something_stayed(shell: Shell, graph: str) -> None:
+    here, name = Owner.here(), ulid_at_time(1_000_000_000).lower()
+    aside = ulid_at_time(1_000_000_001).lower()
+    with recorded(open_store(graph), name):
+        rows = Path(graph) / "__staging" / aside / "rows.arrow"
+        rows.parent.mkdir()
+        rows.write_bytes(b"rows")
+        said = shell.run("cleanup", graph, "--keep", "9", "--orphans-older-than", "0s", "--confirm").stdout
+        told = shell.json("cleanup", graph, "--keep", "9", "--orphans-older-than", "0s")["loads_at_work"]
+    _, first, second = said.splitlines()
+    assert first == (
+        f"  kept what nothing points at and came after 2001-09-09T01:46:40+00:00: load {name} "
+        f"(process {here.pid} on {here.host}) is at work since then"
+    )
+    assert second.startswith(
+        f"  kept what {aside} put aside, at work since 2001-09-09T01:46:41+00:00 and last heard of"
+    )
+    assert [(load["name"], load["began"], load["on_tables"], load["pid"]) for load in told] == [
+        (name, "2001-09-09T01:46:40+00:00", True, here.pid),
+        (aside, "2001-09-09T01:46:41+00:00", False, None),
+    ]
 
 
 @pytest.mark.parametrize("said", [(), ("--older-than", "soon"), ("--keep", "-1"), ("--keep", "1", "--older-than", "3")])

@@ -385,6 +385,66 @@ def test_loads_that_cannot_be_seen_are_heard(graph: Graph) -> None:
     assert not (root(graph) / "__staging" / name).exists()
 
 
+def test_rows_that_nobody_loads_keep_nothing_in_tables(graph: Graph) -> None:
+    people(graph, "a")
+    name = staged(graph, None, time.time() - 7200)
+    orphan(graph)
+    aged(root(graph) / "nodes", 60)
+    aged(root(graph) / "__staging" / name, 60)
+    done = graph.cleanup(keep=9, orphans_older_than=NOW)
+    assert (done.loads_removed, sum(table.orphans_removed for table in done.tables)) == (0, 1)
+    (kept,) = done.loads_at_work
+    assert (kept.name, kept.on_tables, kept.host, kept.pid) == (name, False, None, None), "a write may yet want them"
+    aged(root(graph) / "__staging" / name, 3700)
+    done = graph.cleanup(keep=9, orphans_older_than=NOW)
+    assert (done.loads_removed, done.loads_at_work) == (1, ())
+    assert not (root(graph) / "__staging").exists()
+
+
+def test_a_record_that_cannot_be_read_is_one(graph: Graph) -> None:
+    people(graph, "a")
+    name = staged(graph, None, time.time() - 60)
+    (root(graph) / "__staging" / name / "load.json").write_bytes(b"{")
+    orphan(graph)
+    done = graph.cleanup(keep=9, orphans_older_than=NOW)
+    assert done.bytes_removed == 0
+    assert [(load.name, load.on_tables, load.pid) for load in done.loads_at_work] == [(name, True, None)]
+
+
+def test_empty_directories_of_loads_go_when_they_are_old(graph: Graph) -> None:
+    staging = root(graph) / "__staging"
+    hours = {"bare": 2, "locked": 2, "deep/within": 2, "killed": 2, "young": 0, "used": 2}
+    for name, hour in hours.items():
+        (staging / name).mkdir(parents=True)
+        (staging / name / ".og-lock").touch()
+        aged(staging / name, 3600 * hour)
+    (staging / "bare" / ".og-lock").unlink()
+    (staging / "killed" / ".og-tmp-1-a").touch()
+    (staging / "used" / "rows.arrow").write_bytes(b"rows")
+    for name in ("bare", "deep", "killed", "used"):
+        aged(staging / name, 7200)
+    graph.cleanup(keep=9, orphans_older_than=timedelta(hours=1), preview=True)
+    assert len(list(staging.iterdir())) == 6
+    graph.cleanup(keep=9, orphans_older_than=timedelta(hours=1))
+    assert sorted(path.name for path in staging.iterdir()) == ["used", "young"]
+    (staging / "used" / "rows.arrow").unlink()
+    aged(staging, 10)
+    graph.cleanup(keep=9, orphans_older_than=NOW)
+    assert not staging.exists()
+
+
+def test_the_report_tells_for_whose_sake_something_stayed(graph: Graph) -> None:
+    people(graph, "a")
+    here = Owner.here()
+    name = ulid_now().lower()
+    with loads.recorded(graph._store.objects, name):
+        assert graph.cleanup(keep=9).loads_at_work == (), "what is that old stays for nobody's sake"
+        for preview in (True, False):
+            (load,) = graph.cleanup(keep=9, orphans_older_than=NOW, preview=preview).loads_at_work
+            assert (load.name, load.on_tables, load.host, load.pid) == (name, True, here.host, here.pid)
+            assert load.began <= load.seen + timedelta(seconds=1)
+
+
 def test_dead_loads_go_when_they_are_old(graph: Graph) -> None:
     young = staged(graph, DEAD, time.time() - 60)
     old = staged(graph, None, time.time() - 9 * 86400)

@@ -12,7 +12,7 @@ from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, confirm, open_to_read, open_to_write
 
 if TYPE_CHECKING:
-    from omnigraph.upkeep.cleanup import CleanupReport
+    from omnigraph.upkeep.cleanup import CleanupReport, LoadAtWork
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -87,12 +87,25 @@ def _members(uri: str, keep: int | None, older_than: timedelta | None, report: C
         "datasets": [asdict(table) for table in report.tables],
         "loads_removed": report.loads_removed,
         "load_bytes_removed": report.load_bytes_removed,
+        "loads_at_work": [
+            {**asdict(load), "began": load.began.isoformat(), "seen": load.seen.isoformat()}
+            for load in report.loads_at_work
+        ],
     }
 
 
 def _policy(keep: int | None, older_than: timedelta | None) -> str:
     said = [] if keep is None else [f"keep {keep}"]
     return ", ".join(said + ([] if older_than is None else [f"older than {older_than}"]))
+
+
+def _kept(load: LoadAtWork) -> str:
+    """Why something stayed that is old enough to go."""
+    began, seen = (time.isoformat(timespec="seconds") for time in (load.began, load.seen))
+    if not load.on_tables:
+        return f"kept what {load.name} put aside, at work since {began} and last heard of at {seen}"
+    process = "" if load.pid is None else f" (process {load.pid} on {load.host})"
+    return f"kept what nothing points at and came after {began}: load {load.name}{process} is at work since then"
 
 
 def _tell(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
@@ -115,5 +128,7 @@ def _tell(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
             click.echo(f"  {table.type_key}: {', '.join(said)}", err=err)
     if report.loads_removed:
         click.echo(f"  loads that died: {report.loads_removed} ({report.load_bytes_removed} bytes)", err=err)
+    for load in report.loads_at_work:
+        click.echo(f"  {_kept(load)}", err=err)
     if report.preview:
         click.echo("nothing was changed; add --confirm to do it", err=err)

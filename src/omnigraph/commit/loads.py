@@ -3,6 +3,9 @@
 What such a load writes into the directories of tables belongs to nobody until its commit. Whoever clears away what
 belongs to nobody asks here since when loads are at work. So the record comes before anything that the load writes, is
 refreshed while the load lasts, and goes after its commit.
+
+A directory without a record holds rows that nobody has begun to load, or parts of an export. It keeps nothing in the
+directories of tables, and its files alone say when it was last heard of.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from ulid_transform import ulid_to_timestamp
 
 from omnigraph.commit.lease import Owner
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects import ObjectStore, local
+from omnigraph.storage.uri import Scheme
 
 DIRECTORY = "__staging"
 """The directory of all loads, below the root of the graph."""
@@ -41,6 +45,7 @@ class StagedLoad:
 
     Attributes:
         name: its ULID.
+        recorded: whether it has a record, and so may have written into tables.
         owner: its process; None when the record cannot be read.
         seen: when the record was last refreshed; without one, when the last file was written.
         newest: when its last file was written.
@@ -48,6 +53,7 @@ class StagedLoad:
     """
 
     name: str
+    recorded: bool
     owner: Owner | None
     seen: datetime
     newest: datetime
@@ -103,16 +109,23 @@ def staged_loads(objects: ObjectStore) -> list[StagedLoad]:
 def _load(objects: ObjectStore, name: str, files: list[tuple[str, datetime, int]]) -> StagedLoad:
     path = f"{DIRECTORY}/{name}/{_RECORD}"
     newest = max(modified for _, modified, _ in files)
-    seen = next((modified for file, modified, _ in files if file == path), newest)
+    beat = next((modified for file, modified, _ in files if file == path), None)
     owner = None
     with suppress(ObjectNotFoundError, KeyError, TypeError, ValueError):
         owner = Owner(**orjson.loads(objects.get(path).data)["owner"])
-    return StagedLoad(name, owner, seen, newest, sum(size for _, _, size in files))
+    size = sum(size for _, _, size in files)
+    return StagedLoad(name, beat is not None, owner, newest if beat is None else beat, newest, size)
 
 
 def at_work_since(loads: list[StagedLoad], now: datetime) -> datetime:
-    """Since when a load has been at work that still is; now, when there is none."""
-    return min((load.began for load in loads if load.is_running(now)), default=now)
+    """Since when a load has been at work on tables that still is; now, when there is none."""
+    return min((load.began for load in loads if load.recorded and load.is_running(now)), default=now)
+
+
+def delete_empty(objects: ObjectStore, before: datetime) -> None:
+    """Remove the directories of loads that have held nothing since a time. Only on a disk there are such."""
+    if objects.uri.scheme is Scheme.LOCAL:
+        local.delete_empty(objects.uri, DIRECTORY, before)
 
 
 def now() -> datetime:

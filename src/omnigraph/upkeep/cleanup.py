@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from omnigraph.commit import hidden
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.loads import StagedLoad, at_work_since, now, staged_loads
+from omnigraph.commit.loads import StagedLoad, at_work_since, delete_empty, now, staged_loads
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
 from omnigraph.commit.sidecar import pending
@@ -63,6 +63,32 @@ class TableCleanup:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadAtWork:
+    """A load for whose sake something stayed that is old enough to go.
+
+    Attributes:
+        name: its ULID, the name of its directory below `__staging`.
+        began: when it began. If it is at work on tables, whatever came later and belongs to nothing stayed.
+        seen: when it was last heard of.
+        on_tables: whether it is at work on tables; else only what it put aside stayed.
+        host: the machine of its process, when it is known.
+        pid: its process there.
+    """
+
+    name: str
+    began: datetime
+    seen: datetime
+    on_tables: bool
+    host: str | None
+    pid: int | None
+
+    @classmethod
+    def of(cls, load: StagedLoad) -> LoadAtWork:
+        host, pid = (None, None) if load.owner is None else (load.owner.host, load.owner.pid)
+        return cls(load.name, load.began, load.seen, load.recorded, host, pid)
+
+
+@dataclass(frozen=True, slots=True)
 class CleanupReport:
     """What a cleanup did, or would do.
 
@@ -71,12 +97,14 @@ class CleanupReport:
         tables: by table, those of which nothing goes too.
         loads_removed: loads that died, and whose rows lay aside.
         load_bytes_removed: the size of those.
+        loads_at_work: loads for whose sake something stayed that is old enough to go.
     """
 
     preview: bool
     tables: tuple[TableCleanup, ...]
     loads_removed: int
     load_bytes_removed: int
+    loads_at_work: tuple[LoadAtWork, ...] = ()
 
     @property
     def versions_removed(self) -> int:
@@ -113,6 +141,8 @@ class _Plan:
     reach: Reach
     sweeps: list[TableSweep]
     loads: list[StagedLoad]
+    at_work: list[StagedLoad]
+    cutoff: datetime
 
     @classmethod
     def of(cls, store: Store, policy: Policy) -> _Plan:
@@ -133,8 +163,10 @@ class _Plan:
             except OmnigraphError as error:
                 return TableSweep(path, error=str(error))
 
-        dead = [load for load in loads if _is_dead(load, began, began - policy.orphans)]
-        return cls(found, _each(plan, listed), dead)
+        cutoff = began - policy.orphans
+        dead = [load for load in loads if _is_dead(load, began, cutoff)]
+        at_work = [load for load in loads if load.is_running(began) and _keeps(load, cutoff)]
+        return cls(found, _each(plan, listed), dead, at_work, cutoff)
 
     def removed_versions(self, store: Store) -> bool:
         """Remove versions, unless a branch or a tag was made meanwhile of what goes."""
@@ -158,6 +190,7 @@ class _Plan:
         _each(remove, [sweep for sweep in self.sweeps if sweep.error is None])
         for load in self.loads:
             store.objects.delete_prefix(load.directory)
+        delete_empty(store.objects, self.cutoff)
 
     def report(self, *, preview: bool) -> CleanupReport:
         tables = [
@@ -172,7 +205,9 @@ class _Plan:
             for sweep in self.sweeps
         ]
         tables.sort(key=lambda table: table.type_key)
-        return CleanupReport(preview, tuple(tables), len(self.loads), sum(load.size for load in self.loads))
+        size = sum(load.size for load in self.loads)
+        at_work = tuple(map(LoadAtWork.of, self.at_work))
+        return CleanupReport(preview, tuple(tables), len(self.loads), size, at_work)
 
 
 def _cutoff(loads: list[StagedLoad], began: datetime, policy: Policy) -> datetime:
@@ -183,6 +218,11 @@ def _cutoff(loads: list[StagedLoad], began: datetime, policy: Policy) -> datetim
 
 def _is_dead(load: StagedLoad, began: datetime, cutoff: datetime) -> bool:
     return not load.is_running(began) and load.began < cutoff and load.newest < cutoff
+
+
+def _keeps(load: StagedLoad, cutoff: datetime) -> bool:
+    """Whether a load that is at work keeps anything that is old enough to go."""
+    return load.began - _SKEW < cutoff if load.recorded else load.began < cutoff and load.newest < cutoff
 
 
 def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:

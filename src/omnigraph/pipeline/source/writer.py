@@ -2,7 +2,8 @@
 
 Spark ends a write in a Python process of its own, where there is no session. So the rows of all tasks are loaded there
 as a stream, by the loader that works in one process: with every check, as one commit. What tasks put aside lies below
-the graph, belongs to nobody until then, and goes with the write.
+the graph, belongs to nobody until then, and goes with the write, whether that succeeds or fails: the commit copies it.
+A record of the write is there while its rows are loaded. Before that no process of ours lives long enough to keep one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import MAIN
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.graph.loading import load_mode
@@ -105,7 +107,7 @@ class Target:
         """Load what all tasks put aside, as one commit, and remove it."""
         parts = [message for message in messages if isinstance(message, Written) and message.schema is not None]
         rows = pa.RecordBatchReader.from_batches(parts[0].schema, self._rows(parts)) if parts else self._nothing()
-        with self.place.open(read_only=False) as graph:
+        with recorded(self.staging.objects, self.staging.load), self.place.open(read_only=False) as graph:
             graph.load(
                 {self.type_name: rows},
                 mode=self.mode,
@@ -114,7 +116,7 @@ class Target:
                 message=self.message,
                 idempotency_key=key,
             )
-        self.clear(messages)
+        self.clear()
 
     def has(self, key: str) -> bool:
         """Whether a commit of the branch carries a key."""
@@ -124,12 +126,10 @@ class Target:
             except BranchNotFoundError:
                 return False
 
-    def clear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what tasks put aside."""
+    def clear(self) -> None:
+        """Remove what tasks put aside, those too that failed and those that nobody waited for."""
         with suppress(OmnigraphError):  # what is left is found by cleanup
-            for message in messages:
-                for path in message.paths if isinstance(message, Written) else ():
-                    self.staging.objects.delete(path)
+            self.staging.clear()
 
     def _rows(self, parts: Sequence[Written]) -> Iterator[pa.RecordBatch]:
         for part in parts:
@@ -159,7 +159,12 @@ class Writer(DataSourceArrowWriter):
         self._target.load(messages, self._key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing. Spark also calls this when the commit failed half way, and cleanup finds what was put aside."""
+        """Remove what was put aside.
+
+        Spark also calls this when the commit failed half way. Even if that was after the graph had changed, nothing of
+        the graph lies there.
+        """
+        self._target.clear()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -181,12 +186,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         key = f"{self._key}:{batchId}"
         if self._target.has(key):
             # It is the same batch, whatever it looks like now: behind a shuffle rows come in any order.
-            self._target.clear(messages)
+            self._target.clear()
         elif any(isinstance(message, Written) and message.paths for message in messages):
             self._target.load(messages, key)
+        else:
+            self._target.clear()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: see `Writer.abort`."""
+        """Remove what was put aside: see `Writer.abort`."""
+        self._target.clear()
 
 
 def stream_key(options: Options, said: Mapping[str, str]) -> str:

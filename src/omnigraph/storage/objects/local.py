@@ -336,18 +336,62 @@ def _is_at(descriptor: int, name: str) -> bool:
 def _reclaim(directory: str) -> None:
     """Remove a directory with all that is in it, but not what symbolic links in it point at."""
     with suppress(FileNotFoundError), _locked(directory):
+        _remove_directory(directory)
+
+
+def _remove_directory(directory: str) -> None:
+    for entry in list(_entries(directory)):
+        if entry.is_dir(follow_symlinks=False):
+            _reclaim(entry.path)
+        elif entry.name != _LOCK:
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+    os.unlink(f"{directory}/{_LOCK}")
+    try:
+        os.rmdir(directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else: a new object arrived
+            raise
+
+
+def delete_empty(uri: GraphUri, prefix: str, before: datetime) -> None:
+    """Remove the directories below a prefix in which no object is, and has been since a time.
+
+    That of the prefix goes as soon as it is empty. Who writes there at this very moment makes it again.
+    """
+    directory = uri.key(normal_path(prefix))
+    try:
         for entry in list(_entries(directory)):
             if entry.is_dir(follow_symlinks=False):
-                _reclaim(entry.path)
-            elif entry.name != _LOCK:
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
-        os.unlink(f"{directory}/{_LOCK}")
-        try:
+                _reclaim_empty(entry.path, before.timestamp())
+        with suppress(FileNotFoundError, NotADirectoryError):
             os.rmdir(directory)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else: a new object arrived
-                raise
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise os_failure(error, str(uri), prefix, in_effect=False) from error
+
+
+def _reclaim_empty(directory: str, before: float) -> None:
+    with suppress(FileNotFoundError):
+        if os.stat(directory).st_mtime >= before:
+            return
+        for entry in list(_entries(directory)):
+            if entry.is_dir(follow_symlinks=False):
+                _reclaim_empty(entry.path, before)
+        if _holds_nothing(directory):
+            with _locked(directory):
+                if _holds_nothing(directory):
+                    _remove_directory(directory)
+
+
+def _holds_nothing(directory: str) -> bool:
+    """Whether a directory has a lock at most, and what writers left behind that were killed."""
+    stale = time.time() - _STALE_SECONDS
+    return all(
+        entry.name == _LOCK
+        or (entry.name.startswith(_TEMPORARY) and entry.stat(follow_symlinks=False).st_mtime < stale)
+        for entry in _entries(directory)
+    )
 
 
 def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
