@@ -177,6 +177,16 @@ def test_a_large_file_goes_in_parts(store: S3ObjectStore, monkeypatch: pytest.Mo
     assert store.get("large").data == piece * 12
 
 
+def test_what_was_written_may_be_changed_after(store: S3ObjectStore) -> None:
+    room = bytearray(b"before")
+    with store.writing("file") as file:
+        file.write(room)
+        room[:] = b"after!"
+        file.write(memoryview(room)[:0])
+        file.write(pa.py_buffer(b", and more"))
+    assert store.get("file").data == b"before, and more"
+
+
 def _write_half(store: S3ObjectStore, piece: bytes) -> None:
     with store.writing("large") as file:
         for _ in range(12):

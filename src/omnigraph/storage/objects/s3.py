@@ -315,8 +315,8 @@ class ObjectWriter(io.RawIOBase):
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        plain = memoryview(data).cast("B")  # the client takes no other items than bytes, and Arrow gives others
-        return self._send(plain) if plain else 0
+        # The client keeps what it is given until a part is sent: what its owner may change meanwhile is copied.
+        return self._send(data if isinstance(data, bytes) else bytes(data))
 
 
 @lru_cache(maxsize=64)
