@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 from tests.cli.shell import Shell
+from tests.s3_server import S3Root
 
 import omnigraph
 from omnigraph.errors import SparkUnavailableError
@@ -119,3 +120,19 @@ def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pyt
     monkeypatch.setattr(engine, "check_available", missing)
     assert shell.run("export", filled, "--out", str(shell.root / "here.ndjson")).exit_code == 0
     assert shell.read("here.ndjson").splitlines() == LINES
+
+
+@pytest.mark.s3
+def test_the_environment_leads_to_s3(
+    shell: Shell, filled: str, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_root.options.items():
+        monkeypatch.setenv({"endpoint": "AWS_ENDPOINT_URL"}.get(name, f"AWS_{name.upper()}"), value)
+    target = f"{s3_root.uri}/people"
+    result = shell.run("export", filled, "--format", "parquet", "--out", target)
+    assert (result.exit_code, result.output) == (0, "")
+    with omnigraph.open(filled) as graph:
+        loaded = graph.load(target, mode="merge", check=True)
+    assert loaded.total == 2
+    assert "is not an empty directory" in shell.fails("export", filled, "--format", "parquet", "--out", target)
+    assert "the bucket does not exist" in shell.fails("export", filled, "--out", "s3://there-is-none/x")
