@@ -147,7 +147,7 @@ def test_an_abort_after_the_commit_took_effect(graph: Graph, monkeypatch: pytest
     writing = writer(graph)
     parts = messages(writing, PEOPLE)
 
-    def dies(target: Target) -> None:
+    def dies(target: Target, messages: object) -> None:
         raise RuntimeError("it dies")
 
     with monkeypatch.context() as failing:
@@ -158,6 +158,18 @@ def test_an_abort_after_the_commit_took_effect(graph: Graph, monkeypatch: pytest
     assert clean(graph)
     assert names(graph) == ["a", "b"]
     assert b'"b"' in b"".join(graph.export())
+
+
+def test_the_writer_of_a_stream_is_made_anew_for_the_commit(graph: Graph) -> None:
+    parts = messages(stream_writer(graph), PEOPLE.slice(0, 1))
+    stream_writer(graph).commit(parts, 0)
+    assert clean(graph)
+    tasks = stream_writer(graph)
+    (done,) = messages(tasks, PEOPLE.slice(1))
+    messages(tasks, PEOPLE)
+    stream_writer(graph).abort([done, None], 1)
+    assert clean(graph)
+    assert names(graph) == ["a"]
 
 
 def test_others_see_a_write_that_loads_its_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -36,10 +36,12 @@ class Written(WriterCommitMessage):
     """What one task put aside.
 
     Attributes:
+        load: the load of its writer. Spark makes the writer of a stream anew for the commit, which is another load then.
         paths: where, in the order of the rows.
         schema: the columns; None when there were no rows.
     """
 
+    load: str
     paths: tuple[str, ...]
     schema: pa.Schema | None
 
@@ -101,13 +103,14 @@ class Target:
                 put()
         if held:
             put()
-        return Written(tuple(paths), schema)
+        return Written(self.staging.load, tuple(paths), schema)
 
     def load(self, messages: Sequence[WriterCommitMessage | None], key: str | None) -> None:
         """Load what all tasks put aside, as one commit, and remove it."""
         parts = [message for message in messages if isinstance(message, Written) and message.schema is not None]
         rows = pa.RecordBatchReader.from_batches(parts[0].schema, self._rows(parts)) if parts else self._nothing()
-        with recorded(self.staging.objects, self.staging.load), self.place.open(read_only=False) as graph:
+        name = parts[0].load if parts else self.staging.load
+        with recorded(self.staging.objects, name), self.place.open(read_only=False) as graph:
             graph.load(
                 {self.type_name: rows},
                 mode=self.mode,
@@ -116,7 +119,7 @@ class Target:
                 message=self.message,
                 idempotency_key=key,
             )
-        self.clear()
+        self.clear(messages)
 
     def has(self, key: str) -> bool:
         """Whether a commit of the branch carries a key."""
@@ -126,10 +129,15 @@ class Target:
             except BranchNotFoundError:
                 return False
 
-    def clear(self) -> None:
-        """Remove what tasks put aside, those too that failed and those that nobody waited for."""
-        with suppress(OmnigraphError):  # what is left is found by cleanup
-            self.staging.clear()
+    def clear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what tasks put aside, those too that failed: they used the same directory.
+
+        Only of a batch of a stream in which all of them failed nobody can tell where that is.
+        """
+        loads = {message.load for message in messages if isinstance(message, Written)}
+        for load in {self.staging.load, *loads}:
+            with suppress(OmnigraphError):  # what is left is found by cleanup
+                replace(self.staging, load=load).clear()
 
     def _rows(self, parts: Sequence[Written]) -> Iterator[pa.RecordBatch]:
         for part in parts:
@@ -164,7 +172,7 @@ class Writer(DataSourceArrowWriter):
         Spark also calls this when the commit failed half way. Even if that was after the graph had changed, nothing of
         the graph lies there.
         """
-        self._target.clear()
+        self._target.clear(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -186,15 +194,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         key = f"{self._key}:{batchId}"
         if self._target.has(key):
             # It is the same batch, whatever it looks like now: behind a shuffle rows come in any order.
-            self._target.clear()
+            self._target.clear(messages)
         elif any(isinstance(message, Written) and message.paths for message in messages):
             self._target.load(messages, key)
         else:
-            self._target.clear()
+            self._target.clear(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what was put aside: see `Writer.abort`."""
-        self._target.clear()
+        self._target.clear(messages)
 
 
 def stream_key(options: Options, said: Mapping[str, str]) -> str:
