@@ -36,7 +36,7 @@ class Written(WriterCommitMessage):
     """What one task put aside.
 
     Attributes:
-        load: the load of its writer. Spark makes the writer of a stream anew for the commit, which is another load then.
+        load: that of its writer. For the commit Spark makes the writer of a stream anew, and then that is another load.
         paths: where, in the order of the rows.
         schema: the columns; None when there were no rows.
     """

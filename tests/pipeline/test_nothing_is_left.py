@@ -1,0 +1,125 @@
+"""Whatever is put aside below a graph for tasks goes with the work, and its directory too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.in_process import InProcess
+from tests.pipeline.test_embed_spark import Failing, Model
+
+import omnigraph
+from omnigraph.errors import ConstraintError, EmbeddingUnavailableError, MergeConflictsError, OmnigraphError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.analytics import analyse
+from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.optimize import optimize_by
+from omnigraph.pipeline.pipeline import Pipeline
+
+SCHEMA = """
+node Note { name: String @key  text: String?  rank: F64?  vec: Vector(4)? @embed("text") }
+edge Cites: Note -> Note
+"""
+_NAMES = [f"n{number}" for number in range(200)]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with omnigraph.init(tmp_path / "g", SCHEMA, embedder=Model()) as made:
+        made.load({"Note": _notes(), "Cites": pa.table({"from": _NAMES[1:], "to": _NAMES[:-1]})}, mode="append")
+        made.branches.create("draft")
+        made.load({"Note": _notes("other").slice(0, 5)}, mode="merge", branch="draft")
+        made.load({"Note": _notes("more").slice(9, 5)}, mode="merge")
+    with omnigraph.open(tmp_path / "g", embedder=Model("another")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+    """All places that are made, so that a test knows that something was put aside at all."""
+    made: list[Place] = []
+    at = Place.at.__func__  # type: ignore[attr-defined]
+
+    def remembered(cls: type[Place], uri: Any) -> Place:
+        made.append(at(cls, uri))
+        return made[-1]
+
+    monkeypatch.setattr(Place, "at", classmethod(remembered))
+    return made
+
+
+def _notes(text: str = "text") -> pa.Table:
+    return pa.table({"name": _NAMES, "text": [f"{text} {number}" for number in range(len(_NAMES))]})
+
+
+def _load(graph: Graph, place: Path) -> None:
+    Pipeline(graph, InProcess()).load({"Note": _notes("new")}, mode="overwrite", split_bytes=1000, branch="draft")
+
+
+def _merge_rows(graph: Graph, place: Path) -> None:
+    Pipeline(graph, InProcess()).load({"Note": _notes("new")}, mode="merge", split_bytes=1000, merge_threshold=0)
+
+
+def _merge(graph: Graph, place: Path) -> None:
+    Pipeline(graph, InProcess()).merge("draft")
+
+
+def _embed(graph: Graph, place: Path) -> None:
+    assert Pipeline(graph, InProcess()).embed().commit is not None
+
+
+def _optimize(graph: Graph, place: Path) -> None:
+    optimize_by(graph, "spark", InProcess, Watch(), rows_per_fragment=50, segment_rows=50)
+
+
+def _export(graph: Graph, place: Path) -> None:
+    Pipeline(graph, InProcess()).export(place / "out.ndjson")
+
+
+@pytest.mark.parametrize("work", [_load, _merge_rows, _merge, _embed, _optimize, _export])
+def test_work_that_is_done(graph: Graph, tmp_path: Path, places: list[Place], work: Callable[..., None]) -> None:
+    work(graph, tmp_path)
+    assert len(places) == 1
+    assert not (Path(graph.uri) / "__staging").exists()
+
+
+def _wrong_load(graph: Graph, place: Path) -> None:
+    edges = pa.table({"from": _NAMES, "to": [*_NAMES[1:], "nobody"]})
+    Pipeline(graph, InProcess()).load({"Cites": edges}, mode="append", split_bytes=1000)
+
+
+def _wrong_merge(graph: Graph, place: Path) -> None:
+    graph.load({"Note": _notes("mine").slice(0, 5)}, mode="merge")
+    Pipeline(graph, InProcess()).merge("draft")
+
+
+def _wrong_embed(graph: Graph, place: Path) -> None:
+    with omnigraph.open(graph.uri, embedder=Failing("third")) as opened:
+        Pipeline(opened, InProcess()).embed()
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (_wrong_load, ConstraintError),
+        (_wrong_merge, MergeConflictsError),
+        (_wrong_embed, EmbeddingUnavailableError),
+    ],
+)
+def test_work_that_fails(
+    graph: Graph, tmp_path: Path, places: list[Place], work: Callable[..., None], error: type[OmnigraphError]
+) -> None:
+    with pytest.raises(error):
+        work(graph, tmp_path)
+    assert len(places) == 1
+    assert not (Path(graph.uri) / "__staging").exists()
+
+
+def test_an_outcome_that_is_written(graph: Graph) -> None:
+    receipt = analyse(graph).pagerank().write("rank", branch="main")
+    assert receipt.total == len(_NAMES)
+    assert not (Path(graph.uri) / "__staging").exists()
