@@ -337,7 +337,8 @@ def _check_java(environ: Mapping[str, str]) -> None:
     """
     java = _java(environ)
     if java is None:
-        where = f"there is none at JAVA_HOME={environ['JAVA_HOME']}" if environ.get("JAVA_HOME") else "none is on the PATH"
+        home = environ.get("JAVA_HOME")
+        where = f"there is none at JAVA_HOME={home}" if home else "none is on the PATH"
         raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
     version = _java_version(java)
     if version is not None and version < _LEAST_JAVA:
