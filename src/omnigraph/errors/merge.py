@@ -72,7 +72,7 @@ class MergeConflictsError(ConflictError):
         more = f"; and {total - _SUMMARY:,} more" if total > _SUMMARY else ""
         super().__init__(
             f"'{source}' cannot be merged into '{target}': {named}{more}",
-            hint="nothing was written; choose for all (--strategy) or for each (--resolve), or reconcile one of the branches",
+            hint="nothing was written; choose for all (--strategy), for each (--resolve), or reconcile the branches",
         )
         self.source = source
         self.target = target
