@@ -16,7 +16,7 @@ from tests.pipeline.in_process import InProcess
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline import session as sessions
 from omnigraph.pipeline.jobs import JobProgress, Watch
-from omnigraph.pipeline.session import Session, SparkSettings
+from omnigraph.pipeline.session import Session, SparkSettings, _no_copy
 from omnigraph.read.budget import Cancellation
 
 if TYPE_CHECKING:
@@ -212,3 +212,16 @@ def _failing(batches):  # type: ignore[no-untyped-def]
     for _ in batches:
         raise ValueError("no such number")
     yield from ()
+
+
+def test_java_is_started_without_a_copy_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with more memory than half of the machine's could not start it else."""
+    from pyspark import java_gateway
+
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(java_gateway, "Popen", lambda command, **said: seen.update(said))
+    before = java_gateway.Popen
+    with _no_copy():
+        java_gateway.Popen(["java"], stdin=1, preexec_fn=print)
+    assert seen == {"stdin": 1, "process_group": 0}
+    assert java_gateway.Popen is before

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -209,7 +209,7 @@ class Session:
         directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
         self.log = directory / "spark.log"
         try:
-            with _errors_to(self.log), warnings.catch_warnings():
+            with _errors_to(self.log), _no_copy(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -371,6 +371,27 @@ def _ship_wheel(spark: SparkSession) -> None:
 def _wheel(module: str) -> Path | None:
     """The wheel that a module lies in, if it does."""
     return next((place for place in Path(module).parents if place.suffix == ".whl" and place.is_file()), None)
+
+
+@contextmanager
+def _no_copy() -> Iterator[None]:
+    """Let Java be started without a copy of this process, which a large one is not allowed to make of itself.
+
+    Spark asks for something to be done between the copy and the start, so that Java does not hear the interrupts of a
+    terminal. A process group of its own does not hear them either.
+    """
+    from pyspark import java_gateway
+
+    popen = java_gateway.Popen
+
+    def started(command: Sequence[str], *, preexec_fn: object = None, **said: Any) -> Any:
+        return popen(command, process_group=0, **said)
+
+    java_gateway.Popen = started
+    try:
+        yield
+    finally:
+        java_gateway.Popen = popen
 
 
 @contextmanager
