@@ -216,8 +216,7 @@ def _failing(batches):  # type: ignore[no-untyped-def]
 
 def test_java_is_started_without_a_copy_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process with more memory than half of the machine's could not start it else."""
-    from pyspark import java_gateway
-
+    java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     seen: dict[str, object] = {}
     monkeypatch.setattr(java_gateway, "Popen", lambda command, **said: seen.update(said))
     before = java_gateway.Popen

@@ -380,8 +380,7 @@ def _no_copy() -> Iterator[None]:
     Spark asks for something to be done between the copy and the start, so that Java does not hear the interrupts of a
     terminal. A process group of its own does not hear them either.
     """
-    from pyspark import java_gateway
-
+    java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
 
     def started(command: Sequence[str], *, preexec_fn: object = None, **said: Any) -> Any:
