@@ -54,7 +54,7 @@ def test_a_session_can_be_made_ready(session: Session) -> None:
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkUnavailableError, match="needs Java, and there is none") as refused:
+    with pytest.raises(SparkUnavailableError, match="needs Java, and none is on the PATH") as refused:
         sessions.check_available()
     assert "\n" not in refused.value.message
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
