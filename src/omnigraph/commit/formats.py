@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from omnigraph.commit.manifest import STAMP
+from omnigraph.commit.migrations import MIGRATIONS
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, FormatError
 from omnigraph.storage.ledger import LedgerVersion
-
-__all__ = ["CURRENT", "MIGRATIONS", "Migration", "bring_up_to_date", "read_stamp"]
-
-Migration = Callable[[Store], None]
-"""Brings a graph from one format to the next. Work first, stamp last, and safe to run twice."""
-
-MIGRATIONS: Mapping[int, Migration] = {}
-"""The step that leads away from each older format."""
 
 
 def read_stamp(ledger: LedgerVersion) -> int:

@@ -16,14 +16,15 @@ from dataclasses import asdict, dataclass
 import orjson
 from ulid_transform import ulid_now, ulid_to_timestamp
 
-from omnigraph.commit.branches import create_branch, reclaim_forks
+from omnigraph.commit.branches import create_branch
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Owner, lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.names import SYSTEM, SystemBranch
 from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.refs import delete_branch_ref, find_branch
 from omnigraph.commit.store import Store
-from omnigraph.errors import ObjectNotFoundError, OmnigraphError
+from omnigraph.errors import ObjectChangedError, ObjectNotFoundError, OmnigraphError
 
 RECORDS = "__transactions"
 LONGEST_SECONDS = 24 * 60 * 60.0
@@ -132,24 +133,33 @@ def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]
         LeaseTimeoutError: somebody is at work on it.
     """
     with store.exclusive_to_remove(name) as held:
-        identifier = store.branch_identifier(name)
-        if identifier is not None:
+        ref = find_branch(store.objects, name)
+        if ref is not None:
             if forks is None:
-                reclaim_forks(store, identifier, _tables(store, name))
+                reclaim_forks(store, ref.incarnation, _tables(store, name))
             else:
                 for path, fork in forks:
                     store.tables.drop_fork(path, fork)
             reach(Failpoint.TRANSACTION_FORKS_REMOVED)
-            with store.exclusive_refs(wait=wait) as refs:
-                refs.check()
-                if name in store.manifest.branches():
-                    store.manifest.delete_branch(name)
+            if ref.ledger in store.manifest.branches():
+                store.manifest.delete_branch(ref.ledger)
+            with store.exclusive_refs(wait=wait), suppress(ObjectChangedError):
+                delete_branch_ref(store.objects, ref)
             store.forget(name)
             reach(Failpoint.TRANSACTION_REF_REMOVED)
         recover_branch(store, name, held)  # a write that stopped half way is discarded with its branch
     # Another branch of this name will never be, so its fencing number need not be kept.
     store.leases.delete(lease_path(name))
     store.objects.delete(_path(name))
+
+
+def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
+    """Remove the table forks of a hidden branch. What cannot be removed now is left to cleanup."""
+    for path in paths:
+        with suppress(OmnigraphError):
+            for fork in store.tables.forks(path):
+                if fork.startswith(f"{incarnation}-"):
+                    store.tables.drop_fork(path, fork)
 
 
 def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:

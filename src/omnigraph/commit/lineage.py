@@ -8,6 +8,7 @@ from contextlib import suppress
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commit
+from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
@@ -47,7 +48,7 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
                 return found
     hint = "it may belong to a branch that was deleted; see 'commit list'"
     if or_tag:
-        near = did_you_mean(commit_id, store.manifest.tags())
+        near = did_you_mean(commit_id, list_tag_refs(store.objects))
         raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)
     raise NotFoundError(f"there is no commit '{commit_id}'", hint=hint)
 

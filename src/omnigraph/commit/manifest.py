@@ -97,6 +97,7 @@ class Commit:
         parent: the commit before it on the branch; None for the first of all.
         merged_parent: the head of the branch that was merged, for a merge.
         created_at: microseconds since 1970, UTC.
+        ledger: the Lance branch of the manifest that holds the version; None is that of `main`. It outlives the branch.
     """
 
     id: str
@@ -111,6 +112,7 @@ class Commit:
     writer: str | None = None
     operation_id: str | None = None
     idempotency_key: str | None = None
+    ledger: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Manifest:
         tables: what the snapshot sees, by type key, in key order.
         dropped: tables that were dropped, with the last version that belonged to the graph.
         recent: the commits that the state holds, oldest first.
+        closed: the branch is deleted. Nothing can be published after this version.
     """
 
     branch: str
@@ -137,6 +140,7 @@ class Manifest:
     tables: Mapping[str, TablePin]
     dropped: tuple[tuple[str, TableId, int], ...]
     recent: tuple[Commit, ...]
+    closed: bool = False
 
     @property
     def version(self) -> int:
@@ -205,6 +209,23 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     return Successor(keep, add, says)
 
 
+def closing(manifest: Manifest, fence: int) -> Successor:
+    """The last version of the manifest of a branch that is deleted: the same state, marked as closed."""
+    keep = list(range(len(manifest.ledger.parts) - 1))
+    says = replace(manifest, fence=fence, closed=True)
+    state = state_rows(
+        says.branch,
+        says.schema_hash,
+        says.tables.values(),
+        says.dropped,
+        says.recent,
+        says.head,
+        fence,
+        closed=True,
+    )
+    return Successor(keep, [state], says)
+
+
 def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
     """The parts that a new part of commits takes in: the newest ones, while there are many that are not larger."""
     taken: list[int] = []
@@ -224,6 +245,8 @@ def state_rows(
     commits: Iterable[Commit],
     head: Commit,
     fence: int,
+    *,
+    closed: bool = False,
 ) -> pa.Table:
     """The rows of a state."""
     rows: list[dict[str, Any]] = []
@@ -248,6 +271,7 @@ def state_rows(
             "table_key": "",
             "metadata": _json(
                 {"fence": fence, "schema_hash": schema_hash, "head": _commit_json(head), "branch": head.branch}
+                | ({"closed": True} if closed else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -323,7 +347,17 @@ _OPTIONAL = ("parent", "merged_parent", "actor", "message", "writer", "operation
 def _commit_json(commit: Commit) -> dict[str, Any]:
     members: dict[str, Any] = {"id": commit.id, "created_at": commit.created_at}
     members |= {name: getattr(commit, name) for name in _OPTIONAL if getattr(commit, name) is not None}
+    if commit.ledger != default_ledger(commit.branch):
+        members["ledger"] = commit.ledger
     return members | ({"labels": dict(commit.labels)} if commit.labels else {})
+
+
+def default_ledger(branch: str) -> str | None:
+    """The Lance branch of the manifest that holds the commits of a branch, where a commit does not name it.
+
+    Commits of the first format name none: it is called like the branch.
+    """
+    return None if branch == MAIN else branch
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -347,7 +381,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
     dropped: list[tuple[str, TableId, int]] = []
     recent: list[Commit] = []
     head: Commit | None = None
-    fence, schema_hash = 0, ""
+    fence, schema_hash, closed = 0, "", False
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -363,6 +397,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
             members = orjson.loads(row["metadata"])
             head = _commit(members["head"], members["branch"], row["table_version"])
             fence, schema_hash = members["fence"], members["schema_hash"]
+            closed = members.get("closed", False)
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -375,6 +410,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
         dict(sorted(tables.items())),
         tuple(dropped),
         tuple(recent),
+        closed,
     )
 
 
@@ -415,4 +451,5 @@ def read_commit(row: Mapping[str, Any]) -> Commit:
 def _commit(members: dict[str, Any], branch: str, version: int) -> Commit:
     optional = {name: members.get(name) for name in _OPTIONAL}
     labels = tuple(sorted(members.get("labels", {}).items()))
+    optional["ledger"] = members.get("ledger", default_ledger(branch))
     return Commit(members["id"], branch, version, created_at=members["created_at"], labels=labels, **optional)

@@ -111,8 +111,10 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     reach(Failpoint.RECOVERY_PUBLISHED)
     if sidecar.schema is not None:
         # The schema files follow the write: into their places, or away.
-        finish = promote_contract if settlement.outcome is Settled.FORWARD else discard_staged
-        finish(store.objects, sidecar.schema.schema_hash)
+        if settlement.outcome is Settled.FORWARD:
+            promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
+        else:
+            discard_staged(store.objects, sidecar.operation_id)
     kind = RecoveryKind.ROLLED_FORWARD if settlement.outcome is Settled.FORWARD else RecoveryKind.ROLLED_BACK
     _record(store, sidecar, kind, settlement.commit, outcomes)
     reach(Failpoint.RECOVERY_AUDITED)
@@ -127,7 +129,7 @@ def _is_complete(store: Store, sidecar: Sidecar, view: Manifest, states: list[Ta
     if sidecar.schema is None:
         return True
     made = all(store.tables.head(pin.ref.path, pin.ref.branch) == pin.ref.version for pin in sidecar.schema.added)
-    return made and staged_contract(store.objects, sidecar.schema.schema_hash) is not None
+    return made and staged_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id) is not None
 
 
 def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
@@ -213,6 +215,7 @@ def _roll_back(
         message=f"undo of interrupted write {sidecar.operation_id}",
         writer=sidecar.kind.value,
         operation_id=sidecar.operation_id,
+        ledger=view.ledger.branch,
     )
     manifest = store.publish(view, Change(tuple(pins)), commit, held)
     return Settlement(Settled.BACK, manifest.head), outcomes

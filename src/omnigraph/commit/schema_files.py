@@ -56,7 +56,9 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
         NotFoundError: a file is missing. Nothing is ever made again silently.
         CatalogError: the files contradict each other.
     """
-    found = _look(objects, CONTRACT, view.schema_hash) or staged_contract(objects, view.schema_hash)
+    found = _look(objects, CONTRACT, view.schema_hash)
+    if found is None and view.head.operation_id is not None:
+        found = staged_contract(objects, view.schema_hash, view.head.operation_id)
     if found is None and view.branch != MAIN:
         found = _archived(objects, view.schema_hash)
     # If they are nowhere, they may have taken their places between the looks.
@@ -110,28 +112,28 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
     return source.decode(), check_contract(source, ir, state)
 
 
-# The successors during a change of schema. Their names hold the hash of their schema, so that a writer that was
-# overtaken while it slept cannot touch those of another.
+# The successors during a change of schema. Their names hold the operation that wrote them, so that a writer or a
+# recovery that comes late touches only its own.
 
 
-def staged_paths(schema_hash: str) -> list[str]:
+def staged_paths(operation_id: str) -> list[str]:
     """Where the successors of the three files lie, in the same order."""
-    return [f"{path}.{schema_hash.rpartition(':')[2][:16]}{STAGED}" for path in CONTRACT]
+    return [f"{path}.{operation_id}{STAGED}" for path in CONTRACT]
 
 
-def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
+def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema, operation_id: str) -> None:
     """Write the successors of the three files beside them."""
     archive_contract(objects, source, accepted)
-    for path, data in zip(staged_paths(ir_hash(accepted)), contract_files(source, accepted).values(), strict=True):
+    for path, data in zip(staged_paths(operation_id), contract_files(source, accepted).values(), strict=True):
         objects.put(path, data)
 
 
-def staged_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
-    """The staged successors, if they are complete and are those of a schema."""
-    return _look(objects, staged_paths(schema_hash), schema_hash)
+def staged_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> tuple[str, AcceptedSchema] | None:
+    """The staged successors of an operation, if they are complete and are those of a schema."""
+    return _look(objects, staged_paths(operation_id), schema_hash)
 
 
-def promote_contract(objects: ObjectStore, schema_hash: str) -> None:
+def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> None:
     """Put the staged successors in their places. May be interrupted and run again.
 
     Raises:
@@ -139,14 +141,14 @@ def promote_contract(objects: ObjectStore, schema_hash: str) -> None:
     """
     # Looked at before the successors, so that what a later change of schema put there is never replaced.
     etags = [_etag(objects, path) for path in CONTRACT]
-    if staged_contract(objects, schema_hash) is not None:
-        for path, staged, etag in zip(CONTRACT, staged_paths(schema_hash), etags, strict=True):
+    if staged_contract(objects, schema_hash, operation_id) is not None:
+        for path, staged, etag in zip(CONTRACT, staged_paths(operation_id), etags, strict=True):
             data = objects.get(staged).data
             if etag is None:
                 objects.create(path, data)
             else:
                 objects.replace(path, data, etag)
-    discard_staged(objects, schema_hash)
+    discard_staged(objects, operation_id)
 
 
 def _etag(objects: ObjectStore, path: str) -> str | None:
@@ -156,7 +158,7 @@ def _etag(objects: ObjectStore, path: str) -> str | None:
         return None
 
 
-def discard_staged(objects: ObjectStore, schema_hash: str) -> None:
-    """Remove staged successors that nothing will need."""
-    for path in staged_paths(schema_hash):
+def discard_staged(objects: ObjectStore, operation_id: str) -> None:
+    """Remove the staged successors of an operation, which nothing will need."""
+    for path in staged_paths(operation_id):
         objects.delete(path)

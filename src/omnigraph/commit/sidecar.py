@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from omnigraph.commit.lease import Owner
-from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, models_of
+from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
 from omnigraph.commit.names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
@@ -197,6 +197,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
 
 def _commit(members: dict[str, Any]) -> Commit:
     labels = tuple((name, value) for name, value in members.pop("labels"))
+    members.setdefault("ledger", default_ledger(members["branch"]))
     return Commit(**members, labels=labels)
 
 

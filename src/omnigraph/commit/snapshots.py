@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits, find_commit
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.names import is_tag_name
+from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
-from omnigraph.commit.tags import tagged
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
@@ -207,17 +208,13 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
         NotFoundError: no branch has the commit, and no tag the name.
         VersionReclaimedError: cleanup has removed it.
     """
-    target = tagged(store, commit_id)
-    if target is not None:
-        return Snapshot(store, store.manifest_at(*target))
-    commit = find_commit(store, commit_id, or_tag=True)
-    manifest = store.manifest_at(commit.branch, commit.manifest_version)
-    if manifest.head.id != commit.id:
-        raise NotFoundError(
-            f"commit {commit.id} can no longer be read",
-            hint=f"branch '{commit.branch}' was deleted and made again since",
-        )
-    return Snapshot(store, manifest)
+    tag = find_tag(store.objects, commit_id) if is_tag_name(commit_id) else None
+    if tag is not None:
+        found = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
+        if found is None:
+            raise VersionReclaimedError(f"tag '{tag.name}' names a commit that is gone", hint="files were removed")
+        return Snapshot(store, found)
+    return Snapshot(store, store.manifest_of(find_commit(store, commit_id, or_tag=True)))
 
 
 def at_version(store: Store, branch: str, version: int) -> Snapshot:
@@ -247,5 +244,5 @@ def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     """
     for commit in commits(store.capture(branch)):
         if commit.created_at <= micros:
-            return Snapshot(store, store.manifest_at(commit.branch, commit.manifest_version))
+            return Snapshot(store, store.manifest_of(commit))
     raise NotFoundError(f"branch '{branch}' has no commit as early as that")

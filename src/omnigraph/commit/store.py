@@ -8,28 +8,27 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-import orjson
-
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
 from omnigraph.commit.names import SYSTEM, branch_name
+from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
 from omnigraph.errors import (
     BranchNotFoundError,
     InputError,
     LeaseLostError,
     LeaseTimeoutError,
-    ObjectNotFoundError,
     ReadSetChangedError,
     StorageError,
+    VersionReclaimedError,
 )
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableConflictError, TableStorage
-from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.storage.uri import GraphUri
 
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
@@ -92,7 +91,7 @@ class Store:
         Raises:
             BranchNotFoundError: there is no such branch.
         """
-        incarnation = self._incarnation(branch)
+        incarnation, name = self._identity(branch)
         with self._lock:
             known = self._known.get(branch)
         with self._unless_deleted(branch, incarnation):
@@ -101,10 +100,13 @@ class Store:
                 if ledger is known.ledger:
                     return known
             else:
-                ledger = self.manifest.open(ledger_branch(branch))
+                ledger = self.manifest.open(name)
             if ledger is None:
                 raise self._no_branch(branch)
-            return self._remember(read_manifest(branch, incarnation, ledger))
+            view = read_manifest(branch, incarnation, ledger)
+        if view.closed:
+            raise self._no_branch(branch)  # its deletion stopped before the reference was removed
+        return self._remember(view)
 
     def manifest_at(self, branch: str, version: int) -> Manifest:
         """A manifest version of a branch.
@@ -113,12 +115,38 @@ class Store:
             BranchNotFoundError: there is no such branch.
             VersionReclaimedError: the version is gone.
         """
-        incarnation = self._incarnation(branch)
+        incarnation, name = self._identity(branch)
         with self._unless_deleted(branch, incarnation):
-            ledger = self.manifest.open(ledger_branch(branch), version)
+            ledger = self.manifest.open(name, version)
             if ledger is None:
                 raise self._no_branch(branch)
             return read_manifest(branch, incarnation, ledger)
+
+    def manifest_of(self, commit: Commit) -> Manifest:
+        """The manifest version that a commit made, also when its branch is deleted.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed it.
+        """
+        view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
+        if view is None or view.head.id != commit.id:
+            raise VersionReclaimedError(f"commit {commit.id} is gone", hint="cleanup has removed it")
+        return view
+
+    def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:
+        """A version of one Lance branch of the manifest; None when the Lance branch is gone.
+
+        Args:
+            ledger: the Lance branch; None is that of `main`.
+            branch: the graph branch whose versions it holds, which may be deleted.
+            version: the manifest version.
+
+        Raises:
+            VersionReclaimedError: the Lance branch is there, and the version is not.
+        """
+        self._check_open()
+        found = self.manifest.open(ledger, version)
+        return None if found is None else read_manifest(branch, ledger or MAIN, found)
 
     @contextmanager
     def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
@@ -130,18 +158,21 @@ class Store:
                 raise
             raise self._no_branch(branch) from error
 
-    def _incarnation(self, branch: str) -> str:
-        """What tells a branch from another of the same name, read from its ref: the authority for its existence.
+    def _identity(self, branch: str) -> tuple[str, str | None]:
+        """The incarnation of a branch and the Lance branch of its manifest, as its reference says.
 
         Raises:
             InputError: no branch can be called that, or the graph is closed.
+            BranchNotFoundError: there is no such branch.
         """
         self._check_open()
         branch_name(branch)
-        found = self.branch_identifier(branch)
+        if branch == MAIN:
+            return MAIN, None
+        found = find_branch(self.objects, branch)
         if found is None:
             raise self._no_branch(branch)
-        return found
+        return found.incarnation, found.ledger
 
     def _check_open(self) -> None:
         if self.closed:
@@ -154,21 +185,22 @@ class Store:
     def branch_names(self) -> list[str]:
         """All branches but the system's own, `main` first, then by name."""
         self._check_open()
-        return [MAIN, *sorted(name for name in self.manifest.branches() if not name.startswith(SYSTEM))]
+        return [MAIN, *(name for name in branch_ref_names(self.objects) if not name.startswith(SYSTEM))]
 
     def branch_identifier(self, branch: str) -> str | None:
-        """What tells a branch from a later one of the same name; None when there is no such branch."""
+        """The incarnation of a branch; None when there is no such branch."""
         if branch == MAIN:
             return MAIN
-        if self.objects.uri.scheme is Scheme.MEMORY:
-            # Lance keeps its own memory, where no object store can look.
-            listed = self.manifest.branches().get(branch)
-            return listed.identifier if listed else None
-        try:
-            ref = orjson.loads(self.objects.get(self.manifest.branch_ref(branch)).data)
-        except ObjectNotFoundError:
-            return None
-        return str(ref["identifier"]["version_mapping"][-1][1])
+        ref = find_branch(self.objects, branch)
+        return None if ref is None else ref.incarnation
+
+    def is_closed(self, ref: BranchRef) -> bool:
+        """Whether a branch is deleted although its reference is there: its deletion stopped half way.
+
+        Its manifest says so, or is gone.
+        """
+        newest = self.manifest.open(ref.ledger)
+        return newest is None or read_manifest(ref.name, ref.incarnation, newest).closed
 
     def _remember(self, manifest: Manifest) -> Manifest:
         with self._lock:
@@ -246,23 +278,42 @@ class Store:
                 current = self.capture(base.branch)
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
 
+    def close_branch(self, view: Manifest, held: Lease) -> None:
+        """Publish the last version of a branch that is deleted, so that no write can follow the captured one.
+
+        Raises:
+            LeaseLostError: a writer with a higher fencing number has published.
+            ReadSetChangedError: something was published since the view was captured. Nothing happened.
+        """
+        if view.fence > held.fence:
+            raise _overtaken(view.branch)
+        last = closing(view, held.fence)
+        try:
+            self.manifest.publish(view.ledger, last.keep, last.add)
+        except TableConflictError as error:
+            raise ReadSetChangedError("graph_head", view.head.id, None) from error
+        finally:
+            self.forget(view.branch)
+
+
+def _overtaken(branch: str) -> LeaseLostError:
+    return LeaseLostError(
+        f"a later writer has published to '{branch}'", hint="nothing of this write is visible; try again"
+    )
+
 
 def _check_expectations(base: Manifest, current: Manifest, change: Change, held: Lease) -> None:
+    if current.incarnation != base.incarnation:
+        # Deleted and made again, perhaps at the very same commit: the write belongs to the branch that is gone.
+        raise BranchNotFoundError(base.branch, hint="it was deleted, and made again, while it was written to")
     if current.fence > held.fence:
-        raise LeaseLostError(
-            f"a later writer has published to '{base.branch}'", hint="nothing of this write is visible; try again"
-        )
+        raise _overtaken(base.branch)
     if current.head.id != base.head.id:
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
     for pin in change.pins:
         before, now = base.tables.get(pin.key), current.tables.get(pin.key)
         if before != now:
             raise ReadSetChangedError(pin.key, before and before.ref.version, now and now.ref.version)
-
-
-def ledger_branch(branch: str) -> str | None:
-    """The ledger's own name for a graph branch."""
-    return None if branch == MAIN else branch
 
 
 def now_micros() -> int:

@@ -222,8 +222,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
                 prepared = Prepared(prepared)
             staging.stage(prepared.writes)
             if request.schema is not None:
-                assert held is not None
-                staging.add_schema(request.schema, held)
+                staging.add_schema(request.schema)
             if not staging.intents and staging.schema is None and prepared.merged_parent is None:
                 return None
             if held is None:
@@ -383,7 +382,7 @@ class _Staging:
         except KeyConflictError as error:
             raise KeyConflictError(write.key, error.entity_id) from error
 
-    def add_schema(self, change: SchemaChange, held: Lease) -> None:
+    def add_schema(self, change: SchemaChange) -> None:
         """Make the tables of new types, and note which go and which change their name."""
         if self.view.branch != MAIN:
             raise InputError("a schema changes on 'main'")
@@ -392,8 +391,6 @@ class _Staging:
             return
         if change.replaces != self.view.schema_hash:
             raise ReadSetChangedError("schema", change.replaces, self.view.schema_hash)
-        # A new table's place is cleared first: a later writer may have a table there that its commit points at.
-        held.check()
         wanted = table_keys(change.accepted)
         keys = {pin.id: key for key, pin in self.view.tables.items()}
         kept = {identity: key for key, identity in wanted.items() if identity in keys}
@@ -405,10 +402,7 @@ class _Staging:
         )
 
     def abandon(self) -> None:
-        """Remove the forks that were made for the write: nothing points at them.
-
-        New tables stay, for the next that is made in their place to clear away: it may be there already.
-        """
+        """Remove the forks that were made for the write: nothing points at them. Cleanup removes new tables."""
         for fork in list(self._forks):
             self._unfork(fork)
 
@@ -463,7 +457,7 @@ def _commit(
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
             held.check()  # files of a writer that was overtaken would have nobody to remove them
-            stage_contract(store.objects, request.schema.source, request.schema.accepted)
+            stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
@@ -478,7 +472,7 @@ def _commit(
     with suppress(OmnigraphError):
         # The write is durable. A sidecar that stays is consumed by the next heal.
         if sidecar.schema is not None:
-            promote_contract(store.objects, sidecar.schema.schema_hash)
+            promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
@@ -538,6 +532,7 @@ def _sidecar(request: WriteRequest, prepared: Prepared, view: Manifest, staging:
         writer=request.kind.value,
         operation_id=operation,
         idempotency_key=request.idempotency_key,
+        ledger=view.ledger.branch,
     )
     return Sidecar(
         operation,

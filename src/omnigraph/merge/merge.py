@@ -16,7 +16,7 @@ from omnigraph.commit.manifest import Commit, Manifest, models_of
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import TableWrite
-from omnigraph.errors import Conflict, ConflictKind, MergeSchemaError, VersionReclaimedError, cut
+from omnigraph.errors import Conflict, ConflictKind, MergeSchemaError, cut
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.merge.choices import Choices
@@ -141,13 +141,7 @@ class Merge:
         return size
 
     def _state_of(self, base: Commit) -> Manifest:
-        view = self._store.manifest_at(base.branch, base.manifest_version)
-        if view.head.id != base.id:
-            raise VersionReclaimedError(
-                f"commit {base.id}, at which the branches parted, can no longer be read",
-                hint=f"branch '{base.branch}' was deleted and made again since",
-            )
-        return view
+        return self._store.manifest_of(base)
 
     # Tables
 

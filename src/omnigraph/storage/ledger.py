@@ -152,8 +152,16 @@ class Ledger:
             return known
         return self.open(known.branch)
 
-    def publish(self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table]) -> LedgerVersion:
+    def publish(
+        self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table], *, schema: pa.Schema | None = None
+    ) -> LedgerVersion:
         """The next version: the kept parts of the base, in order, then one part for each added table.
+
+        Args:
+            base: the version that must be the newest.
+            keep: the parts of the base that stay.
+            add: the new parts.
+            schema: the same columns with other metadata; by default those of the base.
 
         Raises:
             TableConflictError: somebody published since `base`. Nothing happened.
@@ -166,7 +174,7 @@ class Ledger:
             ]
         fragments = [base._fragments[i] for i in keep] + added
         # Overwrite without retries is the one operation that Lance commits strictly.
-        transaction = Transaction(base.version, LanceOperation.Overwrite(base.schema, fragments))
+        transaction = Transaction(base.version, LanceOperation.Overwrite(schema or base.schema, fragments))
         return self._commit(base._dataset, base.branch, transaction, added)
 
     def _commit(
@@ -250,7 +258,7 @@ class Ledger:
             without_ref(lambda: self._main().branches.delete(name))
 
     def tags(self) -> dict[str, LedgerTag]:
-        """All tags by name."""
+        """All tags by name, which only graphs of the first format have."""
         with self._refs():
             listed = with_refs(self._main().tags.list)
         return {
@@ -258,16 +266,11 @@ class Ledger:
             for name, info in sorted(listed.items())
         }
 
-    def create_tag(self, name: str, target: LedgerVersion) -> None:
-        where = target.version if target.branch is None else (target.branch, target.version)
-        with self._refs(write=True):
-            self._main().tags.create(name, where)
-        if self._sync is not None:
-            self._sync([f"{self.path}/_refs/tags"])
-
     def delete_tag(self, name: str) -> None:
-        with self._refs(write=True):
-            self._main().tags.delete(name)
+        """Remove a tag of the first format, if it is there: Lance keeps a branch that a tag of its own names."""
+        if name in self.tags():
+            with self._refs(write=True):
+                self._main().tags.delete(name)
 
     def _refs(self, *, write: bool = False) -> AbstractContextManager[None]:
         return reporting(self._root, f"{self.path}/_refs", REF_ERRORS, write=write)

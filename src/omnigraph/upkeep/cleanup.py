@@ -18,6 +18,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.loads import StagedLoad, at_work_since, delete_empty, now, staged_loads
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
+from omnigraph.commit.registry import identity_in
 from omnigraph.commit.sidecar import pending
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import owns
@@ -195,7 +196,7 @@ class _Plan:
     def report(self, *, preview: bool) -> CleanupReport:
         tables = [
             TableCleanup(
-                self.reach.keys.get(sweep.path, sweep.path),
+                self.reach.keys.get(identity_in(sweep.path), sweep.path),
                 sweep.size,
                 sum(map(len, sweep.versions.values())),
                 len(sweep.forks),

@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, RowKind, read_commit
-from omnigraph.commit.names import SYSTEM, recorded_branch
+from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.refs import BranchRef, TagRef, list_branch_refs, list_tag_refs
+from omnigraph.commit.registry import identity_in
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, InputError
-from omnigraph.storage.ledger import LedgerBranch, LedgerTag
 from omnigraph.storage.tables import TableRef
 
 _READERS = 8
 
-Place = tuple[str, int]
-"""A branch and a manifest version of it."""
+Place = tuple[str, str | None, int]
+"""A branch, the Lance branch of its manifest, and a manifest version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,12 @@ class Policy:
 class Refs:
     """The names that lead into a graph."""
 
-    branches: dict[str, LedgerBranch]
-    tags: dict[str, LedgerTag]
+    branches: dict[str, BranchRef]
+    tags: dict[str, TagRef]
 
     @classmethod
     def of(cls, store: Store) -> Refs:
-        return cls(store.manifest.branches(), store.manifest.tags())
+        return cls(list_branch_refs(store.objects), list_tag_refs(store.objects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Reach:
     Attributes:
         refs: the names from which it was found.
         pins: the table versions.
-        keys: the type keys of tables, by path, those of dropped types too.
+        keys: the type keys of tables, by directory without the attempt, those of dropped types too.
     """
 
     refs: Refs
@@ -96,7 +97,7 @@ class Reach:
     @property
     def identifiers(self) -> set[str]:
         """What the forks of living branches begin with."""
-        return {branch.identifier for branch in self.refs.branches.values()}
+        return {branch.incarnation for branch in self.refs.branches.values()}
 
 
 def reach(store: Store, policy: Policy, now: datetime) -> Reach:
@@ -113,21 +114,21 @@ def reach(store: Store, policy: Policy, now: datetime) -> Reach:
     for name in (MAIN, *refs.branches):
         with suppress(BranchNotFoundError):  # deleted meanwhile
             heads[name] = store.capture(recorded_branch(name))
-    places = {(tag.branch or MAIN, tag.version) for tag in refs.tags.values()}
+    places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
     for name, view in heads.items():
-        places.add((name, view.version))
         if name != MAIN:
             places |= set(_beginning(refs.branches[name], view))
-        places |= {(commit.branch, commit.manifest_version) for commit in _kept(view, policy, now)}
+        places |= {(commit.branch, commit.ledger, commit.manifest_version) for commit in _kept(view, policy, now)}
     places |= set(_merged(heads.values()))
-    views = _read(store, sorted(places - {(view.branch, view.version) for view in heads.values()}))
+    known = {(view.branch, view.ledger.branch, view.version) for view in heads.values()}
+    views = _read(store, sorted(places - known, key=lambda place: (place[0], place[1] or "", place[2])))
     pins: set[TableRef] = set()
     keys: dict[str, str] = {}
     for view in (*views, *heads.values()):
         pins |= {pin.ref for pin in view.tables.values()}
         keys |= {f"{key.partition(':')[0]}s/{table}": key for key, table, _ in view.dropped}
     for view in (*views, *heads.values()):
-        keys |= {pin.ref.path: key for key, pin in view.tables.items()}
+        keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
     return Reach(refs, frozenset(pins), keys)
 
 
@@ -139,19 +140,21 @@ def newly_pinned(store: Store, known: Refs) -> set[TableRef]:
         for name, branch in fresh.branches.items()
         if known.branches.get(name) != branch
     ]
-    views += [
-        store.manifest_at(tag.branch or MAIN, tag.version)
+    places = [
+        (tag.branch, tag.ledger, tag.manifest_version)
         for name, tag in fresh.tags.items()
         if known.tags.get(name) != tag
     ]
+    views += _read(store, places)
     return {pin.ref for view in views for pin in view.tables.values()}
 
 
-def _beginning(branch: LedgerBranch, view: Manifest) -> Iterator[Place]:
+def _beginning(branch: BranchRef, view: Manifest) -> Iterator[Place]:
     """Where a branch began; of a transaction, every step since."""
-    yield branch.parent or MAIN, branch.parent_version
-    if branch.name.startswith(SYSTEM):
-        yield from ((branch.name, version) for version in range(branch.parent_version, view.version))
+    yield branch.parent, branch.parent_ledger, branch.parent_version
+    if branch.is_hidden:
+        versions = range(branch.parent_version, view.version)
+        yield from ((branch.name, branch.ledger, version) for version in versions)
 
 
 def _kept(view: Manifest, policy: Policy, now: datetime) -> Iterator[Commit]:
@@ -170,7 +173,7 @@ def _merged(views: Iterable[Manifest]) -> Iterator[Place]:
     for view in views:
         for row in view.ledger.read(filter=pc.field("object_id").isin(wanted)).to_pylist():
             commit = read_commit(row)
-            yield commit.branch, commit.manifest_version
+            yield commit.branch, commit.ledger, commit.manifest_version
 
 
 def _merged_parents(view: Manifest) -> Iterator[str]:
@@ -184,9 +187,8 @@ def _merged_parents(view: Manifest) -> Iterator[str]:
 
 def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:
     def read(place: Place) -> Manifest | None:
-        with suppress(BranchNotFoundError):
-            return store.manifest_at(recorded_branch(place[0]), place[1])
-        return None
+        branch, ledger, version = place
+        return store.manifest_in(ledger, branch, version)
 
     with ThreadPoolExecutor(_READERS) as readers:
         return [view for view in readers.map(read, places) if view is not None]
