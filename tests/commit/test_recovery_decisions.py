@@ -19,6 +19,7 @@ from omnigraph.commit import store as store_module
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.commit.refs import branch_ref_path
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.writer import Operation, WriteRequest
 from omnigraph.errors import (
@@ -199,7 +200,7 @@ def test_a_write_to_one_branch_leaves_the_sidecar_of_another(graph: Graph) -> No
 def test_sidecar_of_a_branch_that_is_gone(graph: Graph, place: Path, point: Failpoint, again: bool) -> None:
     graph.branches.create("dev")
     crash(graph, point, branch="dev")
-    graph._store.manifest.delete_branch("dev")
+    graph._store.objects.delete(branch_ref_path("dev"))
     if again:
         graph.branches.create("dev")
         put(graph, ["mine"], branch="dev")
@@ -221,7 +222,7 @@ def test_discarding_is_written_down_once(graph: Graph, place: Path) -> None:
     """The sidecar could not be removed at first: the next attempt only does that."""
     graph.branches.create("dev")
     crash(graph, Failpoint.TABLES_COMMITTED, branch="dev")
-    graph._store.manifest.delete_branch("dev")
+    graph._store.objects.delete(branch_ref_path("dev"))
     faults = FaultyStore(graph._store.objects)
     graph._store.objects = faults
     faults.fail_before("delete")

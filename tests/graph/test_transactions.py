@@ -21,6 +21,7 @@ from omnigraph.commit import hidden
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -94,10 +95,12 @@ def left(graph: Graph) -> list[object]:
     """Everything of a hidden branch that may be left: its record, its ref, its forks, its lease, its sidecars."""
     store = graph._store
     forks = [fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)]
-    own = {branch.identifier for branch in store.manifest.branches().values() if not branch.name.startswith("__")}
+    refs = list_branch_refs(store.objects)
+    own = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     return [
         *hidden.hidden_branches(store),
-        *(name for name in store.manifest.branches() if name.startswith("__")),
+        *(name for name, ref in refs.items() if ref.is_hidden),
+        *(name for name in store.manifest.branches() if name not in own),
         *(fork for fork in forks if fork.partition("-")[0] not in own),
         *(info.path for info in store.objects.list("__lease") if "__tx" in info.path),
         *(info.path for info in store.objects.list("__recovery")),
@@ -574,8 +577,9 @@ def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypat
             run(tx, "add", name="dan")
     assert left(graph)
     assert [branch.name for branch in graph.branches] == ["main", "draft"]
-    graph.branches.delete("draft")
+    hidden.reclaim(graph._store)
     assert left(graph) == []
+    graph.branches.delete("draft")
 
 
 def test_a_moved_graph_loses_what_was_left(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

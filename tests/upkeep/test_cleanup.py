@@ -454,14 +454,13 @@ def test_dead_loads_go_when_they_are_old(graph: Graph) -> None:
     assert [path.name for path in (root(graph) / "__staging").iterdir() if not path.name.startswith(".")] == [young]
 
 
-def test_forks_of_branches_that_are_gone(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forks_of_branches_that_are_gone(graph: Graph) -> None:
     people(graph, "a")
     graph.branches.create("dev")
     people(graph, "b", branch="dev")
     graph.branches.create("kid", source="dev")
     people(graph, "c", branch="kid")
     assert len(_forks(graph)) == 2
-    monkeypatch.setattr("omnigraph.commit.branches.reclaim_forks", lambda *_: None)
     graph.branches.delete("kid")
     graph.branches.delete("dev")
     before = b"".join(graph.export())

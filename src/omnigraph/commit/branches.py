@@ -126,11 +126,13 @@ def _withdraw(store: Store, ref: BranchRef) -> None:
     store.forget(ref.name)
 
 
-def _finish_deletion(store: Store, name: str) -> None:
-    """Remove the reference of a branch whose deletion stopped after its manifest was closed."""
+def _finish_deletion(store: Store, name: str) -> bool:
+    """Remove the reference of a branch whose deletion stopped after its manifest was closed, if it is one."""
     ref = find_branch(store.objects, name)
-    if ref is not None and store.is_closed(ref):
-        _withdraw(store, ref)
+    if ref is None or not store.is_closed(ref):
+        return False
+    _withdraw(store, ref)
+    return True
 
 
 def check_readable(store: Store, view: Manifest) -> None:
@@ -166,7 +168,8 @@ def delete_branch(store: Store, name: str, head: str | None = None) -> None:
     name = branch_name(name)
     if name == MAIN:
         raise InputError("branch 'main' cannot be deleted")
-    _finish_deletion(store, name)
+    if _finish_deletion(store, name):
+        return
     _deletable(store, name)
     with store.exclusive(name) as held:
         recover_branch(store, name, held)

@@ -195,12 +195,9 @@ class Store:
         return None if ref is None else ref.incarnation
 
     def is_closed(self, ref: BranchRef) -> bool:
-        """Whether a branch is deleted although its reference is there: its deletion stopped half way.
-
-        Its manifest says so, or is gone.
-        """
+        """Whether a branch is deleted although its reference is there: its deletion stopped half way."""
         newest = self.manifest.open(ref.ledger)
-        return newest is None or read_manifest(ref.name, ref.incarnation, newest).closed
+        return newest is not None and read_manifest(ref.name, ref.incarnation, newest).closed
 
     def _remember(self, manifest: Manifest) -> Manifest:
         with self._lock:
@@ -269,7 +266,7 @@ class Store:
         current = base
         for _ in range(PUBLISH_ATTEMPTS):
             _check_expectations(base, current, change, held)
-            made = replace(commit, manifest_version=current.version + 1)
+            made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
             next_ = successor(current, change, made, held.fence)
             try:
                 return self._remember(next_.published(self.manifest.publish(current.ledger, next_.keep, next_.add)))
