@@ -146,6 +146,10 @@ class Manifest:
     def version(self) -> int:
         return self.ledger.version
 
+    def owns(self, pin: TablePin) -> bool:
+        """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
+        return self.branch == MAIN or (pin.ref.branch or "").startswith(f"{self.incarnation}-")
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ulid_transform import ulid_now
 
+from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_idempotent, find_in
@@ -228,7 +229,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
             if held is None:
                 held = _exclusive(store, request.branch, stack, view)
             reach(Failpoint.LEASED)
-            _check_current(store, view, staging.intents)
+            _check_current(store, view, staging.intents, held)
         except (StorageError, VersionReclaimedError):
             staging.abandon()
             _check_head(store, view)  # a branch that is deleted meanwhile takes its files along
@@ -253,7 +254,7 @@ def _check_head(store: Store, view: Manifest) -> None:
         raise ReadSetChangedError(GRAPH_HEAD, view.head.id, current.head.id)
 
 
-def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
+def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent], held: Lease) -> None:
     """The captured view is still the newest, and no table has moved past it."""
     _check_head(store, view)
     for intent in intents:
@@ -264,6 +265,9 @@ def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent])
                 hint="files were removed from outside; restore the table from a backup",
             )
         if head > intent.base.version:
+            settled = settle_late_versions(store, view, held)
+            if settled is not None:
+                raise ReadSetChangedError(GRAPH_HEAD, view.head.id, settled.head.id)
             raise DriftError(intent.key, intent.base.version, head, hint=_remedy(store, view, intent))
 
 
@@ -276,11 +280,6 @@ def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
     if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
         return "a write that stopped half way moved it: open the graph again for writing, which settles it"
     return "nothing that the graph knows of moved it: run 'omnigraph repair'"
-
-
-def owns(view: Manifest, pin: TablePin) -> bool:
-    """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
-    return view.branch == MAIN or (pin.ref.branch or "").startswith(f"{view.incarnation}-")
 
 
 def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
@@ -327,7 +326,7 @@ class _Staging:
 
     def _adopted(self, write: TableWrite, pin: TablePin) -> TableRef | None:
         """The fork that fragments were written into before the table had files of its own on the branch."""
-        if not write.fragments or (owns(self.view, pin) and write.base is None):
+        if not write.fragments or (self.view.owns(pin) and write.base is None):
             return None
         fork = write.base
         if fork is None:
@@ -335,14 +334,14 @@ class _Staging:
                 f"{write.key} has no files of its own on '{self.view.branch}', so its fragments lie elsewhere",
                 hint="write other rows to it on the branch first, and the fragments into that version",
             )
-        if owns(self.view, pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
+        if self.view.owns(pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
             raise ReadSetChangedError(write.key, fork.version, pin.ref.version)
         self._forks.append(fork)
         return fork
 
     def _base(self, pin: TablePin) -> TableRef:
         """The version to stage against. The first write to a table on a branch forks it."""
-        if owns(self.view, pin):
+        if self.view.owns(pin):
             return pin.ref
         fork = fork_table(self.store, self.view, pin)
         self._forks.append(fork)

@@ -66,6 +66,9 @@ from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
 
+_MARK = "omnigraph:staged"
+"""The property of every transaction that this engine commits to a table."""
+
 _BELOW_TABLE = 2
 """A commit adds files to a table's directories, and may be the first to need one of them."""
 
@@ -202,6 +205,15 @@ class TableStorage:
             # Lance cannot decode the transaction of a compaction of an indexed table.
             return None
         return None if transaction is None else str(transaction.uuid)
+
+    def is_ours(self, ref: TableRef) -> bool:
+        """Whether a version was committed by this engine, and not by another program."""
+        try:
+            transaction = self._open(ref).read_transaction(ref.version)
+        except (TypeError, VersionReclaimedError):
+            return False
+        properties = None if transaction is None else transaction.transaction_properties
+        return properties is not None and _MARK in properties
 
     # Creating and forking: these make files that nothing points at until a manifest does
 
@@ -479,6 +491,7 @@ class TableStorage:
         return self._staged(base, transaction)
 
     def _staged(self, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
+        transaction.transaction_properties = {_MARK: "1"}
         directory = table_directory(base.path, base.branch)
         files = [f"{directory}/{name}" for name in _new_files(transaction.operation)]
         # Large blobs lie in a directory beside the data file that they belong to.

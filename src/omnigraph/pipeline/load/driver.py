@@ -19,7 +19,7 @@ import pyarrow as pa
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Commit, Manifest, Models, with_models
-from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table, owns
+from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table
 from omnigraph.embed import Embedder
 from omnigraph.errors import (
     ConstraintError,
@@ -221,7 +221,7 @@ class _SparkLoad:
             for key, pin in view.tables.items():
                 if not self.parts.may_have(key):
                     continue
-                if not owns(view, pin):
+                if not view.owns(pin):
                     self.forks[key] = fork_table(self.store, view, pin)
                 bases[key] = self.forks.get(key, pin.ref)
                 if self.request.mode is LoadMode.MERGE and not (self.direct and pin.row_count == 0):
@@ -435,13 +435,13 @@ class _SparkLoad:
         base = self._beside(change.key, now, begun)
         with self.options.session.job(f"merging {change.name}", self.options.watch):
             merged, gone = merge_by_tasks(exchange, self.place, base, change)
-        fork = None if owns(now, now.tables[change.key]) else base
+        fork = None if now.owns(now.tables[change.key]) else base
         return TableWrite(change.key, Operation.CHANGE, fragments=(*merged, *fragments), replaced=gone, base=fork)
 
     def _beside(self, key: str, now: Manifest, begun: Manifest) -> TableRef:
         """The version of a table that tasks change: that of the graph, or a fork of it that nobody else has."""
         pin = now.tables[key]
-        if owns(now, pin):
+        if now.owns(pin):
             return pin.ref
         fork = self.forks.get(key)
         same = (begun.incarnation, begun.tables[key].ref) == (now.incarnation, pin.ref)

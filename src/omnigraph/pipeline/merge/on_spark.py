@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite, fork_table, owns
+from omnigraph.commit.writer import Operation, TableWrite, fork_table
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.graph.merging import MergeRequest, Way
@@ -201,7 +201,7 @@ class SparkComparer:
         """Have tasks write a change. It is made for one state: when another commit comes first, it is made again."""
         key = compared.versions.key
         pin = target.tables[key]
-        fork = None if owns(target, pin) else fork_table(self._store, target, pin)
+        fork = None if target.owns(pin) else fork_table(self._store, target, pin)
         try:
             fragments, replaced = self._by_tasks(compared, fork or pin.ref)
         except BaseException:
