@@ -160,7 +160,7 @@ def test_the_claim_stays_when_removing_fails(place: Path, monkeypatch: pytest.Mo
         raise InputError("out of reach")
 
     with monkeypatch.context() as patch, armed(Failpoint.INIT_SCHEMA_WRITTEN):
-        patch.setattr(LocalObjectStore, "delete", fail)
+        patch.setattr(LocalObjectStore, "delete_if", fail)
         # The probe of the place removes an object too. It is not what is tested here.
         patch.setattr("omnigraph.commit.create.probe_create_if_absent", lambda _: None)
         with pytest.raises(FailpointError):

@@ -52,17 +52,21 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
     accepted, files = contract_of(source, ulid_now())
     probe_create_if_absent(store.objects)
     _refuse_existing(store, force=force)
-    _claim(store)
+    claim = _claim(store)
     try:
         # Another process may have created the graph, and given its claim back, since the first look.
         _refuse_existing(store, force=force)
     except AlreadyInitializedError:
-        store.objects.delete(CLAIM_PATH)
+        _release(store, {CLAIM_PATH: claim})
         raise
+    # A claim can be removed by a person while its owner is paused. So whatever is written is written only in a free
+    # place, and only what was written here is removed again.
+    made = {CLAIM_PATH: claim}
+    orphans = {path: found for path in files if force and (found := _etag(store, path)) is not None}
     reach(Failpoint.INIT_CLAIMED)
     try:
         for path, data in files.items():
-            store.objects.put(path, data)
+            made[path] = _place(store, path, data, orphans.get(path))
         archive_contract(store.objects, source, accepted)
         record_place(store)
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
@@ -70,12 +74,12 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         reach(Failpoint.INIT_TABLES_CREATED)
         _create_manifest(store, accepted, pins)
     except Exception as error:
-        _give_up(store, error)
+        _give_up(store, error, made)
         raise
     try:
         reach(Failpoint.INIT_COMMITTED)
         store.capture(MAIN)
-        store.objects.delete(CLAIM_PATH)
+        _release(store, {CLAIM_PATH: claim})
     except Exception as error:
         raise InitializationCommittedError(
             f"the graph at {store.objects.uri} was created, but then: {error}",
@@ -95,17 +99,21 @@ def _refuse_existing(store: Store, *, force: bool) -> None:
         )
 
 
-def _claim(store: Store) -> None:
-    """Exactly one process creates the graph. The claim of a process that is seen to be dead is taken over."""
+def _claim(store: Store) -> str:
+    """Exactly one process creates the graph. The claim of a process that is seen to be dead is taken over.
+
+    Returns:
+        The etag of the claim.
+    """
     claim = orjson.dumps({"version": 1, "attempt_id": ulid_now(), "owner": asdict(Owner.here())})
     try:
         try:
-            store.objects.create(CLAIM_PATH, claim)
+            return store.objects.create(CLAIM_PATH, claim)
         except ObjectExistsError:
             left = store.objects.get(CLAIM_PATH)
             if not _claimed_by_the_dead(left.data):
                 raise
-            store.objects.replace(CLAIM_PATH, claim, left.etag)
+            return store.objects.replace(CLAIM_PATH, claim, left.etag)
     except (ObjectExistsError, ObjectNotFoundError, ObjectChangedError):
         raise InitializationClaimedError(
             f"another process is creating a graph at {store.objects.uri}, or died while it did",
@@ -126,7 +134,36 @@ def _create_manifest(store: Store, accepted: AcceptedSchema, pins: list[TablePin
     store.manifest.create(SCHEMA.with_metadata({STAMP: str(CURRENT)}), rows)
 
 
-def _give_up(store: Store, error: Exception) -> None:
+def _etag(store: Store, path: str) -> str | None:
+    try:
+        return store.objects.get(path).etag
+    except ObjectNotFoundError:
+        return None
+
+
+def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
+    """Write a schema file in a free place, or over a file of a failed creation that has not changed since it was read.
+
+    Raises:
+        AlreadyInitializedError: another process has written it meanwhile.
+    """
+    try:
+        return store.objects.create(path, data) if orphan is None else store.objects.replace(path, data, orphan)
+    except (ObjectExistsError, ObjectChangedError):
+        raise AlreadyInitializedError(
+            f"another process has created a graph at {store.objects.uri} meanwhile",
+            hint="open it, or choose another place",
+        ) from None
+
+
+def _release(store: Store, made: dict[str, str]) -> None:
+    """Remove objects that this process wrote, as far as they are still those; the claim, which came first, last."""
+    for path, etag in reversed(made.items()):
+        with suppress(ObjectChangedError):
+            store.objects.delete_if(path, etag)
+
+
+def _give_up(store: Store, error: Exception, made: dict[str, str]) -> None:
     """After a failure: remove what is ours when there is certainly no graph, otherwise leave everything."""
     try:
         exists = store.manifest.open() is not None
@@ -135,13 +172,14 @@ def _give_up(store: Store, error: Exception) -> None:
             f"creating the graph at {store.objects.uri} failed ({error}); nobody can tell whether it exists ({probe})",
             hint="look at the place; nothing was removed",
         ) from error
+    if isinstance(error, AlreadyInitializedError):
+        return
     if exists:
         raise InitializationCommittedError(
             f"the graph at {store.objects.uri} was created, but then: {error}", hint="open it, and look at the reason"
         ) from error
     with suppress(OmnigraphError):
-        for path in (*CONTRACT, GRAPH_PATH, CLAIM_PATH):
-            store.objects.delete(path)
+        _release(store, made)
 
 
 def record_place(store: Store) -> None:
