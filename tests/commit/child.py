@@ -148,11 +148,20 @@ def change_schema(job: Job) -> object:
 
 
 def create_branch(job: Job) -> object:
-    return _graph(job).branches.create(job["name"]).head
+    return _graph(job).branches.create(job["name"], commit=job.get("commit")).head
 
 
 def delete_branch(job: Job) -> object:
-    _graph(job).branches.delete(job["name"])
+    _graph(job).branches.delete(job["name"], expect_head=job.get("expect_head"))
+    return None
+
+
+def create_tag(job: Job) -> object:
+    return _graph(job).tags.create(job["name"], commit=job.get("commit")).commit_id
+
+
+def delete_tag(job: Job) -> object:
+    _graph(job).tags.delete(job["name"])
     return None
 
 
@@ -220,6 +229,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
+        *(create_tag, delete_tag),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize),
     )
 }

@@ -34,6 +34,7 @@ class Failpoint(StrEnum):
     PUBLISHED = "published"
     SIDECAR_REMOVED = "sidecar_removed"
     RECOVERY_STARTED = "recovery_started"
+    RECOVERY_CHECKED = "recovery_checked"
     RECOVERY_RESTORED = "recovery_restored"
     RECOVERY_PUBLISHED = "recovery_published"
     RECOVERY_AUDITED = "recovery_audited"

@@ -103,6 +103,7 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     elif _is_complete(store, sidecar, view, [state for _, state, _ in found]):
         _flush(store, sidecar)
         held.check()
+        reach(Failpoint.RECOVERY_CHECKED)
         manifest = store.publish(view, sidecar.change, sidecar.commit, held)
         settlement = Settlement(Settled.FORWARD, manifest.head)
         outcomes = [TableOutcome(t.key, state.value, t.base.version, head) for t, state, head in found]
@@ -186,6 +187,7 @@ def _roll_back(
     """
     asleep = sidecar.owner != Owner.here() and not sidecar.owner.is_dead()
     held.check()
+    reach(Failpoint.RECOVERY_CHECKED)
     pins: list[TablePin] = []
     outcomes: list[TableOutcome] = []
     for table, state, head in found:
