@@ -180,7 +180,8 @@ class Store:
 
     def _no_branch(self, branch: str) -> BranchNotFoundError:
         self.forget(branch)
-        return BranchNotFoundError(branch, hint=did_you_mean(branch, [name for name in self.branch_names() if name != branch]))
+        others = [name for name in self.branch_names() if name != branch]
+        return BranchNotFoundError(branch, hint=did_you_mean(branch, others))
 
     def branch_names(self) -> list[str]:
         """All branches but the system's own, `main` first, then by name."""
