@@ -8,7 +8,7 @@ from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError
 from omnigraph.lang.arrow import arrow_schema
-from omnigraph.lang.schema import AcceptedSchema, TypeKind, ir_hash
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
 
 _IDENTITY = 33
 """The length of an identity as text: two numbers of 16 digits."""
@@ -31,11 +31,6 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
     Raises:
         CorruptionError: they are not.
     """
-    if ir_hash(accepted) != view.schema_hash:
-        raise CorruptionError(
-            "the schema files are not those that the graph was written with",
-            hint="restore the three schema files from a backup",
-        )
     wanted = table_keys(accepted)
     found = {key: pin.id for key, pin in view.tables.items()}
     if wanted != found:

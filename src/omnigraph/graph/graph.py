@@ -21,13 +21,21 @@ from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
 from omnigraph.commit.said import check_actor
-from omnigraph.commit.schema_files import past_contract, read_contract
+from omnigraph.commit.schema_files import ContractWatch, past_contract, read_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
 from omnigraph.embed import Embedder, default_embedder
-from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError, shown
+from omnigraph.errors import (
+    InputError,
+    MovedGraphError,
+    NotFoundError,
+    OmnigraphError,
+    ReadOnlyError,
+    ReadSetChangedError,
+    shown,
+)
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
@@ -201,6 +209,7 @@ class Graph:
         if not read_only:
             hidden.reclaim(store)
             recover_all(store)
+        self._contract = ContractWatch(store.objects)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._compiled = CompiledQueries()
@@ -962,6 +971,7 @@ class Graph:
             request = replace(request, actor=self.actor)
 
         def prepare_checked(view: Manifest) -> Sequence[TableWrite] | Prepared:
+            self._check_contract(view)
             schema = self._schema_of(view)
             if view.branch == self.default_branch:
                 self._source, self._accepted = schema
@@ -971,6 +981,16 @@ class Graph:
         if request.schema is not None and request.branch == self.default_branch:
             self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))
         return commit
+
+    def _check_contract(self, view: Manifest) -> None:
+        """Notice that the schema files were changed from outside, unless another commit has just changed the schema."""
+        try:
+            self._contract.check(view)
+        except OmnigraphError:
+            now = self._store.capture(view.branch)
+            if now.version != view.version:
+                raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash) from None
+            raise
 
     def _schema_of(self, view: Manifest) -> tuple[str, AcceptedSchema]:
         """The schema that a branch follows now: another handle may have changed it, and branches may differ."""

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from omnigraph.errors import SparkError, SparkUnavailableError, cut
 from omnigraph.pipeline.jobs import Watch
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.storage.cache_directory import cache_directory, is_own_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -255,7 +255,7 @@ class Session:
             return ""
         name = blake2b(f"{pyspark.__version__} {_java(os.environ)}".encode(), digest_size=8).hexdigest()
         kept = directory / "spark" / f"classes-{name}.jsa"
-        if kept.exists():
+        if is_own_file(kept):
             return f"-XX:SharedArchiveFile={kept}"
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
