@@ -154,6 +154,13 @@ class ContractWatch:
             read_contract(self._objects, view)
             self._seen = (view.schema_hash, stamps)
 
+    def read(self, view: Manifest) -> tuple[str, AcceptedSchema]:
+        """The schema that a branch follows, as `read_contract` gives it; its files count as checked."""
+        stamps = self._stamps()
+        found = read_contract(self._objects, view)
+        self._seen = (view.schema_hash, stamps)
+        return found
+
     def _stamps(self) -> Stamps:
         heads = map if self._heads is None else self._heads.map
         return tuple(heads(self._stamp, CONTRACT))

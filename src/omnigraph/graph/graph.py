@@ -21,7 +21,7 @@ from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
 from omnigraph.commit.said import check_actor
-from omnigraph.commit.schema_files import ContractWatch, past_contract, read_contract
+from omnigraph.commit.schema_files import ContractWatch, past_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
@@ -996,7 +996,7 @@ class Graph:
         """The schema that a branch follows now: another handle may have changed it, and branches may differ."""
         found = self._schemas.get(view.schema_hash)
         if found is None:
-            found = read_contract(self._store.objects, view)
+            found = self._contract.read(view)
             check_tables(found[1], view)
             self._schemas[view.schema_hash] = found
         return found
