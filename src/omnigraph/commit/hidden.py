@@ -22,16 +22,13 @@ from omnigraph.commit.lease import Owner, lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.names import SYSTEM, SystemBranch
 from omnigraph.commit.recovery import recover_branch
-from omnigraph.commit.refs import delete_branch_ref, find_branch
+from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store
-from omnigraph.errors import ObjectChangedError, ObjectNotFoundError, OmnigraphError
+from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 
 RECORDS = "__transactions"
 LONGEST_SECONDS = 24 * 60 * 60.0
 """How long a transaction may last whose process cannot be seen from here. After that it counts as abandoned."""
-
-_PATIENCE_SECONDS = 1.0
-"""How long clearing up waits for others: it is done in passing, and can be done later."""
 
 _PREFIX = f"{SYSTEM}tx-"
 _RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
@@ -84,7 +81,7 @@ def end(store: Store, name: SystemBranch) -> None:
     """Remove a hidden branch of this process. What cannot be removed now is left to whoever opens the graph next."""
     _open.discard(name)
     with suppress(OmnigraphError):
-        _remove(store, name, forks=_forks(store, name), wait=store.timeouts.wait)
+        _remove(store, name, forks=_forks(store, name))
 
 
 def reclaim(store: Store) -> None:
@@ -93,7 +90,7 @@ def reclaim(store: Store) -> None:
         if found.is_abandoned:
             # What cannot be removed now harms nobody, and is tried again.
             with suppress(OmnigraphError):
-                _remove(store, found.name, forks=None, wait=_PATIENCE_SECONDS)
+                _remove(store, found.name, forks=None)
 
 
 def hidden_branches(store: Store) -> list[HiddenBranch]:
@@ -120,14 +117,13 @@ def _read(store: Store, path: str) -> HiddenBranch | None:
         return HiddenBranch(name, None)
 
 
-def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None, wait: float) -> None:
+def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:
     """Forks first, and the record last: whoever is interrupted leaves something that can be found and removed.
 
     Args:
         store: the graph.
         name: the hidden branch.
         forks: the table forks that it has, as path and name; None when nobody knows, and all tables are looked at.
-        wait: how long to wait for others who make or remove branches.
 
     Raises:
         LeaseTimeoutError: somebody is at work on it.
@@ -143,8 +139,8 @@ def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]
             reach(Failpoint.TRANSACTION_FORKS_REMOVED)
             if ref.ledger in store.manifest.branches():
                 store.manifest.delete_branch(ref.ledger)
-            with store.exclusive_refs(wait=wait), suppress(ObjectChangedError):
-                delete_branch_ref(store.objects, ref)
+            # Its name is never used again, so there is no newer reference to spare.
+            store.objects.delete(branch_ref_path(name))
             store.forget(name)
             reach(Failpoint.TRANSACTION_REF_REMOVED)
         recover_branch(store, name, held)  # a write that stopped half way is discarded with its branch
