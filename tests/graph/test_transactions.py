@@ -617,7 +617,7 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
         with graph.branch().transaction() as tx:
             run(tx, "add", name="dan")
             (found,) = hidden.hidden_branches(graph._store)
-            hidden._remove(graph._store, found.name, forks=None, wait=60)
+            hidden._remove(graph._store, found.name, forks=None)
             run(tx, "add", name="eve")
 
     with pytest.raises(TransactionEndedError, match="given up"):
