@@ -17,6 +17,7 @@ from omnigraph.commit.lease import LeaseRecord, lease_path
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.schema_files import CONTRACT, STAGED
 from omnigraph.commit.sidecar import Sidecar
+from omnigraph.commit.store import Store
 from omnigraph.commit.writer import SchemaChange, WriteRequest
 from omnigraph.errors import CorruptionError, InputError, LeaseLostError, ReadSetChangedError, RecoveryRequiredError
 from omnigraph.graph import Graph, open
@@ -234,9 +235,9 @@ def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
     """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
     make = writer._sidecar
 
-    def late(request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
+    def late(store: Store, request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
         change_elsewhere(children, graph)
-        return make(request, prepared, view, staging)
+        return make(store, request, prepared, view, staging)
 
     with create(place) as graph:
         monkeypatch.setattr(writer, "_sidecar", late)

@@ -18,8 +18,9 @@ def commits(view: Manifest) -> Iterator[Commit]:
     """The commits that lead to a view, newest first. Older parts are read only when they are reached."""
     yield from reversed(view.recent)
     for index in reversed(range(len(view.ledger.parts) - 1)):
-        rows = view.ledger.read_part(index).to_pylist()
-        yield from reversed([read_commit(row) for row in rows])
+        rows = view.ledger.read_part(index)
+        own = rows.filter(pc.equal(rows["object_type"], RowKind.GRAPH_COMMIT.value))
+        yield from reversed([read_commit(row) for row in own.to_pylist()])
 
 
 def find_in(view: Manifest, commit_id: str) -> Commit | None:

@@ -3,17 +3,21 @@
 The last part of the ledger is the *state*: one row per table and version pointer, the head, and the most recent
 commits. The parts before it hold older commits. A publish replaces the state alone, so what it costs does not depend
 on the length of the history.
+
+Beside its own commits, a branch holds the commits that were merged into it, as rows of kind `ancestor`. So the manifest
+of a branch has every commit that leads to its head, whatever became of the branches where they were made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.ledger import LedgerVersion
@@ -24,7 +28,7 @@ STAMP = "omnigraph:internal_schema_version"
 MAIN = "main"
 
 TAIL_COMMITS = 64
-"""How many recent commits stay in the state before they get a part of their own."""
+"""How many recent commits and ancestors stay in the state before they get a part of their own."""
 
 FAN_IN = 8
 """How many parts of one size are kept before they become one larger part."""
@@ -35,6 +39,7 @@ class RowKind(StrEnum):
     TABLE_VERSION = "table_version"
     TABLE_TOMBSTONE = "table_tombstone"
     GRAPH_COMMIT = "graph_commit"
+    ANCESTOR = "ancestor"
     GRAPH_HEAD = "graph_head"
 
 
@@ -98,6 +103,7 @@ class Commit:
         merged_parent: the head of the branch that was merged, for a merge.
         created_at: microseconds since 1970, UTC.
         ledger: the Lance branch of the manifest that holds the version; None is that of `main`. It outlives the branch.
+        generation: 1 more than the highest generation of its parents; None for a commit of an older release.
     """
 
     id: str
@@ -113,6 +119,7 @@ class Commit:
     operation_id: str | None = None
     idempotency_key: str | None = None
     ledger: str | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,7 @@ class Manifest:
         dropped: tables that were dropped, with the last version that belonged to the graph.
         recent: the commits that the state holds, oldest first.
         closed: the branch is deleted. Nothing can be published after this version.
+        ancestors: the rows of merged commits that the state holds.
     """
 
     branch: str
@@ -141,6 +149,7 @@ class Manifest:
     dropped: tuple[tuple[str, TableId, int], ...]
     recent: tuple[Commit, ...]
     closed: bool = False
+    ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
 
     @property
     def version(self) -> int:
@@ -160,12 +169,14 @@ class Change:
         drops: type keys whose tables leave the graph.
         renames: old type key to new type key; pins carry the new one.
         schema_hash: the accepted schema from here on, when it changes.
+        ancestors: rows of commits that a merge brings, as `ancestor_rows` makes them.
     """
 
     pins: tuple[TablePin, ...] = ()
     drops: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
     schema_hash: str | None = None
+    ancestors: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +204,18 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     tables |= {pin.key: pin for pin in change.pins}
     tables = dict(sorted(tables.items()))
     commits = (*manifest.recent, commit)
+    ancestors = manifest.ancestors
+    if change.ancestors is not None:
+        ancestors = pa.concat_tables([ancestors, change.ancestors])
     keep = list(range(len(manifest.ledger.parts) - 1))
     add: list[pa.Table] = []
-    if len(commits) > TAIL_COMMITS:
-        keep, folded = _fold(manifest.ledger, keep, len(commits))
-        add.append(pa.concat_tables([*folded, commit_rows(commits)]))
-        commits = ()
+    if (rows := len(commits) + ancestors.num_rows) > TAIL_COMMITS:
+        keep, folded = _fold(manifest.ledger, keep, rows)
+        add.append(pa.concat_tables([*folded, ancestors, commit_rows(commits)]))
+        commits, ancestors = (), SCHEMA.empty_table()
     schema_hash = change.schema_hash or manifest.schema_hash
-    add.append(state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence))
+    state = state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence)
+    add.append(pa.concat_tables([state, ancestors]))
     says = replace(
         manifest,
         schema_hash=schema_hash,
@@ -209,6 +224,7 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         tables=tables,
         dropped=tuple(dropped),
         recent=commits,
+        ancestors=ancestors,
     )
     return Successor(keep, add, says)
 
@@ -227,7 +243,7 @@ def closing(manifest: Manifest, fence: int) -> Successor:
         fence,
         closed=True,
     )
-    return Successor(keep, [state], says)
+    return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 
 
 def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
@@ -330,6 +346,15 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
     }
 
 
+def ancestor_rows(rows: pa.Table) -> pa.Table:
+    """Rows of commits or ancestors, as the rows of ancestors of another branch. They carry no idempotency key there."""
+    kept = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
+    kept["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
+    kept["table_key"] = pa.repeat("", rows.num_rows)
+    columns = [kept.get(member.name, pa.nulls(rows.num_rows, member.type)) for member in SCHEMA]
+    return pa.table(columns, schema=SCHEMA)
+
+
 def commit_json(commit: Commit) -> dict[str, Any]:
     """A commit as listings give it."""
     return {
@@ -345,7 +370,16 @@ def commit_json(commit: Commit) -> dict[str, Any]:
     }
 
 
-_OPTIONAL = ("parent", "merged_parent", "actor", "message", "writer", "operation_id", "idempotency_key")
+_OPTIONAL = (
+    "parent",
+    "merged_parent",
+    "generation",
+    "actor",
+    "message",
+    "writer",
+    "operation_id",
+    "idempotency_key",
+)
 
 
 def _commit_json(commit: Commit) -> dict[str, Any]:
@@ -377,7 +411,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manifest:
     """What a version of the manifest says."""
-    rows = ledger.read_part(len(ledger.parts) - 1).to_pylist()
+    state = ledger.read_part(len(ledger.parts) - 1)
+    is_ancestor = pc.equal(state["object_type"], RowKind.ANCESTOR.value)
+    ancestors, rows = state.filter(is_ancestor).cast(SCHEMA), state.filter(pc.invert(is_ancestor)).to_pylist()
     locations = {
         _table_id(row): (row["table_key"], row["location"]) for row in rows if row["object_type"] == RowKind.TABLE
     }
@@ -415,6 +451,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
         tuple(dropped),
         tuple(recent),
         closed,
+        ancestors,
     )
 
 

@@ -6,9 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import pyarrow as pa
 from ulid_transform import ulid_now
 
 from omnigraph.commit import audit
+from omnigraph.commit.ancestor_files import read_ancestors, remove_ancestors
+from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
@@ -96,15 +99,17 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
                 hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup",
             )
     settled = _settled_before(view, sidecar)
+    ancestors = None if sidecar.ancestors is None else read_ancestors(store.objects, sidecar.ancestors)
     if settled is not None:
         store.manifest.make_durable(view.ledger)
         settlement = settled
         outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
-    elif _is_complete(store, sidecar, view, [state for _, state, _ in found]):
+    elif _is_complete(store, sidecar, view, [state for _, state, _ in found], ancestors):
         _flush(store, sidecar)
         held.check()
         reach(Failpoint.RECOVERY_CHECKED)
-        manifest = store.publish(view, sidecar.change, sidecar.commit, held)
+        change = replace(sidecar.change, ancestors=ancestors)
+        manifest = store.publish(view, change, sidecar.commit, held)
         settlement = Settlement(Settled.FORWARD, manifest.head)
         outcomes = [TableOutcome(t.key, state.value, t.base.version, head) for t, state, head in found]
     else:
@@ -120,11 +125,16 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     _record(store, sidecar, kind, settlement.commit, outcomes)
     reach(Failpoint.RECOVERY_AUDITED)
     store.objects.delete(sidecar.path)
+    remove_ancestors(store.objects, sidecar.ancestors)
     return settlement
 
 
-def _is_complete(store: Store, sidecar: Sidecar, view: Manifest, states: list[TableState]) -> bool:
+def _is_complete(
+    store: Store, sidecar: Sidecar, view: Manifest, states: list[TableState], ancestors: pa.Table | None
+) -> bool:
     """Whether all that the write intended is there, and only its publication is missing."""
+    if sidecar.ancestors is not None and ancestors is None:
+        return False  # a merge without the history of what it merged would mislead every later one
     if view.head.id != sidecar.base_head or any(s is not TableState.ROLLED_PAST_EXPECTED for s in states):
         return False
     if sidecar.schema is None:
@@ -218,6 +228,7 @@ def _roll_back(
         writer=sidecar.kind.value,
         operation_id=sidecar.operation_id,
         ledger=view.ledger.branch,
+        generation=1 + generation_of(store, view),
     )
     manifest = store.publish(view, Change(tuple(pins)), commit, held)
     return Settlement(Settled.BACK, manifest.head), outcomes
@@ -239,6 +250,7 @@ def _discard(store: Store, sidecar: Sidecar) -> Settlement:
         outcomes.append(TableOutcome(table.key, "BranchGone", None, None))
     _record(store, sidecar, RecoveryKind.ORPHANED_BRANCH_DISCARDED, None, outcomes)
     store.objects.delete(sidecar.path)
+    remove_ancestors(store.objects, sidecar.ancestors)
     return Settlement(Settled.DISCARDED, None)
 
 

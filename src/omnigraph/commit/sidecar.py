@@ -91,6 +91,7 @@ class Sidecar:
         base_head: the branch head that the write was prepared against.
         commit: the commit as it is meant to be published.
         schema: the change of schema that it is, if it is one.
+        ancestors: where the rows of the commits are that a merge brings, if it brings any.
     """
 
     operation_id: str
@@ -103,6 +104,7 @@ class Sidecar:
     commit: Commit
     tables: tuple[TableIntent, ...]
     schema: SchemaIntent | None = None
+    ancestors: str | None = None
 
     @property
     def path(self) -> str:
@@ -147,6 +149,7 @@ class Sidecar:
                 commit,
                 tuple(_table(table) for table in members["tables"]),
                 _schema(members["schema"]) if members["schema"] else None,
+                members.get("ancestors"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
@@ -192,6 +195,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
             for table in sidecar.tables
         ],
         "schema": None if sidecar.schema is None else asdict(sidecar.schema),
+        "ancestors": sidecar.ancestors,
     }
 
 

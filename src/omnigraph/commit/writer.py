@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ulid_transform import ulid_now
 
+from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
+from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
@@ -118,11 +120,15 @@ class Prepared:
         labels: of the commit, beside those of the request.
         merged_parent: the head of the branch that the write merges. With one there is a commit, also if no table
             changes.
+        merged_generation: the generation of that head.
+        ancestors: the rows of the commits that lead there and that the branch lacks, as `History.brought` gives them.
     """
 
     writes: Sequence[TableWrite]
     labels: tuple[tuple[str, str], ...] = ()
     merged_parent: str | None = None
+    merged_generation: int = 0
+    ancestors: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,12 +451,17 @@ def _commit(
     held: Lease,
 ) -> Commit:
     """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
+    file = None
     try:
-        sidecar = _sidecar(request, prepared, view, staging)
+        sidecar = _sidecar(store, request, prepared, view, staging)
         commit_rows([sidecar.commit])  # what cannot be published must not be promised
+        if prepared.ancestors is not None and prepared.ancestors.num_rows:
+            file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
+            sidecar = replace(sidecar, ancestors=file)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
         staging.abandon()
+        remove_ancestors(store.objects, file)
         raise
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
@@ -464,7 +475,8 @@ def _commit(
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)
-        published = store.publish(view, sidecar.change, sidecar.commit, held).head
+        change = replace(sidecar.change, ancestors=prepared.ancestors)
+        published = store.publish(view, change, sidecar.commit, held).head
     except Exception as error:
         return _finish(store, sidecar, held, error)
     reach(Failpoint.PUBLISHED)
@@ -473,6 +485,7 @@ def _commit(
         if sidecar.schema is not None:
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
+        remove_ancestors(store.objects, sidecar.ancestors)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
 
@@ -516,7 +529,7 @@ def _overtaken(store: Store, sidecar: Sidecar, lost: LeaseLostError) -> Commit:
     raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
 
 
-def _sidecar(request: WriteRequest, prepared: Prepared, view: Manifest, staging: _Staging) -> Sidecar:
+def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: _Staging) -> Sidecar:
     operation = ulid_now()
     commit = Commit(
         id=ulid_now(),
@@ -532,6 +545,7 @@ def _sidecar(request: WriteRequest, prepared: Prepared, view: Manifest, staging:
         operation_id=operation,
         idempotency_key=request.idempotency_key,
         ledger=view.ledger.branch,
+        generation=1 + max(generation_of(store, view), prepared.merged_generation),
     )
     return Sidecar(
         operation,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.names import branch_name
@@ -104,7 +105,9 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
             raise MergeConflictsError(source.branch, target.branch, merged.conflicts, merged.total)
         if merged.base.id == source.head.id:
             return Prepared(())
-        return Prepared(work.writes(merged, target), (answers[-1].label(digest),), source.head.id)
+        generation = generation_of(store, source)
+        writes = work.writes(merged, target)
+        return Prepared(writes, (answers[-1].label(digest),), source.head.id, generation, merged.brought)
 
     commit = graph.write_tables(said, prepare)
     if commit is not None and (not answers or (LABEL, dict(commit.labels).get(LABEL)) != answers[-1].label(digest)):

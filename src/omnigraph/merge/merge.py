@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.ancestors import merge_base
+from omnigraph.commit.ancestors import History
 from omnigraph.commit.manifest import Commit, Manifest, models_of
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
@@ -57,6 +57,7 @@ class Merged:
     resolved: int
     conflicts: tuple[Conflict, ...]
     total: int
+    brought: pa.Table | None = None
 
     @property
     def changes(self) -> dict[str, MergedChanges]:
@@ -104,7 +105,9 @@ class Merge:
             VersionReclaimedError: cleanup has removed the commit at which the branches parted.
         """
         source = self._source
-        base = merge_base(self._store, source, target)
+        history = History(self._store, source, target)
+        common = history.common()
+        base = history.commit(common.best[-1])
         if base.id == source.head.id:
             return Merged(MergeOutcome.ALREADY_UP_TO_DATE, base, {}, 0, (), 0)
         forward = base.id == target.head.id
@@ -124,11 +127,13 @@ class Merge:
         if not forward or source.schema_hash != target.schema_hash:
             resolved += self._check(target, tables, found, named)
         self._choices.check_met(named)
-        return Merged(outcome, base, tables, resolved, found.first(), found.total)
+        brought = history.brought(common)
+        return Merged(outcome, base, tables, resolved, found.first(), found.total, brought)
 
     def weight(self, target: Manifest) -> int:
         """About how many bytes have to be compared."""
-        base = merge_base(self._store, self._source, target)
+        history = History(self._store, self._source, target)
+        base = history.commit(history.common().best[-1])
         if base.id == self._source.head.id:
             return 0
         tables = self._store.tables

@@ -58,6 +58,19 @@ class LedgerVersion:
             table: pa.Table = fragment.to_table()
         return table
 
+    def read_parts(self, indexes: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Columns of some parts, in the order of the parts."""
+        with reporting(self._dataset.uri, ""):
+            fragments = self._dataset.get_fragments()
+            chosen = [fragments[i] for i in sorted(indexes)]
+            table: pa.Table = self._dataset.scanner(columns=list(columns), fragments=chosen).to_table()
+        return table
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """A name for each part. Parts of two versions or branches that have the same one have the same rows."""
+        return tuple(fragment.files[0].path for fragment in self._fragments)
+
     def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """Rows of all parts."""
         with reporting(self._dataset.uri, ""):
