@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.merge.model import SCHEMA, World, empty
+from tests.merge.model import SCHEMA, World
+from tests.merge.repository_model import empty
 from tests.pipeline.in_process import InProcess
 
 import omnigraph

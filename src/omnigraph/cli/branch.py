@@ -200,8 +200,10 @@ def _say_merged(receipt: MergeReceipt) -> None:
     click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
+    if receipt.edges_kept:
+        click.echo(f"  {receipt.edges_kept:,} edges kept with their nodes")
     for conflict in receipt.conflicts:
-        click.echo(f"  conflict: {conflict}")
+        click.echo(f"  conflict: {conflict} ({conflict.values})")
     if receipt.total_conflicts > len(receipt.conflicts):
         click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
     if receipt.branch_deleted:

@@ -20,7 +20,7 @@ from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, Pr
 from omnigraph.merge.choices import Choices, Resolutions, Strategy
 from omnigraph.merge.compare import Comparer, LocalComparer
 from omnigraph.merge.merge import Merge, Merged
-from omnigraph.merge.receipt import LABEL, MergeReceipt, answered
+from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, answered
 from omnigraph.write.checks import Room
 from omnigraph.write.spill import memory_budget
 
@@ -103,7 +103,7 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         answers.append(_receipt(graph, request, source, merged, way))
         if merged.total:
             raise MergeConflictsError(source.branch, target.branch, merged.conflicts, merged.total)
-        if merged.base.id == source.head.id:
+        if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
             return Prepared(())
         generation = generation_of(store, source)
         writes = work.writes(merged, target)
@@ -145,9 +145,10 @@ def _receipt(graph: Graph, request: MergeRequest, source: Manifest, merged: Merg
         request.target,
         merged.outcome,
         source.head.id,
-        merged.base.id,
+        merged.bases,
         merged.changes,
         merged.resolved,
+        merged.edges_kept,
         merged.conflicts,
         merged.total,
         request.preview,
