@@ -14,8 +14,9 @@ compares the object before it stages files and after its sidecar is there, and s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -25,10 +26,10 @@ import orjson
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.store import Store
 from omnigraph.errors import (
+    BranchNotFoundError,
     ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
-    ReadSetChangedError,
     VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectStore
@@ -95,38 +96,67 @@ class Condemned:
 # Those who name versions
 
 
-def check_not_condemned(store: Store, view: Manifest, *, ledgers: Collection[str] = ()) -> None:
+class NamingGuard:
+    """For whoever is about to name a state by a branch or a tag. Made before the reference is written.
+
+    A state that is the newest of its branch after the list was read can only be condemned by a later list, so then two
+    looks at the list are enough. Any other state is looked for, table by table.
+    """
+
+    def __init__(self, store: Store, view: Manifest) -> None:
+        self._store = store
+        self._view = view
+        self._token = files_token(store.objects)
+        self._newest = False
+        with suppress(BranchNotFoundError):
+            current = store.capture(view.branch)
+            self._newest = (current.incarnation, current.version) == (view.incarnation, view.version)
+
+    def check(self, *made: TableRef) -> None:
+        """See that the state can be read and stays, after the reference was written.
+
+        Args:
+            made: versions that were made for the reference, say the manifest of a new branch.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed a version, or is about to. Withdraw what was written.
+        """
+        if not self._newest or files_token(self._store.objects) != self._token:
+            check_not_condemned(self._store, self._view, *made)
+
+
+def check_not_condemned(store: Store, view: Manifest, *more: TableRef) -> None:
     """See that a state can be read and stays, after a branch, tag or record that names it was written.
 
     Args:
         store: the graph.
         view: the state.
-        ledgers: Lance branches of the manifest that were made for a new branch.
+        more: further versions.
 
     Raises:
         VersionReclaimedError: cleanup has removed a version of it, or is about to. Withdraw what was written.
     """
-    refs = {pin.ref for pin in view.tables.values()}
-    refs.add(TableRef(MANIFEST_PATH, view.ledger.branch, view.version))
-    check_present(store.objects, refs, ledgers=ledgers)
+    check_present(store.objects, state_refs(view) | set(more))
 
 
-def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, ledgers: Collection[str] = ()) -> None:
+def state_refs(view: Manifest) -> set[TableRef]:
+    """The table versions that a state is made of, and the manifest version that says so."""
+    return {pin.ref for pin in view.tables.values()} | {TableRef(MANIFEST_PATH, view.ledger.branch, view.version)}
+
+
+def check_present(objects: ObjectStore, refs: Iterable[TableRef]) -> None:
     """The same for single versions of tables.
 
     Raises:
         VersionReclaimedError: one is listed, or gone.
     """
     refs = set(refs)
-    if objects.uri.scheme is Scheme.MEMORY or not (refs or ledgers):
+    if objects.uri.scheme is Scheme.MEMORY or not refs:
         return  # a graph in memory is never cleaned up
     listed = read(objects)
     for ref in refs:
         if listed.takes(ref):
             raise _reclaimed(ref, "cleanup is about to remove it")
-    for ledger in ledgers:
-        if listed.takes(TableRef(MANIFEST_PATH, ledger, 0)):
-            raise VersionReclaimedError("cleanup took the new branch for a dead one", hint="try again")
     # After the list: a version that went before the list was emptied is seen to be gone.
     ordered = sorted(refs, key=lambda ref: (ref.path, ref.branch or "", ref.version))
     for ref, present in zip(ordered, _present(objects, ordered), strict=True):
@@ -151,24 +181,15 @@ def _reclaimed(ref: TableRef, why: str) -> VersionReclaimedError:
 
 
 def files_token(objects: ObjectStore) -> str | None:
-    """The state of the list, to be read before a write stages its first file."""
+    """The state of the list. A write reads it before it stages its first file, and again when its sidecar is written.
+
+    If it differs, a cleanup has looked for files of the dead in between and may take the staged files. If not, a
+    cleanup that looks later sees the sidecar, and one that looked earlier does not know the files.
+    """
     if objects.uri.scheme is Scheme.MEMORY:
         return None
     listed = read(objects)
     return str(listed.number) if listed.readable else listed.etag
-
-
-def check_files_kept(objects: ObjectStore, token: str | None) -> None:
-    """See that no cleanup has looked for files of the dead since a write began to stage files.
-
-    To be called after the write's sidecar was written: a cleanup that looks later sees the sidecar.
-
-    Raises:
-        ReadSetChangedError: one has, and may take the staged files. Stage them again.
-    """
-    now = files_token(objects)
-    if now != token:
-        raise ReadSetChangedError("staged files", token, now)
 
 
 # Cleanup

@@ -76,9 +76,8 @@ def _branch_points(
     for name in order:
         seen = covered.pop(name, None)
         leads_to = reached.pop(name, 0) | bits.get(name, 0)
-        if name in bits:
-            found.add(name)
-        elif children[name] > 1 and seen is not None and leads_to not in seen:
+        meet = children[name] > 1 and seen is not None and leads_to not in seen
+        if name in bits or meet:
             found.add(name)
         for parent in set(parents[name]):
             if parent in children:

@@ -27,7 +27,7 @@ from enum import StrEnum
 import orjson
 from ulid_transform import ulid_now
 
-from omnigraph.commit.condemned import check_present
+from omnigraph.commit.condemned import check_present, state_refs
 from omnigraph.commit.lease import TTL_SECONDS, Owner
 from omnigraph.commit.manifest import Manifest
 from omnigraph.errors import (
@@ -86,7 +86,6 @@ _WRITERS = (
     WorkKind.OPTIMIZE,
     WorkKind.INDEXES,
     WorkKind.EMBED,
-    WorkKind.PIPELINE,
 )
 
 
@@ -100,6 +99,8 @@ class WorkRecord:
         owner: its process; None when the record cannot be read.
         beat: what has to change for the record to count as alive from another machine.
         began: when it was first written, by the clock of the store.
+        seen: when it was last written, by that clock.
+        commits: the commits that it needs. Bases of merges between them and the heads of branches stay, too.
         needs: the table versions that it needs.
         etag: the state of the object that was read.
     """
@@ -109,6 +110,8 @@ class WorkRecord:
     owner: Owner | None
     beat: str
     began: datetime
+    seen: datetime
+    commits: frozenset[str]
     needs: frozenset[TableRef]
     etag: str
 
@@ -125,11 +128,16 @@ class WorkRecord:
 class Work:
     """A record of this process. Made by `at_work`."""
 
-    def __init__(self, objects: ObjectStore, kind: WorkKind, name: str, needs: Iterable[TableRef]) -> None:
+    def __init__(
+        self, objects: ObjectStore, kind: WorkKind, name: str, needs: Iterable[Manifest | Iterable[TableRef]] = ()
+    ) -> None:
         self.name = name
         self.kind = kind
         self._objects = objects
-        self._needs = set(needs)
+        self._needs: set[TableRef] = set()
+        self._commits: set[str] = set()
+        for view in needs:
+            self._add(view)
         self._lock = threading.Lock()
         self._beat = 0
         self._began: int | None = None
@@ -142,15 +150,21 @@ class Work:
         Raises:
             VersionReclaimedError: cleanup has removed one, or is about to.
         """
-        refs = {ref for view in views for ref in refs_of(view)}
         with self._lock:
-            fresh = refs - self._needs
-            if not fresh:
-                return
-            self._needs |= fresh
-            if self._etag is not None:
+            known = set(self._needs)
+            for view in views:
+                self._add(view)
+            fresh = self._needs - known
+            if fresh and self._etag is not None:
                 self._write()
         check_present(self._objects, fresh)
+
+    def _add(self, view: Manifest | Iterable[TableRef]) -> None:
+        if isinstance(view, Manifest):
+            self._commits.add(view.head.id)
+            self._needs |= state_refs(view)
+        else:
+            self._needs |= set(view)
 
     def check(self) -> None:
         """Make sure, by looking, that no cleanup has taken this work for dead.
@@ -160,6 +174,8 @@ class Work:
         Raises:
             VersionReclaimedError: the record is gone, and so may be files that the work needs.
         """
+        if self._objects.uri.scheme is Scheme.MEMORY:
+            return
         try:
             self._objects.get(record_path(self.name))
         except ObjectNotFoundError:
@@ -181,9 +197,6 @@ class Work:
             if self._ended:
                 return
             self._write()
-            with suppress(StorageError):
-                # Files are as old as the store says, so their age is compared with the store's clock alone.
-                self._began = int(self._objects.head(record_path(self.name)).modified.timestamp() * 1_000_000)
         try:
             check_present(self._objects, self._needs)
         except BaseException:
@@ -211,6 +224,10 @@ class Work:
         if self._etag is None:
             self._etag = self._objects.create(path, self._dump())
             return
+        if self._began is None:
+            # Files are as old as the store says, so their age is compared with the store's clock alone.
+            with suppress(ObjectNotFoundError):
+                self._began = int(self._objects.head(path).modified.timestamp() * 1_000_000)
         try:
             self._etag = self._objects.replace(path, self._dump(), self._etag)
         except ObjectChangedError:
@@ -228,6 +245,7 @@ class Work:
             "owner": asdict(Owner.here()),
             "beat": self._beat,
             "began": self._began,
+            "commits": sorted(self._commits),
             "needs": needs,
         }
         return orjson.dumps(members)
@@ -235,13 +253,6 @@ class Work:
 
 def record_path(name: str) -> str:
     return f"{DIRECTORY}/{name}.json"
-
-
-def refs_of(view: Manifest | Iterable[TableRef]) -> set[TableRef]:
-    """The table versions that a state is made of."""
-    if isinstance(view, Manifest):
-        return {pin.ref for pin in view.tables.values()}
-    return set(view)
 
 
 # Of this process
@@ -263,7 +274,7 @@ def at_work(
         VersionReclaimedError: cleanup has removed a version, or is about to.
         StorageError: the record cannot be written.
     """
-    work = Work(objects, kind, name or ulid_now().lower(), {ref for view in needs for ref in refs_of(view)})
+    work = Work(objects, kind, name or ulid_now().lower(), needs)
     if objects.uri.scheme is Scheme.MEMORY:
         yield work  # no other process can reach it, and it is never cleaned up
         return
@@ -325,7 +336,7 @@ class _Late:
         with self.lock:
             if self.ended or self.work is not None:
                 return
-            work = Work(self.objects, self.kind, ulid_now().lower(), refs_of(self.view))
+            work = Work(self.objects, self.kind, ulid_now().lower(), [self.view])
             # Without a record the read goes on: it may be done before its version goes, and says so if not.
             with suppress(OmnigraphError):
                 work.begin()
@@ -432,11 +443,13 @@ def _read(objects: ObjectStore, name: str, modified: datetime) -> WorkRecord:
             Owner(**members["owner"]),
             str(members["beat"]),
             modified if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC),
+            modified,
+            frozenset(map(str, members["commits"])),
             frozenset(_refs(members["needs"])),
             stored.etag,
         )
     except (AttributeError, KeyError, TypeError, ValueError):
-        return WorkRecord(name, None, None, stored.etag, modified, frozenset(), stored.etag)
+        return WorkRecord(name, None, None, stored.etag, modified, modified, frozenset(), frozenset(), stored.etag)
 
 
 def _refs(needs: Mapping[str, Mapping[str, Sequence[int]]]) -> Iterator[TableRef]:
