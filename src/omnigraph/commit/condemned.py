@@ -230,7 +230,7 @@ def decide(objects: ObjectStore, proposed: Condemned, tables: dict[str, Condemne
 
 
 def finish(objects: ObjectStore, done: Condemned) -> Condemned:
-    """Empty a list of which everything is removed.
+    """Empty a list of which everything is removed, or discard a proposal.
 
     Raises:
         ObjectChangedError: another cleanup has done so.

@@ -58,6 +58,7 @@ from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
+from omnigraph.storage.objects.room import unless_full
 from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
@@ -158,7 +159,8 @@ def open(
     if store.manifest.open() is None:
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
     if not read_only:
-        probe_create_if_absent(store.objects)
+        with unless_full():
+            probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
 
 
@@ -212,7 +214,8 @@ class Graph:
         self._check_place()
         if not read_only:
             hidden.reclaim(store)
-            recover_all(store)
+            with unless_full():
+                recover_all(store)
         self._contract = ContractWatch(store.objects)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}

@@ -188,7 +188,8 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     earlier = condemned.read(store.objects)
     if earlier.state is ListState.FINAL:
         _finish(store, earlier)
-        earlier = condemned.finish(store.objects, earlier)
+    if earlier.state is not ListState.NONE:
+        earlier = condemned.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
     _, dead = watch.live(store.leases, store.timeouts.ttl, wait=True)
     awake = {record.name for record in remove_dead(store.leases, dead)}
     ended = {record.name for record in dead} - awake

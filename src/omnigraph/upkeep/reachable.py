@@ -89,7 +89,7 @@ class Reach:
         keys: the type keys of tables, by directory without the attempt, those of dropped types too.
         ledgers: the Lance branches of the manifest that were there before the names were read.
         needed_ledgers: those that hold something that can be read.
-        only_recorded: the table versions that stay for the sake of work in progress alone.
+        only_recorded: the table versions that work in progress needs, and neither a name nor the policy keeps.
     """
 
     refs: Refs
@@ -148,12 +148,13 @@ def reach(
         places |= {_place(commit) for commit in _kept(view, policy, now)}
     named = {*merging, *(commit for record in records for commit in record.commits)}
     named |= {tag.commit_id for tag in refs.tags.values()}
-    places |= set(_bases(store, ledgers, heads, named))
+    bases = set(_bases(store, ledgers, heads, named)) - places
     known = {(view.branch, view.ledger.branch, view.version) for view in heads.values()}
-    views = _read(store, sorted(places - known, key=lambda place: (place[0], place[1] or "", place[2])))
-    views += heads.values()
+    views = [*heads.values(), *_read(store, places - known)]
+    said = {pin.ref for view in views for pin in view.tables.values()}
+    views += _read(store, bases - known)
     recorded = {ref for record in records for ref in record.needs}
-    pins: set[TableRef] = set()
+    pins = {ref for ref in recorded if ref.path != MANIFEST_PATH}
     keys: dict[str, str] = {}
     for view in views:
         pins |= {pin.ref for pin in view.tables.values()}
@@ -162,8 +163,8 @@ def reach(
         keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
     needed = {ref.ledger for ref in refs.branches.values()} | {view.ledger.branch for view in views}
     needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
-    only_recorded = frozenset(ref for ref in recorded - pins if ref.path != MANIFEST_PATH)
-    return Reach(refs, only_recorded | pins, keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
+    only_recorded = frozenset(ref for ref in recorded - said if ref.path != MANIFEST_PATH)
+    return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
 
 
 def _place(commit: Commit) -> Place:
@@ -224,8 +225,9 @@ def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:
             return store.manifest_in(ledger, branch, version)
         return None
 
+    ordered = sorted(places, key=lambda place: (place[0], place[1] or "", place[2]))
     with ThreadPoolExecutor(_READERS) as readers:
-        return [view for view in readers.map(read, places) if view is not None]
+        return [view for view in readers.map(read, ordered) if view is not None]
 
 
 def _with_parents(needed: Iterable[str | None], ledgers: Mapping[str, LedgerBranch]) -> set[str]:

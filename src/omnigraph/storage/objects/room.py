@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.storage.objects.contract import INTERNAL, ObjectStore
@@ -30,6 +31,16 @@ def is_full(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
+
+
+@contextmanager
+def unless_full() -> Iterator[None]:
+    """Do without something if the disk is full. So a graph can be opened to clean it up; every write tries again."""
+    try:
+        yield
+    except OmnigraphError as error:
+        if not is_full(error):
+            raise
 
 
 def remove_temporary(objects: ObjectStore) -> int:
