@@ -482,7 +482,7 @@ def _beside(graph: Graph, rounds: int, children: Children, tmp_path: Path) -> No
     until_done.touch()
     cleaned = children.wait(jobs["cleaner"]).ok()
     assert cleaned["calls"] > 0
-    assert cleaned["failures"] == []
+    assert cleaned["failures"] == [], "\n".join(cleaned["failures"])
     for name, outcome in said.items():
         assert outcome["raw"] == [], name
         assert outcome["lost"] == [], name

@@ -45,14 +45,13 @@ from omnigraph.errors import (
     ObjectChangedError,
     OmnigraphError,
     StorageError,
-    VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectInfo, room
 from omnigraph.storage.objects.room import is_full
 from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
-from omnigraph.upkeep.reachable import Policy, Reach
+from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
 from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
 
 ORPHANS_OLDER_THAN = timedelta(days=7)
@@ -390,10 +389,9 @@ def _is_dead_ledger(store: Store, found: Reach, name: str, now: datetime) -> boo
     """Whether a Lance branch of the manifest goes: no name leads to it, and nothing in it is needed."""
     if name in found.needed_ledgers:
         return False
-    with suppress(VersionReclaimedError):
-        newest = store.manifest.open(name) if name in found.ledgers else None
-        if newest is not None and read_manifest(name, name, newest).closed:
-            return True
+    newest = unless_removed(store, name, lambda: store.manifest.open(name)) if name in found.ledgers else None
+    if newest is not None and unless_removed(store, name, lambda: read_manifest(name, name, newest).closed):
+        return True
     # Its branch was deleted by a release that did not close it, or its creation has not come to the reference.
     if _LEDGER.fullmatch(name) is None:
         return False

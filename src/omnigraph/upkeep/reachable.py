@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commit
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commit, read_manifest
 from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_branch_refs, list_tag_refs
 from omnigraph.commit.registry import identity_in
 from omnigraph.commit.retention import kept_commits
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
-from omnigraph.errors import BranchNotFoundError, InputError, VersionReclaimedError
+from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.tables import TableRef
 
@@ -27,6 +29,7 @@ _COMMITS = pa.array(["graph_commit", "ancestor"])
 """The kinds of manifest rows that say which commits there are: those of a branch, and those merged into it."""
 
 _READERS = 8
+T = TypeVar("T")
 
 Place = tuple[str, str | None, int]
 """A branch, the Lance branch of its manifest, and a manifest version."""
@@ -139,13 +142,17 @@ def reach(
     refs = Refs.of(store)
     heads: dict[str, Manifest] = {}
     for name in (MAIN, *refs.branches):
+        ledger = None if name == MAIN else refs.branches[name].ledger
         with suppress(BranchNotFoundError):  # deleted meanwhile
-            heads[name] = store.capture(recorded_branch(name))
+            view = unless_removed(store, ledger, partial(store.capture, recorded_branch(name)))
+            if view is not None:
+                heads[name] = view
     places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
     for name, view in heads.items():
         if name != MAIN:
             places |= set(_beginning(refs.branches[name], view))
-        places |= {_place(commit) for commit in _kept(view, policy, now)}
+        kept = unless_removed(store, view.ledger.branch, partial(_kept, view, policy, now))
+        places |= {_place(commit) for commit in kept or ()}
     named = {*merging, *(commit for record in records for commit in record.commits)}
     named |= {tag.commit_id for tag in refs.tags.values()}
     bases = set(_bases(store, ledgers, heads, named)) - places
@@ -179,11 +186,13 @@ def _beginning(branch: BranchRef, view: Manifest) -> Iterator[Place]:
         yield from ((branch.name, branch.ledger, version) for version in versions)
 
 
-def _kept(view: Manifest, policy: Policy, now: datetime) -> Iterator[Commit]:
+def _kept(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
+    found = []
     for place, commit in enumerate(commits(view)):
         if not policy.stays(place, commit, now):
-            return
-        yield commit
+            break
+        found.append(commit)
+    return found
 
 
 def _bases(
@@ -192,25 +201,29 @@ def _bases(
     """The commits that later merges of branches, and of other commits that are named, may need as a base."""
     known: dict[str, Commit] = {}
     for view in heads.values():
-        _add_commits(view, known)
+        _add_commits(store, view, known)
     live = {view.ledger.branch for view in heads.values()}
     for name in ledgers:
         if name not in live:  # of a branch that was deleted: it may have been merged, or tagged
-            with suppress(VersionReclaimedError):
-                ledger = store.manifest.open(name)
-                deleted = None if ledger is None else store.manifest_in(name, name, ledger.version)
-                if deleted is not None:
-                    _add_commits(deleted, known)
+            ledger = unless_removed(store, name, partial(store.manifest.open, name))
+            deleted = (
+                None if ledger is None else unless_removed(store, name, partial(read_manifest, name, name, ledger))
+            )
+            if deleted is not None:
+                _add_commits(store, deleted, known)
     parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
     names = named | {view.head.id for view in heads.values()}
     yield from (_place(known[name]) for name in kept_commits(parents, names))
 
 
-def _add_commits(view: Manifest, known: dict[str, Commit]) -> None:
+def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None:
     """Add the commits that lead to a view. What is known already is not looked at again."""
     known.setdefault(view.head.id, view.head)
     columns = ["object_id", "object_type", "metadata", "table_branch", "table_version"]
-    rows = view.ledger.read(columns=columns, filter=pc.field("object_type").isin(_COMMITS))
+    read = partial(view.ledger.read, columns=columns, filter=pc.field("object_type").isin(_COMMITS))
+    rows = unless_removed(store, view.ledger.branch, read)
+    if rows is None:
+        return
     fresh = rows.filter(pc.invert(pc.is_in(rows["object_id"], value_set=pa.array(list(known), pa.utf8()))))
     for row in fresh.to_pylist():
         known[row["object_id"]] = read_commit(row)
@@ -221,13 +234,23 @@ def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:
 
     def read(place: Place) -> Manifest | None:
         branch, ledger, version = place
-        with suppress(VersionReclaimedError):
-            return store.manifest_in(ledger, branch, version)
-        return None
+        return unless_removed(store, ledger, lambda: store.manifest_in(ledger, branch, version))
 
     ordered = sorted(places, key=lambda place: (place[0], place[1] or "", place[2]))
     with ThreadPoolExecutor(_READERS) as readers:
         return [view for view in readers.map(read, ordered) if view is not None]
+
+
+def unless_removed(store: Store, ledger: str | None, read: Callable[[], T]) -> T | None:
+    """Read a Lance branch of the manifest that somebody may remove meanwhile: then there is nothing to read."""
+    try:
+        return read()
+    except VersionReclaimedError:
+        return None
+    except StorageError:
+        if ledger is None or ledger in store.manifest.branches():
+            raise
+        return None
 
 
 def _with_parents(needed: Iterable[str | None], ledgers: Mapping[str, LedgerBranch]) -> set[str]:
