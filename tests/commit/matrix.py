@@ -180,7 +180,14 @@ BRANCH_DELETION_POINTS = (
 TAG_POINTS = (Failpoint.TAG_CREATE_CHECKED, Failpoint.TAG_REF_CREATED, Failpoint.TAG_DELETE_CHECKED)
 MIGRATION_POINTS = (Failpoint.MIGRATION_REF_WRITTEN, Failpoint.MIGRATION_STAMPED)
 OPTIMIZE_POINTS = (Failpoint.TABLE_PACKED,)
-CLEANUP_POINTS = (Failpoint.CLEANUP_VERSIONS_REMOVED,)
+CLEANUP_POINTS = (
+    Failpoint.CLEANUP_LOOKED,
+    Failpoint.CLEANUP_PROPOSED,
+    Failpoint.CLEANUP_CHECKED,
+    Failpoint.CLEANUP_DECIDED,
+    Failpoint.CLEANUP_VERSIONS_REMOVED,
+    Failpoint.CLEANUP_FILES_REMOVED,
+)
 TRANSACTION_POINTS = (
     Failpoint.TRANSACTION_RECORDED,
     Failpoint.TRANSACTION_MERGED,
@@ -254,6 +261,19 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
             "settles it and writes to the same tables",
             "every row stays; a table that the late recovery moved is put back by the next writer",
         ),
+    ),
+    **dict.fromkeys(
+        CLEANUP_POINTS,
+        (
+            "cleaning up",
+            "names old and new commits by branches, tags and pins, writes, and cleans up, too",
+            "whatever was acknowledged can be read; the rest is refused with `version_reclaimed`",
+        ),
+    ),
+    Failpoint.STAGED: (
+        "a mutation, a load or a merge",
+        "cleans up, files of no age included",
+        "the write lands, with all its files",
     ),
     Failpoint.INIT_CLAIMED: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
     Failpoint.INIT_SCHEMA_WRITTEN: ("creating a graph", "creates it with `--force` and loads", "every row stays"),

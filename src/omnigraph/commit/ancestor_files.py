@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from omnigraph.commit.loads import DIRECTORY
 from omnigraph.commit.manifest import SCHEMA
+from omnigraph.commit.staged_rows import DIRECTORY
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 from omnigraph.storage.objects import ObjectStore
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from ulid_transform import ulid_now
 
+from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.refs import (
@@ -38,9 +39,9 @@ from omnigraph.errors import (
     OmnigraphError,
     PreconditionFailedError,
     ReadSetChangedError,
-    VersionReclaimedError,
 )
 from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.tables import TableRef
 
 _ATTEMPTS = 16
 
@@ -86,7 +87,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
     with store.exclusive_refs():
         _finish_deletion(store, name)
         _check_name(store, name)
-        check_readable(store, base)
+        guard = NamingGuard(store, base)
         incarnation = ulid_now().lower()
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)
@@ -101,7 +102,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
             # Another process may have acted between the checks above and the reference: look again, now that it is
             # seen by everybody.
             _check_name(store, name, mine=ref)
-            check_readable(store, base)
+            guard.check(TableRef(MANIFEST_PATH, incarnation, made.version))
         except OmnigraphError:
             _withdraw(store, ref)
             raise
@@ -133,23 +134,6 @@ def _finish_deletion(store: Store, name: str) -> bool:
         return False
     _withdraw(store, ref)
     return True
-
-
-def check_readable(store: Store, view: Manifest) -> None:
-    """Check that the tables of a past state are there, for whoever makes a name for it.
-
-    Raises:
-        VersionReclaimedError: cleanup has removed one.
-    """
-    with suppress(BranchNotFoundError):
-        current = store.capture(view.branch)
-        if (current.incarnation, current.version) == (view.incarnation, view.version):
-            return  # what is newest stays
-    for key, pin in view.tables.items():
-        if not store.tables.has(pin.ref):
-            raise VersionReclaimedError(
-                f"version {pin.ref.version} of {key} is gone", hint="cleanup has removed it; choose a later commit"
-            )
 
 
 def delete_branch(store: Store, name: str, head: str | None = None) -> None:

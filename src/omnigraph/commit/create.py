@@ -28,6 +28,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
+from omnigraph.storage.objects.room import keep_reserve
 
 CLAIM_PATH = "__init_claim.json"
 GRAPH_PATH = "__graph.json"
@@ -80,6 +81,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         reach(Failpoint.INIT_COMMITTED)
         store.capture(MAIN)
         _release(store, {CLAIM_PATH: claim})
+        keep_reserve(store.objects)
     except Exception as error:
         raise InitializationCommittedError(
             f"the graph at {store.objects.uri} was created, but then: {error}",

@@ -34,6 +34,9 @@ PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
 """The lease that stands for all branches and tags together; no branch can have this name."""
 
+CLEANUP = "__cleanup"
+"""The lease of whoever cleans up."""
+
 
 @dataclass(slots=True)
 class Timeouts:
@@ -236,6 +239,10 @@ class Store:
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
+
+    def exclusive_cleanup(self) -> AbstractContextManager[Lease]:
+        """The turn to clean up. It keeps cleanups apart; the list of condemned versions keeps them safe."""
+        return self._alone(CLEANUP, lambda: 0, self.timeouts.wait)
 
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from omnigraph.commit.branches import check_readable
+from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.names import tag_name
@@ -33,8 +33,7 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
         VersionReclaimedError: cleanup has removed the commit's version, or is about to.
     """
     name = tag_name(name)
-    target = store.manifest_of(commit)
-    check_readable(store, target)
+    guard = NamingGuard(store, store.manifest_of(commit))
     ref = TagRef(name, commit.id, commit.branch, commit.ledger, commit.manifest_version, now_micros())
     reach(Failpoint.TAG_CREATE_CHECKED)
     try:
@@ -43,7 +42,7 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
         raise ConflictError(f"tag '{name}' exists already", hint="delete it first, or choose another name") from None
     reach(Failpoint.TAG_REF_CREATED)
     try:
-        check_readable(store, store.manifest_of(commit))
+        guard.check()
     except OmnigraphError:
         with suppress(ObjectChangedError):  # somebody has deleted it already
             delete_tag_ref(store.objects, made)

@@ -6,7 +6,7 @@ comes first. A second attempt takes the lease before it prepares, so that it can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +17,7 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
 from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.condemned import check_present, files_token
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
@@ -29,6 +30,7 @@ from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
     CorruptionError,
     DriftError,
@@ -39,6 +41,7 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    RetryableError,
     StorageError,
     VersionReclaimedError,
 )
@@ -122,6 +125,8 @@ class Prepared:
             changes.
         merged_generation: the generation of that head.
         ancestors: the rows of the commits that lead there and that the branch lacks, as `History.brought` gives them.
+        needs: versions that have to be readable still when the write is published: those of the base and the source
+            of a merge.
     """
 
     writes: Sequence[TableWrite]
@@ -129,6 +134,7 @@ class Prepared:
     merged_parent: str | None = None
     merged_generation: int = 0
     ancestors: pa.Table | None = None
+    needs: Collection[TableRef] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,8 @@ class WriteRequest:
         expect_head: write only if this commit is the branch head.
         idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
         schema: the schema that takes force with it.
+        work: the record that keeps files which were written before; a write that stages all its files by itself needs
+            none.
     """
 
     branch: str = MAIN
@@ -152,6 +160,7 @@ class WriteRequest:
     expect_head: str | None = None
     idempotency_key: str | None = None
     schema: SchemaChange | None = None
+    work: Work | None = None
 
     def __post_init__(self) -> None:
         """Refuse what a commit cannot hold.
@@ -201,18 +210,33 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     alone = interrupted or request.schema is not None
     # A change of schema was made from one schema, and means nothing to another.
     replayable = request.replayable and request.schema is None
+    only_at: str | None = None
     for attempt in range(ATTEMPTS):
         try:
-            return _attempt(store, request, prepare, lease_first=alone or attempt > 0)
+            return _attempt(store, request, prepare, lease_first=alone or attempt > 0, only_at=only_at)
+        except _StagedFilesGoneError as error:
+            # Nobody else wrote anything, so even a write that may not be replayed over others is staged again.
+            only_at = None if replayable else error.head
+            last = error
         except ReadSetChangedError as error:
             if error.member == GRAPH_HEAD and request.expect_head not in (None, error.actual):
                 raise PreconditionFailedError(request.branch, str(request.expect_head), str(error.actual)) from error
             if not replayable or attempt + 1 == ATTEMPTS:
                 raise
-    raise AssertionError("unreachable")
+    raise RetryableError("cleanups took the staged files of this write again and again", hint="try again") from last
 
 
-def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_first: bool) -> Commit | None:
+class _StagedFilesGoneError(Exception):
+    """A cleanup has looked for files of the dead since the write staged its own, and may take them."""
+
+    def __init__(self, head: str) -> None:
+        super().__init__(head)
+        self.head = head
+
+
+def _attempt(
+    store: Store, request: WriteRequest, prepare: Prepare, *, lease_first: bool, only_at: str | None = None
+) -> Commit | None:
     with ExitStack() as stack:
         held = _exclusive(store, request.branch, stack) if lease_first else None
         view = store.capture(request.branch)
@@ -221,8 +245,10 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
             return repeated
         if request.expect_head is not None and view.head.id != request.expect_head:
             raise PreconditionFailedError(request.branch, request.expect_head, view.head.id)
+        if only_at not in (None, view.head.id):
+            raise ReadSetChangedError(GRAPH_HEAD, only_at, view.head.id)
         reach(Failpoint.CAPTURED)
-        staging = _Staging(store, view)
+        staging = _Staging(store, view, request.work)
         try:
             prepared = prepare(view)
             if not isinstance(prepared, Prepared):
@@ -236,6 +262,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
                 held = _exclusive(store, request.branch, stack, view)
             reach(Failpoint.LEASED)
             _check_current(store, view, staging.intents, held)
+            check_present(store.objects, prepared.needs)
         except (StorageError, VersionReclaimedError):
             staging.abandon()
             _check_head(store, view)  # a branch that is deleted meanwhile takes its files along
@@ -296,9 +323,11 @@ def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
 class _Staging:
     """The staged writes of one attempt, and the forks that were made for them."""
 
-    def __init__(self, store: Store, view: Manifest) -> None:
+    def __init__(self, store: Store, view: Manifest, work: Work | None) -> None:
         self.store = store
         self.view = view
+        self._work = work
+        self._token = files_token(store.objects) if work is None else None
         self.staged: list[Staged] = []
         self.intents: list[TableIntent] = []
         self.schema: SchemaIntent | None = None
@@ -329,6 +358,18 @@ class _Staging:
                 intent = TableIntent(pin.key, pin.id, pin.ref, base, last, rows, models, len(steps))
                 self.intents.append(intent)
         reach(Failpoint.STAGED)
+
+    def check_kept(self) -> None:
+        """See that cleanup has taken no staged file. To be called when the sidecar is written: it is seen from then on.
+
+        Raises:
+            _StagedFilesGoneError: it may have; stage everything again.
+            VersionReclaimedError: it took the work that staged the files for dead.
+        """
+        if self._work is not None:
+            self._work.check()
+        elif files_token(self.store.objects) != self._token:
+            raise _StagedFilesGoneError(self.view.head.id)
 
     def _adopted(self, write: TableWrite, pin: TablePin) -> TableRef | None:
         """The fork that fragments were written into before the table had files of its own on the branch."""
@@ -463,6 +504,15 @@ def _commit(
         staging.abandon()
         remove_ancestors(store.objects, file)
         raise
+    try:
+        staging.check_kept()
+    except (_StagedFilesGoneError, VersionReclaimedError):
+        # No table has moved, so the write is simply taken back.
+        store.objects.delete(sidecar.path)
+        staging.abandon()
+        raise
+    except OmnigraphError as error:
+        return _finish(store, sidecar, held, error)
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from omnigraph.commit.schema_files import ContractWatch, past_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
 from omnigraph.embed import Embedder, default_embedder
 from omnigraph.errors import (
@@ -56,6 +58,7 @@ from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
+from omnigraph.storage.objects.room import unless_full
 from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
@@ -71,6 +74,8 @@ from omnigraph.write.sources import LoadSource
 from omnigraph.write.spill import memory_budget
 from omnigraph.write.table_mapping import MappingSource, TableMapping
 from omnigraph.write.verify import IntegrityReport, verify
+
+Piece = TypeVar("Piece")
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 """Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
@@ -154,7 +159,8 @@ def open(
     if store.manifest.open() is None:
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
     if not read_only:
-        probe_create_if_absent(store.objects)
+        with unless_full():
+            probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
 
 
@@ -208,7 +214,8 @@ class Graph:
         self._check_place()
         if not read_only:
             hidden.reclaim(store)
-            recover_all(store)
+            with unless_full():
+                recover_all(store)
         self._contract = ContractWatch(store.objects)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}
@@ -402,12 +409,47 @@ class Graph:
         view = self._view(branch, at)
         parts = exported(view, self._schema_at(view), types)
         if target is not None:
-            return write_export(view, parts, target, format)
+            with reading(self._store.leases, WorkKind.EXPORT, view.manifest):
+                return write_export(view, parts, target, format)
         if format is ExportFormat.NDJSON:
-            return (text for part in parts for text in part.lines())
+            return self._exporting(view, (text for part in parts for text in part.lines()))
         if format is ExportFormat.ARROW:
-            return ((part.key, batch) for part in parts for batch in part.batches())
+            return self._exporting(view, ((part.key, batch) for part in parts for batch in part.batches()))
         raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
+
+    def _exporting(self, view: Snapshot, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """Pieces of an export, with a record from the first one until the last one is taken."""
+        with reading(self._store.leases, WorkKind.EXPORT, view.manifest):
+            yield from pieces
+
+    @contextmanager
+    def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
+        """A snapshot that no cleanup takes away while the block lasts.
+
+        Exports, merges and loads do this by themselves, and so does a query once it has run for some seconds. It is for
+        reads that go on for long through other ways: several queries of one state, or jobs on Spark.
+
+        Args:
+            branch: the newest state of a branch; by default the handle's.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     with graph.pin() as before:
+            ...         _ = graph.load({"Person": pyarrow.table({"name": ["ann"]})}, mode="append")
+            ...         _ = graph.cleanup(keep=1)
+            ...         len(before.scan("node:Person"))
+            0
+
+        Raises:
+            NotFoundError: there is no such commit, branch or time.
+            VersionReclaimedError: cleanup has removed it.
+            StorageError: the record cannot be written, which says that the snapshot is needed.
+        """
+        view = self._view(branch, at)
+        with at_work(self._store.leases, WorkKind.PIN, view.manifest):
+            yield view
 
     def query(
         self,
@@ -782,7 +824,8 @@ class Graph:
             ResourceLimitError: a check does not fit the memory; `OMNIGRAPH_LOAD_MEMORY` says how much there is.
         """
         view = self.snapshot(branch=branch, commit=commit)
-        found = verify(self._schema_at(view), view, Room(memory_budget(None)))
+        with reading(self._store.leases, WorkKind.VERIFY, view.manifest):
+            found = verify(self._schema_at(view), view, Room(memory_budget(None)))
         entities = {key: pin.row_count for key, pin in view.tables.items()}
         return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit import branches
@@ -13,6 +13,7 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Prepared, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -88,9 +89,14 @@ def said_about(graph: Graph, request: LoadRequest) -> WriteRequest:
 
 def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
     """Carry out a load."""
+    said = said_about(graph, request)  # before anything is read
+    with at_work(graph._store.leases, WorkKind.LOAD) as work:
+        return _load(graph, source, request, replace(said, work=work))
+
+
+def _load(graph: Graph, source: LoadSource, request: LoadRequest, said: WriteRequest) -> LoadReceipt:
     store = graph._store
     target = branch_name(request.branch)
-    said = said_about(graph, request)  # before anything is read
     view, missing = target_of(graph, target, request.base)
     if not missing:
         earlier = find_idempotent(view, request.idempotency_key)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import orjson
 
 from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.condemned import state_refs
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.writer import Prepared, WriteRequest
 from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices, Resolutions, Strategy
@@ -95,7 +97,8 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         target = store.capture(request.target)
         if request.expect_head not in (None, target.head.id):
             raise PreconditionFailedError(request.target, str(request.expect_head), target.head.id)
-        return _receipt(graph, request, source, work.against(target), way)
+        with reading(store.leases, WorkKind.MERGE, source):
+            return _receipt(graph, request, source, work.against(target), way)
     answers: list[MergeReceipt] = []
 
     def prepare(target: Manifest) -> Prepared:
@@ -105,11 +108,13 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
             raise MergeConflictsError(source.branch, target.branch, merged.conflicts, merged.total)
         if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
             return Prepared(())
-        generation = generation_of(store, source)
-        writes = work.writes(merged, target)
-        return Prepared(writes, (answers[-1].label(digest),), source.head.id, generation, merged.brought)
+        # Later merges begin at the source, so it has to stay readable, as the base has: that is checked at the gate.
+        needs = state_refs(source) | (set() if merged.begun is None else state_refs(merged.begun))
+        writes, label = work.writes(merged, target), answers[-1].label(digest)
+        return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.brought, needs)
 
-    commit = graph.write_tables(said, prepare)
+    with at_work(store.leases, WorkKind.MERGE, source, store.capture(request.target)) as record:
+        commit = graph.write_tables(replace(said, work=record), prepare)
     if commit is not None and (not answers or (LABEL, dict(commit.labels).get(LABEL)) != answers[-1].label(digest)):
         receipt = answered(request.target, digest, commit)  # the same request was carried out meanwhile
     else:

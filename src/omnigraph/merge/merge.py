@@ -44,6 +44,7 @@ class Merged:
         total: how many are left.
         edges_kept: how many edges stay or come back with a node for which a side was chosen.
         brought: the rows of the commits that lead to the source and that the target lacks.
+        begun: the stored state that the base rests on; None when no base can be read.
     """
 
     outcome: MergeOutcome
@@ -54,6 +55,7 @@ class Merged:
     total: int = 0
     edges_kept: int = 0
     brought: pa.Table | None = None
+    begun: Manifest | None = None
 
     @property
     def changes(self) -> dict[str, MergedChanges]:
@@ -134,7 +136,7 @@ class Merge:
             unmet.unmet(plain.listed()).refuse()
         conflicts = work.found.first(self._store.tables, base, self._source, target)
         tables, resolved, kept = work.tables, work.resolved, work.edges_kept
-        return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought)
+        return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought, base.manifest)
 
     def weight(self, target: Manifest) -> int:
         """About how many bytes have to be compared."""

@@ -23,6 +23,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph.graph import At, Graph
 from omnigraph.lang.schema import TypeKind
@@ -89,7 +90,10 @@ def export(
     parts = exported(view, graph._schema_at(view), types)
     place = Place.at(view.uri)
     try:
-        with (session or process_session()).job("exporting", watch) as spark:
+        with (
+            at_work(graph._store.leases, WorkKind.EXPORT, view.manifest, name=place.load),
+            (session or process_session()).job("exporting", watch) as spark,
+        ):
             written = [_written(spark, view, part, format, place) for part in parts]
         if output is None:
             _brought(path, parts, written, format, place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -23,7 +24,7 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, but n
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
-from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
+from omnigraph.errors import ConflictError, KeyConflictError, StorageError, VersionReclaimedError
 from omnigraph.storage.blobs import (
     StoredBlob,
     find_blob,
@@ -163,10 +164,7 @@ class TableStorage:
     def _load(self, ref: TableRef) -> LanceDataset:
         found = self._find(ref.path, ref.branch, ref.version)
         if found is None:
-            raise VersionReclaimedError(
-                f"version {ref.version} of {table_directory(ref.path, ref.branch)} is gone",
-                hint="it was removed by cleanup, or the files were changed from outside",
-            )
+            raise _gone(ref)
         return found
 
     def _find(
@@ -244,8 +242,12 @@ class TableStorage:
 
     def drop_fork(self, path: str, branch: str) -> None:
         """Remove a branch of a table that nothing points at."""
-        with reporting(self._root, path, REF_ERRORS, write=True):
-            without_ref(lambda: self._trunk(path).branches.delete(branch))
+        try:
+            with reporting(self._root, path, REF_ERRORS, write=True):
+                without_ref(lambda: self._trunk(path).branches.delete(branch))
+        except StorageError:
+            if branch in self.forks(path):
+                raise  # else somebody else has removed it meanwhile
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
 
     def forks(self, path: str) -> list[str]:
@@ -300,7 +302,7 @@ class TableStorage:
         if rows.num_rows == 0:
             return None
         dataset = self._open(base)
-        with reporting(self._root, base.path):
+        with self._reading(base):
             transaction = write_fragments(
                 _stream(rows, dataset.schema),
                 dataset,
@@ -336,7 +338,7 @@ class TableStorage:
         dataset = self._open(base)
         fragments: list[FragmentMetadata] = []
         if rows.num_rows:
-            with reporting(self._root, base.path):
+            with self._reading(base):
                 fragments = write_fragments(
                     _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
                 )
@@ -355,7 +357,7 @@ class TableStorage:
             return None
         keys = pa.table({_ID: ids})
         merge = self._open(base).merge_insert(_ID).when_matched_delete()
-        with reporting(self._root, base.path):
+        with self._reading(base):
             transaction, stats = merge.execute_uncommitted(keys)
         if stats["num_deleted_rows"] == 0:
             return None
@@ -370,7 +372,7 @@ class TableStorage:
         whose ids are new.
         """
         source = TableRows(rows) if isinstance(rows, pa.Table) else rows
-        with reporting(self._root, base.path):
+        with self._reading(base):
             change = stage_rows(self._open(base), source, deleted)
         if change is None:
             return self.stage_fragments(base, fragments)
@@ -455,7 +457,7 @@ class TableStorage:
             kept: the indexes that the table may have; all others go. None keeps all.
         """
         dataset = self._open(base)
-        with reporting(self._root, base.path):
+        with self._reading(base):
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
             dropped = [] if kept is None else others(dataset, kept)
             gone = distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
@@ -466,23 +468,23 @@ class TableStorage:
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return [coverage(self._open(ref), spec) for spec in specs]
 
     def vector_metrics(self, ref: TableRef) -> dict[str, str]:
         """The columns that have an index of vectors, and the metric of each."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return vector_metrics(self._open(ref))
 
     def uncovered_values(self, ref: TableRef, spec: IndexSpec) -> int:
         """How many values, nulls aside, an index does not cover yet."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return uncovered_values(self._open(ref), spec)
 
     def lacks_indexes(self, ref: TableRef, specs: Sequence[IndexSpec], kept: Sequence[IndexSpec]) -> bool:
         """Whether some indexes do not cover everything, or others are there that should go."""
         dataset = self._open(ref)
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return any(uncovered(dataset, spec) for spec in specs) or any(True for _ in others(dataset, kept))
 
     def stage_restore(self, base: TableRef, version: int) -> Staged:
@@ -546,8 +548,23 @@ class TableStorage:
         schema: pa.Schema = self._open(ref).schema
         return schema
 
+    @contextmanager
+    def _reading(self, ref: TableRef) -> Iterator[None]:
+        """Report a failed read. If the version is gone, cleanup took it, however Lance puts it.
+
+        Cleanup removes versions before the files that they need, so whoever misses a file can see why.
+        """
+        try:
+            with reporting(self._root, ref.path):
+                yield
+        except StorageError as error:
+            with suppress(StorageError):
+                if not self.has(ref):
+                    raise _gone(ref) from error
+            raise
+
     def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             if where is None:
                 return int(self._open(ref).count_rows())
             return len(filtered(self._open(ref), [_ID], where))
@@ -562,7 +579,7 @@ class TableStorage:
     ) -> pa.Table:
         """The rows of a version, as one table."""
         dataset = self._open(ref)
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return filtered(dataset, columns, filter, limit)
 
     def lookup(self, ref: TableRef, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
@@ -571,19 +588,25 @@ class TableStorage:
         Few values are looked up, by an index where there is one. For many, the column is read once as a stream. Either
         way only what is found is kept in memory.
         """
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return matching(self._open(ref), by, values, columns)
 
     def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
         """All rows of a version as a stream, for what need not fit memory. Those of the first parts may be left out."""
         dataset = self._open(ref)
-        chosen = dataset.get_fragments()[after:] if after else None
-        reader: pa.RecordBatchReader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
-        return reader
+        with self._reading(ref):
+            chosen = dataset.get_fragments()[after:] if after else None
+            reader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self._reading(ref):
+                yield from reader
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
     def fragments(self, ref: TableRef) -> list[Fragment]:
         """The parts of a version that can be read apart from each other, in their order."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return fragments(self._open(ref))
 
     def read_fragments(
@@ -606,13 +629,13 @@ class TableStorage:
             without: instead of it, columns of which one must be null.
             batch_rows: how many rows a batch may have.
         """
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             chosen = lacking(without) if without else filter
             yield from read_fragments(self._open(ref), numbers, columns, chosen, batch_rows)
 
     def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Rows by row id, one for each, in that order. They must be there."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             found: pa.Table = self._open(ref)._take_rows(row_ids, columns=list(columns))
         return found
 
@@ -626,7 +649,7 @@ class TableStorage:
 
     def looked_up(self, ref: TableRef) -> frozenset[str]:
         """The columns whose values can be looked up in an index that covers every row."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return looked_up(self._open(ref))
 
     def content(self, ref: TableRef, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
@@ -634,17 +657,17 @@ class TableStorage:
 
         Blobs with more than `largest` bytes are left out: their cells have neither bytes nor an address.
         """
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             yield from with_content(self._open(ref), rows, largest)
 
     def blob(self, ref: TableRef, column: str, entity_id: str) -> StoredBlob | None:
         """What is stored about one blob. None when there is no such entity."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return find_blob(self._open(ref), column, entity_id)
 
     def read_blob(self, ref: TableRef, column: str, row_id: int, start: int, end: int) -> bytes:
         """Some of the bytes of a blob that the graph holds itself."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return read_range(self._open(ref), column, row_id, start, end)
 
     def difference(self, begin: TableRef, end: TableRef) -> Difference:
@@ -655,7 +678,7 @@ class TableStorage:
             end: the later one, on the same branch or on a fork that began at `begin`. A restore in between may only
                 have gone back to `begin` or a later version, as recovery does.
         """
-        with reporting(self._root, end.path):
+        with self._reading(begin), self._reading(end):
             return difference(self._open(end.at(begin.version)), self._open(end))
 
     def touched(self, begin: TableRef, end: TableRef) -> Iterator[pa.Array]:
@@ -665,7 +688,7 @@ class TableStorage:
             begin: the earlier version.
             end: the later one, as for `difference`.
         """
-        with reporting(self._root, end.path):
+        with self._reading(begin), self._reading(end):
             yield from touched(self._open(end.at(begin.version)), self._open(end))
 
     def scan_with_pending(
@@ -724,7 +747,7 @@ class TableStorage:
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
         query |= {"nprobes": probes} if probes is not None else {}
         query |= {"refine_factor": refine} if refine is not None else {}
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_distance"], nearest=query, filter=filter
             ).to_table()
@@ -744,7 +767,7 @@ class TableStorage:
         """The rows whose text has some or every word, or the phrase, with their `_score`. Works without an index."""
         operator = FullTextOperator.AND if every_word else FullTextOperator.OR
         query = PhraseQuery(words, column) if phrase else MatchQuery(words, column, operator=operator)
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_score"], text=query, filter=filter
             ).to_table()
@@ -763,6 +786,13 @@ def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
         for part in stored_columns(pa.Table.from_batches([batch]), stored).to_batches()
     )
     return pa.RecordBatchReader.from_batches(stored, batches)
+
+
+def _gone(ref: TableRef) -> VersionReclaimedError:
+    return VersionReclaimedError(
+        f"version {ref.version} of {table_directory(ref.path, ref.branch)} is gone",
+        hint="it was removed by cleanup, or the files were changed from outside",
+    )
 
 
 def table_directory(path: str, branch: str | None) -> str:

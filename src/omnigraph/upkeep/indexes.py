@@ -13,6 +13,7 @@ from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, write
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
@@ -97,7 +98,8 @@ def ensure_indexes(
         plan.clear()
         return [plan.add(view.tables[key], indexes) for key, indexes in declared(catalog_of(view)).items()]
 
-    commit = write(store, WriteRequest(branch=branch, kind=WriterKind.ENSURE_INDEXES), prepare)
+    with at_work(store.leases, WorkKind.INDEXES) as work:
+        commit = write(store, WriteRequest(branch=branch, kind=WriterKind.ENSURE_INDEXES, work=work), prepare)
     return IndexReceipt(commit, tuple(plan.built) if commit else (), tuple(plan.pending))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_json
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, write
 from omnigraph.errors import ConflictError, InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
@@ -197,7 +198,8 @@ def optimize(
         return work.prepare(view, catalog_of(view))
 
     try:
-        commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE), prepare)
+        with at_work(store.leases, WorkKind.OPTIMIZE) as record:
+            commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE, work=record), prepare)
     finally:
         work.tidy()
     return OptimizeReceipt(commit, tuple(work.outcomes(commit is not None)))

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Commit, Manifest, Models, with_models
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table
 from omnigraph.embed import Embedder
 from omnigraph.errors import (
@@ -94,8 +94,8 @@ def load(graph: Graph, source: Any, request: LoadRequest, options: SparkOptions)
     said = said_about(graph, request)
     place = Place.at(uri)
     try:
-        with recorded(place.objects, place.load):
-            return _attempts(graph, source, request, options, said, place)
+        with at_work(graph._store.leases, WorkKind.LOAD, name=place.load) as work:
+            return _attempts(graph, source, request, options, replace(said, work=work), place)
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()

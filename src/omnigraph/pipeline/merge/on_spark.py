@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Operation, TableWrite, fork_table
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
@@ -80,7 +80,8 @@ def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeRe
     place = Place.at(uri)
     way = Way("spark", lambda _, budget: SparkComparer(graph._store, place, options, budget))
     try:
-        with recorded(graph._store.objects, place.load):  # what tasks write is not cleared away meanwhile
+        # What tasks put aside is not cleared away meanwhile.
+        with at_work(graph._store.leases, WorkKind.MERGE, name=place.load):
             return merge_in(graph, request, way)
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar, ValueType
@@ -75,6 +76,10 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return  # a table without rows has no fragments
+        with reading_if_long(self._pinned.place.objects(), WorkKind.SPARK_READ, [self._pinned.ref]):
+            yield from self._read(partition)
+
+    def _read(self, partition: Part) -> Iterator[pa.RecordBatch]:
         pinned, schema = self._pinned, batch_schema(self._schema)
         names = [stored_name(name, pinned.kind) for name in schema.names]
         where = pinned.where

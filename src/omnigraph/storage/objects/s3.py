@@ -216,7 +216,9 @@ class S3ObjectStore:
         below = self._uri.key(prefix) or None
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
         infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
-        return sorted(infos, key=lambda info: info.path)
+        # A folder that somebody made in a console is an empty object, which is listed without its final slash.
+        folders = {prefix, *(parent for info in infos for parent in _above(info.path))}
+        return sorted((info for info in infos if info.size or info.path not in folders), key=lambda info: info.path)
 
     def _is_tombstone(self, path: str, size: int) -> bool:
         if size != len(TOMBSTONE):
@@ -331,6 +333,14 @@ def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
             "backoff": {"init_backoff": timedelta(seconds=0.05), "max_backoff": timedelta(seconds=2), "base": 2},
         },
     )
+
+
+def _above(path: str) -> Iterator[str]:
+    """The directories that a path is in."""
+    parent = path.rpartition("/")[0]
+    while parent:
+        yield parent
+        parent = parent.rpartition("/")[0]
 
 
 def _refuse_tombstone(data: bytes) -> None:
