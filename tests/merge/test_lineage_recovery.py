@@ -90,7 +90,6 @@ def test_a_file_without_a_sidecar_is_cleaned_up(place: Path, monkeypatch: pytest
         patch.setattr("omnigraph.commit.writer.remove_ancestors", lambda *_: None)
         graph.merge("side")
     assert len(_staged(place)) == 1
-    monkeypatch.setattr("omnigraph.commit.loads.SILENT_SECONDS", 0.0)
     graph.cleanup(keep=10, orphans_older_than=timedelta(0))
     assert not _staged(place)
     assert ancestor_files.read_ancestors(graph._store.objects, "__staging/gone/ancestors.arrow") is None

@@ -495,7 +495,7 @@ def _beside(graph: Graph, rounds: int, children: Children, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_loop_of_cleanups_beside_everything(graph: Graph, children: Children, tmp_path: Path) -> None:
     add(graph, "first")
-    _beside(graph, int(os.environ.get("OMNIGRAPH_SOAK", "0") or 0) * 20 or 12, children, tmp_path)
+    _beside(graph, int(os.environ.get("OMNIGRAPH_SOAK", "0") or 0) * 20 or 6, children, tmp_path)
 
 
 def test_two_cleanups_at_once(graph: Graph) -> None:

@@ -909,15 +909,15 @@ class Graph:
     ) -> CleanupReport:
         """Remove what nobody can read any more, and what writers that died left behind.
 
-        What a branch, a tag or a kept commit points at stays, byte for byte, and so does what loads and transactions
-        that are at work need. Reading a commit that went is a `VersionReclaimedError` from then on; its line in the
+        What a branch, a tag or a kept commit points at stays, byte for byte, and so does what later merges compare with,
+        and what work in progress needs: loads, merges, exports, transactions. Reading a commit that went is a `VersionReclaimedError` from then on; its line in the
         history stays.
 
         Args:
             keep: how many of the newest commits of each branch stay readable. Its head always does.
             older_than: commits that are younger stay readable. With both, a commit goes only if both let it go.
-            orphans_older_than: how old a file has to be that nothing points at. It may belong to a write that is at
-                work, so it has to be longer than any write in one process takes; loads on Spark are seen to be alive.
+            orphans_older_than: how old a file has to be that nothing points at. Files of work that is seen to be alive
+                stay, however old they are.
             preview: say what would go, and change nothing.
 
         Example:

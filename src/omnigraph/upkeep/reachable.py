@@ -206,11 +206,10 @@ def _bases(
     for name in ledgers:
         if name not in live:  # of a branch that was deleted: it may have been merged, or tagged
             ledger = unless_removed(store, name, partial(store.manifest.open, name))
-            deleted = (
-                None if ledger is None else unless_removed(store, name, partial(read_manifest, name, name, ledger))
-            )
-            if deleted is not None:
-                _add_commits(store, deleted, known)
+            if ledger is not None:
+                deleted = unless_removed(store, name, partial(read_manifest, name, name, ledger))
+                if deleted is not None:
+                    _add_commits(store, deleted, known)
     parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
     names = named | {view.head.id for view in heads.values()}
     yield from (_place(known[name]) for name in kept_commits(parents, names))
