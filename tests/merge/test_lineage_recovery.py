@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -90,6 +92,9 @@ def test_a_file_without_a_sidecar_is_cleaned_up(place: Path, monkeypatch: pytest
         patch.setattr("omnigraph.commit.writer.remove_ancestors", lambda *_: None)
         graph.merge("side")
     assert len(_staged(place)) == 1
+    hours_ago = time.time() - 2 * 3600
+    for file in (place / "__staging").rglob("*.arrow"):
+        os.utime(file, (hours_ago, hours_ago))
     graph.cleanup(keep=10, orphans_older_than=timedelta(0))
     assert not _staged(place)
     assert ancestor_files.read_ancestors(graph._store.objects, "__staging/gone/ancestors.arrow") is None
