@@ -52,7 +52,7 @@ def _disk(tables: int, forks: int = 0) -> dict[str, int]:
 
 def _s3(tables: int, forks: int = 0, deletions: int = 0) -> dict[str, int]:
     found = _ALWAYS | _LANCE | {"data file, write": tables}
-    found |= {name: tables + forks for name in ("table transaction, write", "table version, write")}
+    found |= dict.fromkeys(("table transaction, write", "table version, write"), tables + forks)
     found |= {"fork reference, write": forks} if forks else {}
     return found | ({"deletion file, write": deletions} if deletions else {})
 

@@ -200,7 +200,7 @@ def check(place: Place, store: str, name: str, answer: Answer) -> None:
     assert dict(hits) == REQUESTS[store][name]
 
 
-DISK = {name: (Answer.LATE,) for name in DO} | {"append to 2 tables": tuple(Answer)}
+DISK = dict.fromkeys(DO, (Answer.LATE,)) | {"append to 2 tables": tuple(Answer)}
 S3 = {"append to 2 tables": (Answer.LATE,), "append to 1 table, first on a branch": (Answer.LATE,)}
 
 

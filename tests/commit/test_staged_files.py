@@ -11,8 +11,8 @@ import pytest
 from tests.commit.graphs import INDEXES, SEED, assert_whole, create, ids, put, rows
 from tests.s3_server import S3Root
 
-from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit import writer
+from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import ReadSetChangedError, StagedFilesRemovedError
 from omnigraph.graph import Graph, init, open
@@ -84,9 +84,7 @@ def test_what_others_wrote_cannot_be_staged_again(graph: Graph, place: Path, mon
     cleaned(str(place))
     before = graph.snapshot()
     with pytest.raises(StagedFilesRemovedError, match="staged file nodes/") as caught:
-        graph.write_tables(
-            WriteRequest(), lambda _: [TableWrite("node:A", Operation.FRAGMENTS, fragments=fragments)]
-        )
+        graph.write_tables(WriteRequest(), lambda _: [TableWrite("node:A", Operation.FRAGMENTS, fragments=fragments)])
     assert isinstance(caught.value, ReadSetChangedError)
     assert graph.snapshot().commit == before.commit
     put(graph, ["next"])

@@ -19,10 +19,12 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
 from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, undo
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
-from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
+from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.errors import CorruptionError, FlushFailedError, LeaseTimeoutError
+from omnigraph.errors import CorruptionError, FlushFailedError, LeaseTimeoutError, StorageError
+from omnigraph.storage.objects import local
 from omnigraph.storage.tables import table_directory
+from omnigraph.storage.uri import Scheme
 
 
 class TableState(StrEnum):
@@ -52,6 +54,9 @@ class Settlement:
 
 def recover_all(store: Store) -> list[Settlement]:
     """Settle every write that no live writer owns. A writer that is at work keeps its sidecar."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        with suppress(StorageError):  # they harm nobody
+            local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
         # Also for a branch that is gone: it may be made again, and written, while we look.
