@@ -249,7 +249,7 @@ def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_fir
             if held is None:
                 held = _exclusive(store, request.branch, stack, view)
             reach(Failpoint.LEASED)
-            check_clock(store.leases)
+            check_clock(store.leases, held.check)
             with check_staged(store, staging.intents, staging.staged):
                 _check_current(store, view, staging.intents, held)
         except (StorageError, VersionReclaimedError):

@@ -10,8 +10,9 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
 
@@ -22,8 +23,24 @@ TOLERANCE_VARIABLE = "OMNIGRAPH_CLOCK_TOLERANCE"
 """By how many seconds the clock of a writer may differ from that of the store."""
 
 TOLERANCE_SECONDS = 300.0
+_RECENT_SECONDS = 60.0
 _REMEMBERED = 64
 """How many objects that this process wrote are remembered. Of interest are those that it reads soon: leases."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """When this process wrote an object, by its own clocks."""
+
+    began: float
+    ended: float
+    monotonic: float
+    etag: str
+
+    def is_recent(self) -> bool:
+        """Whether it tells something about the clock as it is now: nobody has set it meanwhile."""
+        elapsed = time.monotonic() - self.monotonic
+        return elapsed < _RECENT_SECONDS and abs(time.time() - self.ended - elapsed) < 1
 
 
 class StoreClock:
@@ -31,7 +48,7 @@ class StoreClock:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._written: OrderedDict[str, tuple[float, float, str]] = OrderedDict()
+        self._written: OrderedDict[str, _Written] = OrderedDict()
         self._ahead: float | None = None
 
     @property
@@ -39,6 +56,11 @@ class StoreClock:
         """By how many seconds at least the store's clock is ahead of ours; negative when behind, None when unknown."""
         with self._lock:
             return self._ahead
+
+    def is_off(self) -> bool:
+        """Whether the two clocks are known to differ by more than is allowed."""
+        ahead = self.ahead
+        return ahead is not None and abs(ahead) > tolerance()
 
     @contextmanager
     def writing(self, key: str) -> Iterator[list[str]]:
@@ -48,7 +70,7 @@ class StoreClock:
         yield etags
         if etags:
             with self._lock:
-                self._written[key] = (began, time.time(), etags[-1])
+                self._written[key] = _Written(began, time.time(), time.monotonic(), etags[-1])
                 self._written.move_to_end(key)
                 while len(self._written) > _REMEMBERED:
                     self._written.popitem(last=False)
@@ -57,11 +79,10 @@ class StoreClock:
         """Note when an object was written by the store's clock, which shows whole seconds only."""
         with self._lock:
             known = self._written.get(key)
-            if known is None or known[2] != etag:
+            if known is None or known.etag != etag or not known.is_recent():
                 return
-            began, ended, _ = known
             told = math.floor(modified.timestamp())
-            self._ahead = max(told - ended, 0.0) + min(told + 1 - began, 0.0)
+            self._ahead = max(told - known.ended, 0.0) + min(told + 1 - known.began, 0.0)
 
 
 def tolerance() -> float:
@@ -82,13 +103,22 @@ def tolerance() -> float:
     return seconds
 
 
-def check_clock(store: ObjectStore) -> None:
+def check_clock(store: ObjectStore, measure: Callable[[], object] | None = None) -> None:
     """Refuse to write with a clock that is far from that of the store, as far as that is known.
+
+    Args:
+        store: the store.
+        measure: reads an object that this process has just written. It is called before the writer is refused: the
+            clock may have been set since it was last measured.
 
     Raises:
         ClockError: it is too far.
     """
     clock: StoreClock | None = getattr(store, "clock", None)  # only a store with a clock of its own has one
-    ahead = None if clock is None else clock.ahead
-    if ahead is not None and abs(ahead) > tolerance():
-        raise ClockError(str(store.uri), ahead, tolerance())
+    if clock is None or not clock.is_off():
+        return
+    if measure is not None:
+        measure()
+    if clock.is_off():
+        assert clock.ahead is not None
+        raise ClockError(str(store.uri), clock.ahead, tolerance())
