@@ -76,6 +76,8 @@ def append(ledger: Ledger, record: RecoveryRecord) -> None:
             same = pc.field("operation_id") == record.operation_id
             if newest.read(columns=["operation_id"], filter=same).num_rows == 0:
                 ledger.publish(newest, range(len(newest.parts)), [rows])
+            else:
+                ledger.make_durable(newest)
             return
         except TableConflictError:
             continue  # somebody else added a record of another branch

@@ -13,7 +13,9 @@ from dataclasses import replace
 from ulid_transform import ulid_now
 
 from omnigraph.commit import audit
+from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
+from omnigraph.commit.clock import commit_time
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
 from omnigraph.commit.recovery import RECOVERY_ACTOR
@@ -58,10 +60,12 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         parent=view.head.id,
         merged_parent=None,
         actor=RECOVERY_ACTOR,
-        created_at=max(now_micros(), view.head.created_at + 1),
+        created_at=commit_time(view),
         message="undo of table versions that arrived after their write was settled",
         writer=LATE_WRITER,
         operation_id=operation,
+        ledger=view.ledger.branch,
+        generation=1 + generation_of(store, view),
     )
     published = store.publish(view, Change(tuple(pins)), commit, held)
     record = RecoveryRecord(

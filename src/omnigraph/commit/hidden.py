@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import orjson
-from ulid_transform import ulid_now, ulid_to_timestamp
+from ulid_transform import ulid_now
 
 from omnigraph.commit.branches import create_branch
 from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.heartbeats import Heart, Watch
 from omnigraph.commit.lease import Owner, lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.names import SYSTEM, SystemBranch
@@ -27,13 +28,14 @@ from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 
 RECORDS = "__transactions"
-LONGEST_SECONDS = 24 * 60 * 60.0
-"""How long a transaction may last whose process cannot be seen from here. After that it counts as abandoned."""
 
 _PREFIX = f"{SYSTEM}tx-"
 _RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _open: set[str] = set()
 """The hidden branches that this process works on."""
+
+_heart = Heart()
+_watch = Watch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +44,43 @@ class HiddenBranch:
 
     Attributes:
         owner: the process that made it; None when the record cannot be read.
+        content: the record itself, which changes with every heartbeat of its owner.
     """
 
     name: SystemBranch
     owner: Owner | None
+    content: bytes = b""
 
     @property
     def path(self) -> str:
         return _path(self.name)
 
     @property
-    def is_abandoned(self) -> bool:
-        """Whether its process is certainly gone, has ended the transaction, or has been out of sight for too long."""
+    def is_foreign(self) -> bool:
+        """Whether its process cannot be seen from here, so that only its heartbeat tells that it lives."""
+        return self.owner is None or self.owner.host != Owner.here().host
+
+    def is_abandoned(self, silence: float) -> bool:
+        """Whether its process is gone or has ended the transaction, or has been silent for so many seconds."""
         if self.owner == Owner.here():
             return self.name not in _open
-        if self.owner is not None and self.owner.is_dead():
-            return True
-        if self.owner is not None and self.owner.host == Owner.here().host:
-            return False
-        return time.time() - ulid_to_timestamp(self.name.removeprefix(_PREFIX)) / 1000 > LONGEST_SECONDS
+        if self.is_foreign:
+            return _watch.silent_for(self.name, self.content) >= silence
+        return self.owner is not None and self.owner.is_dead()
 
 
 def begin(store: Store, base: Manifest) -> SystemBranch:
     """A hidden branch that begins at a manifest version."""
     name = SystemBranch(f"{_PREFIX}{ulid_now().lower()}")
     _open.add(name)
+    owner = asdict(Owner.here())
+
+    def record(beat: int) -> bytes:
+        return orjson.dumps({"version": 1, "owner": owner, "beat": beat})
+
     try:
-        store.objects.create(_path(name), orjson.dumps({"version": 1, "owner": asdict(Owner.here())}))
+        etag = store.objects.create(_path(name), record(0))
+        _heart.keep(name, store.leases, _path(name), record, etag, store.timeouts.ttl / 3)
         reach(Failpoint.TRANSACTION_RECORDED)
         create_branch(store, name, base)
     except BaseException:
@@ -80,17 +92,32 @@ def begin(store: Store, base: Manifest) -> SystemBranch:
 def end(store: Store, name: SystemBranch) -> None:
     """Remove a hidden branch of this process. What cannot be removed now is left to whoever opens the graph next."""
     _open.discard(name)
+    _heart.drop(name)
     with suppress(OmnigraphError):
         _remove(store, name, forks=_forks(store, name))
 
 
-def reclaim(store: Store) -> None:
-    """Remove the hidden branches that nobody works on any more. None at all costs one listing."""
-    for found in hidden_branches(store):
-        if found.is_abandoned:
-            # What cannot be removed now harms nobody, and is tried again.
-            with suppress(OmnigraphError):
-                _remove(store, found.name, forks=None)
+def reclaim(store: Store, *, watch: bool = False) -> None:
+    """Remove the hidden branches that nobody works on any more. None at all costs one listing.
+
+    Args:
+        store: the graph.
+        watch: stay until it is known of every foreign one whether its process lives: up to one lease time.
+    """
+    silence = store.timeouts.ttl
+    while True:
+        doubtful = False
+        for found in hidden_branches(store):
+            if found.is_abandoned(silence):
+                # What cannot be removed now harms nobody, and is tried again.
+                with suppress(OmnigraphError):
+                    _remove(store, found.name, forks=None)
+                    _watch.forget(found.name)
+            elif watch and found.is_foreign:
+                doubtful |= not _watch.has_changed(found.name)
+        if not doubtful:
+            return
+        time.sleep(min(silence / 10, 1.0))
 
 
 def hidden_branches(store: Store) -> list[HiddenBranch]:
@@ -109,12 +136,13 @@ def _read(store: Store, path: str) -> HiddenBranch | None:
         return None  # nothing of ours
     name = SystemBranch(_PREFIX + named[1])
     try:
-        members = orjson.loads(store.objects.get(path).data)
-        return HiddenBranch(name, Owner(**members["owner"]))
+        content = store.objects.get(path).data
     except ObjectNotFoundError:
         return None  # its transaction ended in between
+    try:
+        return HiddenBranch(name, Owner(**orjson.loads(content)["owner"]), content)
     except (KeyError, TypeError, ValueError):
-        return HiddenBranch(name, None)
+        return HiddenBranch(name, None, content)
 
 
 def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:

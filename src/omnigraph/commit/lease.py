@@ -40,6 +40,10 @@ WAIT_SECONDS = 60.0
 """How long a writer waits for the lease before it gives up."""
 
 
+_held: set[tuple[str, int]] = set()
+"""The leases that this process has, as their objects and fencing numbers. Any other that names it was left behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A process, so that others on the same machine can see that it died."""
@@ -98,6 +102,7 @@ class Lease:
         self._stop = threading.Event()
         self._lost = False
         self._ttl = ttl
+        _held.add((self._path, record.fence))
         self._beats = threading.Timer(ttl / 3, self._heartbeat)
         self._beats.daemon = True
         self._beats.start()
@@ -153,6 +158,7 @@ class Lease:
         self._stop.set()
         self._beats.cancel()
         with self._lock:
+            _held.discard((self._path, self._record.fence))
             if self._lost:
                 return
             self._lost = True
@@ -207,7 +213,7 @@ def acquire(
         if seen is None or seen[0] != etag:
             seen = (etag or "", now)
         silent = now - seen[1] >= ttl
-        if record.owner is None or record.owner.is_dead() or silent:
+        if record.owner is None or record.owner.is_dead() or silent or _is_left_behind(branch, record):
             taken = LeaseRecord(max(record.fence, at_least()) + 1, Owner.here())
             with suppress(ObjectChangedError, ObjectExistsError):
                 return Lease(store, branch, taken, _write(store, branch, taken, etag), ttl)
@@ -219,6 +225,11 @@ def acquire(
             )
         time.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(pause * 1.5, 0.1)
+
+
+def _is_left_behind(branch: str, record: LeaseRecord) -> bool:
+    """Whether this process had the lease and could not give it back: the disk was full, or the answer came late."""
+    return record.owner == Owner.here() and (lease_path(branch), record.fence) not in _held
 
 
 def _read(store: ObjectStore, branch: str) -> tuple[LeaseRecord, str | None]:

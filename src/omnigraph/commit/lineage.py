@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -55,8 +56,12 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
-    """The commit that a write with this idempotency key made on the branch, if there is one."""
+    """The commit that a write with this idempotency key made on the branch, if there is one.
+
+    A commit that was undone does not count. Its undo carries the same key and the same operation.
+    """
     if key is None:
         return None
-    rows = view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()
-    return next(map(read_commit, rows), None)
+    found = [read_commit(row) for row in view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()]
+    made = Counter(commit.operation_id for commit in found)
+    return next((commit for commit in found if commit.operation_id is None or made[commit.operation_id] == 1), None)

@@ -203,6 +203,9 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     tables |= {pin.key: pin for pin in renamed}
     tables |= {pin.key: pin for pin in change.pins}
     tables = dict(sorted(tables.items()))
+    # A table that comes back, because the commit that dropped it is undone, is no longer a dropped one.
+    live = {pin.id for pin in tables.values()}
+    dropped = [gone for gone in dropped if gone[1] not in live]
     commits = (*manifest.recent, commit)
     ancestors = manifest.ancestors
     if change.ancestors is not None:

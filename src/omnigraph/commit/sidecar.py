@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,10 @@ from omnigraph.storage.tables import TableRef
 
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1
+ROLLBACK_VERSION = 2
+"""Marks a sidecar that may only be rolled back, so that a release that cannot know this refuses it."""
+
+_NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
 
 class WriterKind(StrEnum):
@@ -92,6 +97,7 @@ class Sidecar:
         commit: the commit as it is meant to be published.
         schema: the change of schema that it is, if it is one.
         ancestors: where the rows of the commits are that a merge brings, if it brings any.
+        rollback_only: whether a flush of its files has failed, so that it must never be rolled forward.
     """
 
     operation_id: str
@@ -105,6 +111,7 @@ class Sidecar:
     tables: tuple[TableIntent, ...]
     schema: SchemaIntent | None = None
     ancestors: str | None = None
+    rollback_only: bool = False
 
     @property
     def path(self) -> str:
@@ -120,8 +127,9 @@ class Sidecar:
         return Change((*moved, *self.schema.added), self.schema.drops, self.schema.renames, self.schema.schema_hash)
 
     def dump(self) -> bytes:
+        version = ROLLBACK_VERSION if self.rollback_only else SIDECAR_VERSION
         return orjson.dumps(
-            {"sidecar_version": SIDECAR_VERSION, **_plain(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+            {"sidecar_version": version, **_plain(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
         )
 
     @classmethod
@@ -134,7 +142,7 @@ class Sidecar:
         try:
             members = orjson.loads(data)
             version = members["sidecar_version"]
-            if version != SIDECAR_VERSION:
+            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
                 raise ValueError(f"sidecar version {version} is unknown to this release")
             commit = _commit(members["commit"])
             commit_rows([commit])  # else it could never be published
@@ -150,6 +158,7 @@ class Sidecar:
                 tuple(_table(table) for table in members["tables"]),
                 _schema(members["schema"]) if members["schema"] else None,
                 members.get("ancestors"),
+                version == ROLLBACK_VERSION,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
@@ -160,9 +169,11 @@ class Sidecar:
 
 
 def pending(objects: ObjectStore) -> list[Sidecar]:
-    """All writes in flight, oldest first."""
+    """All writes in flight, oldest first. Files that are no sidecars by their names are ignored."""
     found: list[Sidecar] = []
     for info in objects.list(RECOVERY_DIRECTORY):
+        if _NAME.fullmatch(info.path) is None:
+            continue
         try:
             found.append(Sidecar.load(info.path, objects.get(info.path).data))
         except ObjectNotFoundError:

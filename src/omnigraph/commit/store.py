@@ -281,6 +281,10 @@ class Store:
             except TableConflictError:
                 self.forget(base.branch)
                 current = self.capture(base.branch)
+                if current.head.id == commit.id:
+                    # An earlier request of this very commit, whose answer was lost, was faster.
+                    self.manifest.make_durable(current.ledger)
+                    return current
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
 
     def close_branch(self, view: Manifest, held: Lease) -> None:

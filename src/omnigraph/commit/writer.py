@@ -17,7 +17,9 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
 from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.clock import commit_time
 from omnigraph.commit.condemned import check_present, files_token
+from omnigraph.commit.distrust import distrust
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
@@ -29,30 +31,38 @@ from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
+from omnigraph.commit.staged_files import check_staged
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
     CorruptionError,
     DriftError,
+    FlushFailedError,
     InputError,
     KeyConflictError,
     LeaseLostError,
+    ObjectChangedError,
+    ObjectNotFoundError,
     OmnigraphError,
     PreconditionFailedError,
     ReadSetChangedError,
     RecoveryRequiredError,
     RetryableError,
+    StagedFilesRemovedError,
     StorageError,
     VersionReclaimedError,
+    WriteUndoneError,
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.change import Replaced, RowSource
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, Layouts
+from omnigraph.storage.objects.store_clock import check_clock
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
 ATTEMPTS = 32
 GRAPH_HEAD = "graph_head"
+_REPAIR = "nothing that the graph knows of moved it: run 'omnigraph repair'"
 _NONE = pa.array([], pa.utf8())
 
 
@@ -211,6 +221,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     # A change of schema was made from one schema, and means nothing to another.
     replayable = request.replayable and request.schema is None
     only_at: str | None = None
+    removed: set[str] = set()
     for attempt in range(ATTEMPTS):
         try:
             return _attempt(store, request, prepare, lease_first=alone or attempt > 0, only_at=only_at)
@@ -219,6 +230,10 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
             only_at = None if replayable else error.head
             last = error
         except ReadSetChangedError as error:
+            if isinstance(error, StagedFilesRemovedError):
+                if error.path in removed:
+                    raise  # files that the write cannot make again: other processes wrote them
+                removed.add(error.path)
             if error.member == GRAPH_HEAD and request.expect_head not in (None, error.actual):
                 raise PreconditionFailedError(request.branch, str(request.expect_head), str(error.actual)) from error
             if not replayable or attempt + 1 == ATTEMPTS:
@@ -261,7 +276,9 @@ def _attempt(
             if held is None:
                 held = _exclusive(store, request.branch, stack, view)
             reach(Failpoint.LEASED)
-            _check_current(store, view, staging.intents, held)
+            check_clock(store.leases, held.check)
+            with check_staged(store, staging.intents, staging.staged):
+                _check_current(store, view, staging.intents, held)
             check_present(store.objects, prepared.needs)
         except (StorageError, VersionReclaimedError):
             staging.abandon()
@@ -298,10 +315,11 @@ def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent],
                 hint="files were removed from outside; restore the table from a backup",
             )
         if head > intent.base.version:
-            settled = settle_late_versions(store, view, held)
+            remedy = _remedy(store, view, intent)
+            settled = settle_late_versions(store, view, held) if remedy == _REPAIR else None
             if settled is not None:
                 raise ReadSetChangedError(GRAPH_HEAD, view.head.id, settled.head.id)
-            raise DriftError(intent.key, intent.base.version, head, hint=_remedy(store, view, intent))
+            raise DriftError(intent.key, intent.base.version, head, hint=remedy)
 
 
 def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
@@ -312,7 +330,7 @@ def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
         return "what writes are in flight cannot be told: open the graph again for writing, then run 'omnigraph repair'"
     if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
         return "a write that stopped half way moved it: open the graph again for writing, which settles it"
-    return "nothing that the graph knows of moved it: run 'omnigraph repair'"
+    return _REPAIR
 
 
 def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
@@ -501,6 +519,7 @@ def _commit(
             sidecar = replace(sidecar, ancestors=file)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
+        # If the sidecar is there all the same, or comes later, it speaks of tables that never moved: it is rolled back.
         staging.abandon()
         remove_ancestors(store.objects, file)
         raise
@@ -553,27 +572,46 @@ def _commit_table(store: Store, intent: TableIntent, staged: Staged) -> None:
 
 def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Commit:
     """A write that failed after its sidecar was written: settle it now if the lease is still ours."""
+    unflushed = error if isinstance(error, FlushFailedError) else None
     try:
+        if unflushed is not None:
+            # Before anything else: from here on nobody rolls the write forward.
+            sidecar = distrust(store, sidecar)
         held.check()
         settled = settle(store, sidecar, held)
-    except LeaseLostError as lost:
-        return _overtaken(store, sidecar, lost)
+    except (LeaseLostError, ObjectNotFoundError, ObjectChangedError) as lost:
+        return _overtaken(store, sidecar, lost, unflushed)
     except Exception as second:
         raise RecoveryRequiredError(sidecar.operation_id, f"{error}; then: {second}") from error
-    if settled.outcome is Settled.FORWARD:
+    if settled.outcome is Settled.FORWARD and unflushed is None:
         assert settled.commit is not None
         return settled.commit
+    if settled.outcome is Settled.BACK and unflushed is not None:
+        raise WriteUndoneError(unflushed) from error
     raise error
 
 
-def _overtaken(store: Store, sidecar: Sidecar, lost: LeaseLostError) -> Commit:
+def _overtaken(
+    store: Store, sidecar: Sidecar, lost: LeaseLostError | StorageError, unflushed: FlushFailedError | None
+) -> Commit:
     """Another writer took the lease, and settles this write before its own. See how it ended."""
     try:
         if not store.objects.exists(sidecar.path):
             published = find_in(store.capture(sidecar.branch), sidecar.commit.id)
+            if published is not None and unflushed is not None:
+                # The other one flushed the files with success, after we had failed. That proves nothing.
+                raise FlushFailedError(
+                    unflushed.reason,
+                    uri=unflushed.uri,
+                    path=unflushed.path,
+                    in_effect=True,
+                    hint="another process has finished the write; check the disk, then look at the graph",
+                )
             if published is not None:
                 return published
             raise lost
+    except FlushFailedError:
+        raise
     except StorageError as error:
         raise RecoveryRequiredError(sidecar.operation_id, f"{lost}; then: {error}") from lost
     raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
@@ -588,7 +626,7 @@ def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Mani
         parent=view.head.id,
         merged_parent=prepared.merged_parent,
         actor=request.actor,
-        created_at=max(now_micros(), view.head.created_at + 1),
+        created_at=commit_time(view),
         message=request.message,
         labels=tuple(sorted((dict(request.labels) | dict(prepared.labels)).items())),
         writer=request.kind.value,

@@ -39,6 +39,7 @@ from omnigraph.errors.graph import (
     ReadOnlyError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    StagedFilesRemovedError,
     TransactionEndedError,
     VersionReclaimedError,
 )
@@ -47,11 +48,14 @@ from omnigraph.errors.query import BudgetExceededError, CancelledError, Executio
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
+    ClockError,
+    FlushFailedError,
     ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
     StorageErrorKind,
+    WriteUndoneError,
 )
 from omnigraph.errors.table import REPORTS, Report, report_for
 from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
@@ -66,6 +70,7 @@ __all__ = [
     "BudgetExceededError",
     "CancelledError",
     "CatalogError",
+    "ClockError",
     "CompileError",
     "Conflict",
     "ConflictError",
@@ -80,6 +85,7 @@ __all__ = [
     "ExecutionError",
     "ExternalBlobPolicyError",
     "ExternalBlobSourceError",
+    "FlushFailedError",
     "FormatError",
     "InitializationClaimedError",
     "InitializationCommittedError",
@@ -115,12 +121,14 @@ __all__ = [
     "Span",
     "SparkError",
     "SparkUnavailableError",
+    "StagedFilesRemovedError",
     "StorageError",
     "StorageErrorKind",
     "TransactionEndedError",
     "TypeCheckError",
     "VersionReclaimedError",
     "Violation",
+    "WriteUndoneError",
     "cut",
     "printable",
     "report_for",

@@ -35,6 +35,18 @@ class ReadSetChangedError(ConflictError):
         self.actual = actual
 
 
+class StagedFilesRemovedError(ReadSetChangedError):
+    """Files that a write had staged were removed by a cleanup before the write was committed. Nothing happened.
+
+    Attributes:
+        path: one of the files, below the root of the graph.
+    """
+
+    def __init__(self, table_key: str, path: str) -> None:
+        super().__init__(table_key, f"the staged file {path}", "none")
+        self.path = path
+
+
 _REPLACE = "to replace what exists, load with mode merge (--mode merge), or write insert or merge in the query"
 
 

@@ -48,7 +48,7 @@ from omnigraph.errors.graph import (
 from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
-from omnigraph.errors.storage import StorageError
+from omnigraph.errors.storage import ClockError, FlushFailedError, StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
 
@@ -82,6 +82,8 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     TypeCheckError: Report(400, "bad_request", 1, "type"),
     PlanError: Report(400, "bad_request", 1, "plan"),
     StorageError: Report(500, "internal", 1, "storage"),
+    FlushFailedError: Report(500, "internal", 1, "flush_failed"),
+    ClockError: Report(500, "internal", 1, "clock"),
     ReadSetChangedError: Report(409, "conflict", 1, "read_set_changed"),
     KeyConflictError: Report(409, "conflict", 1, "key_conflict"),
     PreconditionFailedError: Report(412, "precondition_failed", 4, "precondition_failed"),

@@ -11,6 +11,7 @@ from omnigraph.commit import branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.names import branch_name
+from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
@@ -97,7 +98,7 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
 def _load(graph: Graph, source: LoadSource, request: LoadRequest, said: WriteRequest) -> LoadReceipt:
     store = graph._store
     target = branch_name(request.branch)
-    view, missing = target_of(graph, target, request.base)
+    view, missing = target_of(graph, target, request.base, heal=not request.check)
     if not missing:
         earlier = find_idempotent(view, request.idempotency_key)
         if earlier is not None:
@@ -188,14 +189,20 @@ def is_own(commit: Commit, answer: LoadAnswer) -> bool:
     return answer.label() == (LABEL, dict(commit.labels).get(LABEL))
 
 
-def target_of(graph: Graph, branch: str, base: str | None) -> tuple[Manifest, bool]:
+def target_of(graph: Graph, branch: str, base: str | None, *, heal: bool = True) -> tuple[Manifest, bool]:
     """The state to load into, and whether the branch has yet to be forked from it.
+
+    Args:
+        graph: the graph.
+        branch: the branch to load into.
+        base: what to fork it from if there is none.
+        heal: settle what interrupted writers left first. One of them may have changed the schema that rows have to fit.
 
     Raises:
         BranchNotFoundError: there is no such branch, and no base to fork it from.
     """
     try:
-        return graph._store.capture(branch), False
+        return healed(graph._store, branch) if heal else graph._store.capture(branch), False
     except BranchNotFoundError:
         if base is None:
             raise

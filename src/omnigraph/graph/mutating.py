@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.recovery import healed
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Prepared, WriteRequest
 from omnigraph.errors import InputError
@@ -25,7 +26,8 @@ def mutate(
 ) -> MutationReceipt:
     """Carry out a mutation; `Graph.mutate` describes the arguments."""
     _check_given(text, params)
-    query = _query(graph, text, name, graph._store.capture(request.branch))
+    # An interrupted writer may have changed the schema that the query is compiled for.
+    query = _query(graph, text, name, healed(graph._store, request.branch))
     request = replace(request, replayable=is_replayable(query))
     keyed = request.idempotency_key is not None
     digest = of_query(text, query.name, bind(query.params, params)) if keyed else None

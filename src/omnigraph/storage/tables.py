@@ -108,6 +108,7 @@ class Staged:
         rows_added: rows that the table gains.
         rows_removed: rows that the table loses.
         then: what is committed right after it, as a part of the same write.
+        files: the files that it stands on, below the root; of an index in an object store, its directory.
     """
 
     base: TableRef
@@ -117,6 +118,7 @@ class Staged:
     _transaction: Transaction
     _files: tuple[str, ...]
     then: Staged | None = None
+    files: tuple[str, ...] = ()
 
     @property
     def steps(self) -> Iterator[Staged]:
@@ -499,7 +501,15 @@ class TableStorage:
         # Large blobs lie in a directory beside the data file that they belong to.
         blobs = [file.removesuffix(".lance") for file in files if file.endswith(".lance")]
         files += [name for name in blobs if os.path.isdir(f"{self._root}/{name}")]
-        return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(files))
+        members = tuple(member for file in files for member in self._members(file))
+        return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(files), None, members)
+
+    def _members(self, name: str) -> list[str]:
+        """A file, or the files in a directory."""
+        place = f"{self._root}/{name}"
+        if not os.path.isdir(place):
+            return [name]
+        return [f"{name}{found[len(place) :]}/{file}" for found, _, files in os.walk(place) for file in files]
 
     # Committing
 

@@ -498,7 +498,7 @@ def _settle(store: Store) -> None:
         CorruptionError: something cannot be settled.
         DriftError: a table has moved, and nobody knows why.
     """
-    hidden.reclaim(store)
+    hidden.reclaim(store, watch=True)
     recover_all(store)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):

@@ -105,7 +105,7 @@ def _attempts(
     graph: Graph, source: Any, request: LoadRequest, options: SparkOptions, said: WriteRequest, place: Place
 ) -> LoadReceipt:
     # A source that can be read once is read once, however often the load has to begin again.
-    view, _ = target_of(graph, said.branch, request.base)
+    view, _ = target_of(graph, said.branch, request.base, heal=not request.check)
     accepted = graph._schema_of(view)[1]
     with options.session.job("planning the load", options.watch):
         planner = Planner(accepted, place, options.split_bytes, request.mapping, options.session.spark)
@@ -155,7 +155,7 @@ class _SparkLoad:
 
     def run(self) -> LoadReceipt:
         request, target = self.request, self.said.branch
-        view, missing = target_of(self.graph, target, request.base)
+        view, missing = target_of(self.graph, target, request.base, heal=not request.check)
         if not missing:
             earlier = find_idempotent(view, request.idempotency_key)
             if earlier is not None:
