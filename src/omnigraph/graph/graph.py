@@ -909,9 +909,9 @@ class Graph:
     ) -> CleanupReport:
         """Remove what nobody can read any more, and what writers that died left behind.
 
-        What a branch, a tag or a kept commit points at stays, byte for byte, and so does what later merges compare with,
-        and what work in progress needs: loads, merges, exports, transactions. Reading a commit that went is a `VersionReclaimedError` from then on; its line in the
-        history stays.
+        What a branch, a tag or a kept commit points at stays, byte for byte, and so does what later merges compare
+        with, and what work in progress needs: loads, merges, exports, transactions. Reading a commit that went is a
+        `VersionReclaimedError` from then on; its line in the history stays.
 
         Args:
             keep: how many of the newest commits of each branch stay readable. Its head always does.
