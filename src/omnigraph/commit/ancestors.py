@@ -107,14 +107,14 @@ class History:
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._store = store
-        self._source = source
-        self._target = target
+        self.source = source
+        self.target = target
         self._rows = _Rows(source, target)
         self._whole: _Whole | None = None
 
     def common(self) -> CommonAncestors:
         """How the source and the target are related."""
-        return self.common_of([self._source.head.id], [self._target.head.id])
+        return self.common_of([self.source.head.id], [self.target.head.id])
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
         """How commits are related with others; several commits stand for a merge of them."""
@@ -123,7 +123,7 @@ class History:
                 return _search(self._rows, source, target)
             except _UnnumberedError:
                 # Commits of an older release: all there are decide.
-                self._whole = _Whole(self._store, self._source, self._target)
+                self._whole = _Whole(self._store, self.source, self.target)
         return self._whole.common(source, target)
 
     def commit(self, name: str) -> Commit:
@@ -136,7 +136,7 @@ class History:
     def brought(self, common: CommonAncestors) -> pa.Table:
         """The rows that a merge of the source publishes on the target: every commit that it lacks, as an ancestor."""
         if self._whole is not None:
-            return self._whole.lacking(self._target)
+            return self._whole.lacking(self.target)
         return ancestor_rows(self._rows.of(common.source_only))
 
 
