@@ -1,29 +1,27 @@
-"""What it costs to find the best common ancestors of two branches, by the number of commits between them.
-
-Run with: python -m bench.merge_base [commits ...]
-"""
+"""Finding the best common ancestors of two branches, by the number of commits that lie between and before them."""
 
 from __future__ import annotations
 
-import sys
-import time
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
 
 from ulid_transform import ulid_now
 
 import omnigraph
+from harness import Benchmark
 from omnigraph.commit import manifest as manifests
 from omnigraph.commit.ancestors import History
 from omnigraph.commit.manifest import Change, Commit, Manifest, successor
 from omnigraph.commit.store import Store
 from omnigraph.graph import Graph
 
-REPEATS = 9
+COMMITS = 10_000
+LIMIT_MS = 50
+SCHEMA = "node Person { name: String @key }"
 
 
 def extend(store: Store, branch: str, count: int) -> Manifest:
@@ -58,8 +56,8 @@ def extend(store: Store, branch: str, count: int) -> Manifest:
 
 @contextmanager
 def diverged(source: int, target: int, before: int) -> Iterator[Graph]:
-    """A graph with a branch `side`, so many commits from where it parted from `main`, itself so many away."""
-    with TemporaryDirectory() as place, omnigraph.init(Path(place) / "g", "node Person { name: String @key }") as graph:
+    """A graph with a branch `side`: so many commits on each side since they parted, and so many before that."""
+    with tempfile.TemporaryDirectory() as place, omnigraph.init(Path(place) / "graph", SCHEMA) as graph:
         extend(graph._store, "main", before)
         graph.branches.create("side")
         extend(graph._store, "side", source)
@@ -67,30 +65,34 @@ def diverged(source: int, target: int, before: int) -> Iterator[Graph]:
         yield graph
 
 
-def seconds(graph: Graph) -> float:
-    """One search, with nothing read before."""
-    store = graph._store
-    views = []
-    for branch in ("side", "main"):
-        ledger = store.manifest.open(store.capture(branch).ledger.branch)
-        assert ledger is not None
-        views.append(manifests.read_manifest(branch, "", ledger))
-    began = time.perf_counter()
-    found = History(store, *views).common()
-    took = time.perf_counter() - began
-    assert len(found.best) == 1
-    return took
+def opened(store: Store, branch: str) -> Manifest:
+    """The newest manifest of a branch, with nothing of its history read."""
+    ledger = store.manifest.open(store.capture(branch).ledger.branch)
+    assert ledger is not None
+    return manifests.read_manifest(branch, "", ledger)
 
 
-def main(counts: list[int]) -> None:
-    print(f"{'since parted: side':>18} {'main':>8} {'before':>9} {'median ms':>10} {'worst ms':>9}")
-    cases = [(count, 10, 0) for count in counts] + [(10, count, 0) for count in counts]
-    cases += [(count // 2, count // 2, 0) for count in counts] + [(10, 10, count) for count in counts]
-    for source, target, before in cases:
-        with diverged(source, target, before) as graph:
-            took = [1000 * seconds(graph) for _ in range(REPEATS)]
-        print(f"{source:>18,} {target:>8,} {before:>9,} {median(took):>10.1f} {max(took):>9.1f}")
+def search(store: Store, source: Manifest, target: Manifest) -> None:
+    assert len(History(store, source, target).common().best) == 1
+
+
+def main() -> None:
+    bench = Benchmark("merge_base")
+    count = COMMITS // 10 if bench.quick else COMMITS
+    cases = {
+        f"{count:,} commits on the source": (count, 10, 0),
+        f"{count:,} commits on the target": (10, count, 0),
+        f"{count // 2:,} commits on each": (count // 2, count // 2, 0),
+        f"10 commits on each, {count:,} before": (10, 10, count),
+    }
+    for name, sizes in cases.items():
+        with diverged(*sizes) as graph:
+            store = graph._store
+            views = opened(store, "side"), opened(store, "main")
+            found = bench.compare(name, ours=partial(search, store, *views))
+            bench.goal(name, found.ours.median * 1000, LIMIT_MS, "ms")
+    bench.finish()
 
 
 if __name__ == "__main__":
-    main([int(text) for text in sys.argv[1:]] or [100, 1_000, 10_000])
+    main()

@@ -7,7 +7,7 @@ ancestors of others among them; several are merged into a virtual base, whose co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,10 +53,18 @@ def same_rows(left: Mapping[str, Row], right: Mapping[str, Row]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What both sides come from: the rows, and the entities of which nobody can say what they were."""
+    """What both sides come from: the rows, and the entities of which nobody can say what they were.
+
+    Attributes:
+        unknown: types of which nobody can say anything.
+    """
 
     state: State
     undecided: frozenset[Entity] = frozenset()
+    unknown: frozenset[str] = frozenset()
+
+    def is_undecided(self, name: str, entity: str) -> bool:
+        return name in self.unknown or (name, entity) in self.undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,8 @@ class Repository:
     commits: dict[str, Known] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    lost: Callable[[str], set[str]] = lambda _: set()
+    """The types of a commit that can no longer be read, after a cleanup."""
 
     def state(self, branch: str) -> State:
         return self.commits[self.heads[branch]].state
@@ -113,6 +123,10 @@ class Repository:
 
     def base(self, best: list[str]) -> Base:
         """The base that best common ancestors make: merged one after the other."""
+        lost = frozenset(name for commit in best for name in self.lost(commit))
+        if lost:
+            unknown = lost if len(best) == 1 else frozenset(empty())
+            return Base(self.commits[best[0]].state, unknown=unknown)
         base = Base(self.commits[best[0]].state)
         for i, name in enumerate(best[1:], 1):
             inner = self.base(self.best(best[:i], [name]))
@@ -184,7 +198,7 @@ def merged(
             if (name, entity) in blind:
                 continue
             b, s, t = (state[name].get(entity) for state in (base.state, source, target))
-            undecided = (name, entity) in base.undecided
+            undecided = base.is_undecided(name, entity)
             if same(s, t) or (same(s, b) and not undecided):
                 continue
             if same(t, b) and not undecided:
@@ -268,7 +282,7 @@ def _bring_back(base: Base, source: State, target: State, done: Merged, settled:
         wanted = settled.ours
         if row is None:
             row, wanted = source[EDGE][edge], settled.theirs
-            if (EDGE, edge) in base.undecided or not same(base.state[EDGE].get(edge), row):
+            if base.is_undecided(EDGE, edge) or not same(base.state[EDGE].get(edge), row):
                 continue
         ends = [(name, row[end]) for end, name in ENDS.items()]
         if any(end in wanted for end in ends) and all(entity in result[name] for name, entity in ends):

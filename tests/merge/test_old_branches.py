@@ -10,6 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import MergeConflictsError
 from omnigraph.graph import Graph
+from omnigraph.storage.tables import manifest_name
 
 SCHEMA = """
 node Person { name: String @key  age: I64?  mail: String?  @unique(mail) }
@@ -261,6 +262,27 @@ def test_a_base_that_cannot_be_read_guesses_nothing(graph: Graph, monkeypatch: p
     assert _ages(graph) == {"a": 2, "c": 3, "d": 1}
     monkeypatch.undo()
     assert graph.merge("side").outcome == "already_up_to_date"
+
+
+def test_a_table_of_the_base_that_cannot_be_read(graph: Graph) -> None:
+    """Only its rows are undecided, and the merge goes through once sides are chosen."""
+    graph.branches.create("side")
+    begun = graph.snapshot().pin("node:Person").ref
+    _set(graph, "a", 2, "side")
+    _do(graph, 'insert City { name: "bonn" }', "side")
+    _set(graph, "b", 3)
+    _do(graph, 'insert City { name: "kyiv" }')
+    manifest = Path(graph.uri) / begun.path / "_versions" / manifest_name(begun.version)
+    manifest.unlink()
+    graph = omnigraph.open(graph.uri)
+    found = graph.merge("side", preview=True)
+    assert [(one.type_name, one.entity_id, one.base_undecided) for one in found.conflicts] == [
+        ("Person", "a", True),
+        ("Person", "b", True),
+    ]
+    assert found.changes["node:City"].inserted == 1
+    assert graph.merge("side", resolutions={("Person", "a"): "theirs", ("Person", "b"): "ours"}).commit is not None
+    assert _ages(graph) == {"a": 2, "b": 3, "c": 1, "d": 1}
 
 
 def test_a_preview_of_a_virtual_base_writes_nothing(graph: Graph) -> None:

@@ -22,6 +22,7 @@ from tests.merge import repository_model as model
 from tests.merge.repository_model import EDGE, ENDS, NODES, Choice, Found, Known, Repository, State
 
 import omnigraph
+from omnigraph.commit.manifest import Commit
 from omnigraph.errors import (
     Conflict,
     ConflictError,
@@ -62,11 +63,13 @@ class Machine:
     on_disk: bool
     known: Repository = field(default_factory=Repository)
     cleaned: bool = False
+    made: dict[str, Commit] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
 
     def begin(self) -> None:
         """Some rows to disagree about, and mostly some branches."""
         self._record("main", model.empty())
+        self.known.lost = self._lost
         state = model.empty()
         for name in NODES:
             state[name] = {entity: self._node(name, entity) for entity in "01234"}
@@ -107,9 +110,21 @@ class Machine:
         self.done.append(what)
 
     def _record(self, branch: str, state: State, *parents: str) -> None:
-        head = self.graph.branch(branch).head.id
-        self.known.commits[head] = Known(parents, state)
-        self.known.heads[branch] = head
+        head = self.graph.branch(branch).head
+        self.made[head.id] = head
+        self.known.commits[head.id] = Known(parents, state)
+        self.known.heads[branch] = head.id
+
+    def _lost(self, commit: str) -> set[str]:
+        """The types of a commit that cleanup has removed. It may not remove what a merge of heads needs."""
+        if not self.cleaned:
+            return set()
+        store = self.graph._store
+        try:
+            tables = store.manifest_of(self.made[commit]).tables
+        except VersionReclaimedError:
+            return set(model.empty())
+        return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.has(pin.ref)}
 
     def _any_branch(self) -> str:
         return self.random.choice(sorted(self.known.heads))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from omnigraph.commit.manifest import MAIN, SCHEMA, Commit, Manifest, RowKind, ancestor_rows, commit_rows, read_commit
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, RowKind, ancestor_rows, commit_rows, read_commit
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, CorruptionError
 
@@ -107,14 +107,14 @@ class History:
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._store = store
-        self._source = source
-        self._target = target
+        self.source = source
+        self.target = target
         self._rows = _Rows(source, target)
         self._whole: _Whole | None = None
 
     def common(self) -> CommonAncestors:
         """How the source and the target are related."""
-        return self.common_of([self._source.head.id], [self._target.head.id])
+        return self.common_of([self.source.head.id], [self.target.head.id])
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
         """How commits are related with others; several commits stand for a merge of them."""
@@ -123,7 +123,7 @@ class History:
                 return _search(self._rows, source, target)
             except _UnnumberedError:
                 # Commits of an older release: all there are decide.
-                self._whole = _Whole(self._store, self._source, self._target)
+                self._whole = _Whole(self._store, self.source, self.target)
         return self._whole.common(source, target)
 
     def commit(self, name: str) -> Commit:
@@ -136,7 +136,7 @@ class History:
     def brought(self, common: CommonAncestors) -> pa.Table:
         """The rows that a merge of the source publishes on the target: every commit that it lacks, as an ancestor."""
         if self._whole is not None:
-            return self._whole.lacking(self._target)
+            return self._whole.lacking(self.target)
         return ancestor_rows(self._rows.of(common.source_only))
 
 
@@ -152,36 +152,50 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
     """
     marks: dict[str, int] = {}
     queue: list[tuple[int, str]] = []
+    said, decoded = rows.said, rows.decoded
     waiting = 0  # commits in the queue that are not ancestors of a common ancestor
     for heads, mark in ((source, _SOURCE), (target, _TARGET)):
         for name in heads:
             if name not in marks:
-                heappush(queue, (-rows.decoded(name, mark)[1], name))
+                heappush(queue, (-decoded(name, mark)[1], name))
                 waiting += 1
             marks[name] = marks.get(name, 0) | mark
     best: list[str] = []
     only: list[str] = []
     while waiting:
-        _, name = heappop(queue)
-        mark = marks[name]
-        if mark & _OLDER == 0:
-            waiting -= 1
-            if mark == _COMMON:
-                best.append(name)
-                mark |= _OLDER
-                if not waiting:
-                    break  # what is left leads to nothing but ancestors of these
-            elif mark == _SOURCE:
-                only.append(name)
-        for parent in rows.said[name][0]:
-            before = marks.get(parent)
-            if before is None:
-                heappush(queue, (-rows.decoded(parent, mark)[1], parent))
-                marks[parent] = mark
-                waiting += mark & _OLDER == 0
-            elif before | mark != before:
-                marks[parent] = before | mark
-                waiting -= before & _OLDER == 0 and mark & _OLDER != 0
+        name = heappop(queue)[1]
+        # Along a line of commits that is ahead of everything else, the queue is not needed.
+        while True:
+            mark = marks[name]
+            if mark < _OLDER:
+                waiting -= 1
+                if mark == _COMMON:
+                    best.append(name)
+                    mark |= _OLDER
+                    if not waiting:
+                        break  # what is left leads to nothing but ancestors of these
+                elif mark == _SOURCE:
+                    only.append(name)
+            parents = said[name][0]
+            if len(parents) == 1 and mark < _OLDER and parents[0] not in marks:
+                name = parents[0]
+                generation = decoded(name, mark)[1]
+                marks[name] = mark
+                waiting += 1
+                if not queue or generation > -queue[0][0]:
+                    continue
+                heappush(queue, (-generation, name))
+                break
+            for parent in parents:
+                before = marks.get(parent)
+                if before is None:
+                    heappush(queue, (-decoded(parent, mark)[1], parent))
+                    marks[parent] = mark
+                    waiting += mark < _OLDER
+                elif before | mark != before:
+                    marks[parent] = before | mark
+                    waiting -= before < _OLDER <= mark
+            break
     return CommonAncestors(tuple(sorted(best)), frozenset(only))
 
 
@@ -192,7 +206,7 @@ class _Rows:
         self._views = {_SOURCE: source, _TARGET: target}
         self._left = {mark: list(range(len(view.ledger.parts) - 1)) for mark, view in self._views.items()}
         self._read: set[str] = set()
-        self._found: dict[str, tuple[pa.Table, int]] = {}
+        self._tables: list[pa.Table] = []
         self._texts: dict[str, str] = {}
         self.said: dict[str, tuple[tuple[str, ...], int]] = {}
         for view in self._views.values():
@@ -202,16 +216,13 @@ class _Rows:
     def commit(self, name: str) -> Commit | None:
         if not self._has(name, _COMMON):
             return None
-        table, row = self._found[name]
-        return read_commit(table.slice(row, 1).to_pylist()[0])
+        return read_commit(self.of([name]).to_pylist()[0])
 
     def of(self, names: Collection[str]) -> pa.Table:
         """The rows of some commits that were read."""
-        tables = {id(table): table for table, _ in (self._found[name] for name in names)}
         wanted = pa.array(names, pa.utf8())
-        rows = [_chosen(table.select(_READ), wanted) for table in tables.values()]
         # A branch without commits of its own has its head twice: as such, and in its history.
-        return _once(pa.concat_tables(rows)) if rows else SCHEMA.empty_table().select(_READ)
+        return _once(pa.concat_tables([_chosen(table.select(_READ), wanted) for table in self._tables]))
 
     def decoded(self, name: str, mark: int) -> tuple[tuple[str, ...], int]:
         """The parents and the generation of a commit that leads to a side.
@@ -255,9 +266,8 @@ class _Rows:
             self._add(ledger.read_parts(chosen, _READ))
 
     def _add(self, rows: pa.Table) -> None:
-        names = rows["object_id"].to_pylist()
-        self._found.update((name, (rows, i)) for i, name in enumerate(names))
-        self._texts.update(zip(names, rows["metadata"].to_pylist(), strict=True))
+        self._tables.append(rows)
+        self._texts.update(zip(rows["object_id"].to_pylist(), rows["metadata"].to_pylist(), strict=True))
 
 
 class _Whole:

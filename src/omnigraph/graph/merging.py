@@ -109,7 +109,7 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
             return Prepared(())
         # Later merges begin at the source, so it has to stay readable, as the base has: that is checked at the gate.
-        needs = state_refs(source) | (set() if merged.begun is None else state_refs(merged.begun))
+        needs = state_refs(source) | merged.base_refs
         writes, label = work.writes(merged, target), answers[-1].label(digest)
         return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.brought, needs)
 

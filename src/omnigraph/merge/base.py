@@ -59,6 +59,8 @@ class Bases:
         known = [view for view in views if view is not None]
         if not known or len(known) < len(views):
             return UNKNOWN
+        if len(known) > 1 and not all(self._is_there(view) for view in known):
+            return UNKNOWN
         state = State(known[0])
         for i, view in enumerate(known[1:], 1):
             common = self.history.common_of(best[:i], [best[i]])
@@ -71,6 +73,11 @@ class Bases:
             return self.store.manifest_of(self.history.commit(name))
         except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
             return None
+
+    def _is_there(self, view: Manifest) -> bool:
+        """Whether all tables of a state can be read. Of a single base, that is asked where a table is compared."""
+        heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
+        return all(pin.ref in heads or self.store.tables.has(pin.ref) for pin in view.tables.values())
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
         """One state merged into another. Whatever is in conflict is undecided."""

@@ -27,6 +27,7 @@ from omnigraph.merge.returning import Returning, Settled
 from omnigraph.merge.sides import differing_parts
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
+from omnigraph.storage.tables import TableRef
 from omnigraph.write.checks import Room
 from omnigraph.write.validate import Spell, broken
 
@@ -44,7 +45,6 @@ class Merged:
         total: how many are left.
         edges_kept: how many edges stay or come back with a node for which a side was chosen.
         brought: the rows of the commits that lead to the source and that the target lacks.
-        begun: the stored state that the base rests on; None when no base can be read.
     """
 
     outcome: MergeOutcome
@@ -55,7 +55,11 @@ class Merged:
     total: int = 0
     edges_kept: int = 0
     brought: pa.Table | None = None
-    begun: Manifest | None = None
+
+    @property
+    def base_refs(self) -> set[TableRef]:
+        """The versions of tables that rows were compared with. Others of the base may be gone, and are not needed."""
+        return {one.versions.base for one in self.tables.values()}
 
     @property
     def changes(self) -> dict[str, MergedChanges]:
@@ -136,7 +140,7 @@ class Merge:
             unmet.unmet(plain.listed()).refuse()
         conflicts = work.found.first(self._store.tables, base, self._source, target)
         tables, resolved, kept = work.tables, work.resolved, work.edges_kept
-        return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought, base.manifest)
+        return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought)
 
     def weight(self, target: Manifest) -> int:
         """About how many bytes have to be compared."""
