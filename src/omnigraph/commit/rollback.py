@@ -100,7 +100,9 @@ def undo(
 def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
     """Publish a state once more, in files of its own: those that hold it cannot be forced to disk."""
     held.check()
-    commit = replace(_commit(store, sidecar, view), message=f"second copy of write {sidecar.operation_id}", operation_id=None)
+    commit = replace(
+        _commit(store, sidecar, view), message=f"second copy of write {sidecar.operation_id}", operation_id=None
+    )
     return store.publish(view, Change(), commit, held).head
 
 

@@ -17,9 +17,9 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
 from omnigraph.commit.ancestors import generation_of
-from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.clock import commit_time
 from omnigraph.commit.distrust import distrust
+from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, Owner
 from omnigraph.commit.lineage import find_idempotent, find_in
