@@ -90,16 +90,16 @@ ARRIVALS = 4
 _INTRODUCTION = """\
 # Fault matrix
 
-What is made to fail while a graph is written, and how often. This page is written by `python -m tests.commit.faults_page`;
-the tests that it names compare the counts with what they meet.
+What is made to fail while a graph is written, and how often. This page is written by
+`python -m tests.commit.faults_page`; the tests that it names compare the counts with what they meet.
 
 ## Answers that are lost
 
-Every request of a write that changes something loses its answer in turn. It took effect, or never does, or takes effect
-late: when the writer has given up, after another handle has recovered the graph, after the next write, or after a
-cleanup; and late although it was sent again, with success, in between. Afterwards: what was acknowledged is there, once;
-what was refused is not; an unknown outcome is all or nothing, and stays what it was found to be; every table is where the
-graph points; no sidecar is left; the next write and the next cleanup succeed.
+Every request of a write that changes something loses its answer in turn. It took effect, or never does, or takes
+effect late: when the writer has given up, after another handle has recovered the graph, after the next write, or after
+a cleanup; and late although it was sent again, with success, in between. Afterwards: what was acknowledged is there,
+once; what was refused is not; an unknown outcome is all or nothing, and stays what it was found to be; every table is
+where the graph points; no sidecar is left; the next write and the next cleanup succeed.
 
 In S3 a proxy in front of the server loses the answers, so Lance's own requests are among them. On disk the calls to the
 store of control objects lose theirs, and so do the calls that make a version or a fork of Lance visible.
@@ -109,10 +109,10 @@ store of control objects lose theirs, and so do the calls that make a version or
 _FLUSHES = """
 ## Flushes that fail
 
-Every `fsync` of a write fails once, in turn: of data, deletion, index and version files, of the sidecar, of the manifest,
-of references, and of the directories above them. The write is refused, and nothing of it is visible. If its sidecar was
-there, it was marked `rollback_only` and undone; a flush that fails earlier has nothing to undo, and that of the directory
-from which the sidecar is removed does no harm. `tests/commit/test_failed_flush.py` holds it.
+Every `fsync` of a write fails once, in turn: of data, deletion, index and version files, of the sidecar, of the
+manifest, of references, and of the directories above them. The write is refused, and nothing of it is visible. If its
+sidecar was there, it was marked `rollback_only` and undone; a flush that fails earlier has nothing to undo, and that of
+the directory from which the sidecar is removed does no harm. `tests/commit/test_failed_flush.py` holds it.
 
 | write | tables | branch | flushes that fail | undone |
 |---|---|---|---|---|

@@ -21,6 +21,7 @@ from omnigraph.commit.writer import Operation
 from omnigraph.errors import FlushFailedError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
 from omnigraph.graph import Graph, open
 from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.storage.tables import table_directory
 
 PAIR = ("node:A", "node:B")
 
@@ -132,8 +133,8 @@ def test_any_flush_of_a_write_may_fail(place: Path, flushes: Flushes, write: Flu
 def test_a_visible_publish_is_undone_by_the_next_commit(place: Path, flushes: Flushes, branch: str) -> None:
     with prepared(place) as graph:
         head = graph.snapshot(branch=branch).commit
-        versions = "__manifest/_versions" if branch == "main" else "__manifest/tree/dev/_versions"
-        with flushes.failing_in(f"{versions}/"), pytest.raises(WriteUndoneError, match="undone") as caught:
+        versions = f"{table_directory('__manifest', graph.snapshot(branch=branch).manifest.ledger.branch)}/_versions/"
+        with flushes.failing_in(versions), pytest.raises(WriteUndoneError, match="undone") as caught:
             put(graph, ["new"], PAIR, branch=branch, idempotency_key="once", actor="act-kim")
         assert not caught.value.retryable
         assert contents(graph, branch) == {key: sorted(SEED) for key in contents(graph)}
@@ -253,3 +254,18 @@ def test_a_disk_that_fails_all_the_time(place: Path, flushes: Flushes) -> None:
         assert ids(graph) == ids(graph, "node:B") == sorted([*SEED, "next"])
         assert sidecars(graph) == []
         assert_whole(graph)
+
+
+def test_a_merge_that_was_undone_can_be_made_again(place: Path, flushes: Flushes) -> None:
+    """The branch does not count as merged: nothing of it is left."""
+    with prepared(place) as graph:
+        put(graph, ["of dev"], PAIR, branch="dev")
+        put(graph, ["of main"], PAIR)
+        with flushes.failing_in("__manifest/_versions/"), pytest.raises(WriteUndoneError):
+            graph.merge("dev")
+        assert ids(graph) == sorted([*SEED, "of main"])
+        put(graph, ["later"], PAIR)
+        graph.merge("dev")
+        assert ids(graph) == ids(graph, "node:B") == sorted([*SEED, "of main", "of dev", "later"])
+        graph.refresh()
+        assert sidecars(graph) == []
