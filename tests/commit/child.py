@@ -35,11 +35,11 @@ from omnigraph.errors import (
     ConflictError,
     CorruptionError,
     DriftError,
-    MergeRequiredError,
     NotFoundError,
     OmnigraphError,
     RetryableError,
     StorageError,
+    TransactionConflictError,
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph, init, open
@@ -93,8 +93,8 @@ def _load(job: Job, source: Path | dict[str, pa.Table]) -> object:
 
 def mutate(job: Job) -> object:
     """One mutation."""
-    said = {"branch": job.get("branch"), "idempotency_key": job.get("idempotency_key")}
-    commit = _graph(job).mutate(job["text"], job["params"], **said).commit
+    branch, key = job.get("branch"), job.get("idempotency_key")
+    commit = _graph(job).mutate(job["text"], job["params"], branch=branch, idempotency_key=key).commit
     return commit and commit.id
 
 
@@ -136,7 +136,7 @@ def transact_many(job: Job) -> object:
                     for type_name in ("A", "B"):
                         tx.load({type_name: pa.table({"k": [name]})}, mode="append")
                 break
-            except MergeRequiredError:
+            except TransactionConflictError:
                 again += 1
     return again
 

@@ -14,7 +14,7 @@ from tests.commit.graphs import NODES, SEED, assert_whole, contents, drift, ids,
 from tests.patience import until
 from tests.storage.faults import FaultyStore
 
-from omnigraph.commit import audit, writer
+from omnigraph.commit import attempts, audit
 from omnigraph.commit import store as store_module
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
@@ -430,13 +430,13 @@ def test_drift_by_a_write_that_is_not_settled(graph: Graph, monkeypatch: pytest.
 
     def look(*arguments: object) -> list[object]:
         if not listable:
-            monkeypatch.setattr(writer, "pending", refuse)
+            monkeypatch.setattr(attempts, "pending", refuse)
         return []
 
     def refuse(*arguments: object) -> list[Sidecar]:
         raise StorageError("no", kind=StorageErrorKind.TRANSIENT, uri="")
 
-    monkeypatch.setattr(writer, "recover_branch", look)
+    monkeypatch.setattr(attempts, "recover_branch", look)
     with pytest.raises(DriftError) as caught:
         put(graph, ["new"], [table.key for table in left.tables])
     hint = str(caught.value.hint)

@@ -30,10 +30,10 @@ from omnigraph.errors import (
     ConstraintError,
     InputError,
     KeyConflictError,
-    MergeRequiredError,
     NotFoundError,
     PreconditionFailedError,
     ReadOnlyError,
+    TransactionConflictError,
     TransactionEndedError,
 )
 from omnigraph.graph import Graph
@@ -317,22 +317,36 @@ def test_a_failing_end_tells_the_truth(graph: Graph, place: Path, point: Failpoi
 # Others at the same time
 
 
-def test_a_branch_that_moved_is_a_typed_error(graph: Graph) -> None:
+def test_rows_that_others_changed_are_a_typed_error(graph: Graph) -> None:
     begun = graph.branch().head
 
     def block() -> None:
         with graph.branch().transaction() as tx:
-            run(tx, "add", name="dan")
-            run(graph, "add", name="eve")
+            run(tx, "age", name="ann", age=1)
+            run(graph, "age", name="ann", age=2)
 
-    with pytest.raises(MergeRequiredError, match="has moved") as raised:
+    with pytest.raises(TransactionConflictError, match="cannot be committed to 'main'") as raised:
         block()
-    assert (raised.value.branch, raised.value.expected, raised.value.actual) == (
-        "main",
-        begun.id,
-        graph.branch().head.id,
-    )
-    assert names(graph) == ["ann", "bob", "cas", "eve"]
+    error = raised.value
+    assert (error.branch, error.expected, error.actual) == ("main", begun.id, graph.branch().head.id)
+    assert error.table_key == "node:Person"
+    assert [(one.type_name, one.entity_id, one.kind.value) for one in error.merge_conflicts] == [
+        ("Person", "ann", "divergent_update")
+    ]
+    assert ages(graph) == {"ann": 2, "bob": None, "cas": None}
+    assert left(graph) == []
+
+
+def test_other_rows_of_the_same_tables_may_change(graph: Graph) -> None:
+    """Also after all is prepared, when the lease is taken."""
+    with graph.branch().transaction() as tx:
+        run(tx, "age", name="ann", age=1)
+        run(tx, "add", name="dan")
+        run(tx, "remove", name="bob")
+        run(graph, "age", name="cas", age=3)
+        run(graph, "add", name="eve")
+    assert tx.commit == graph.branch().head
+    assert ages(graph) == {"ann": 1, "cas": 3, "dan": None, "eve": None}
     assert left(graph) == []
 
 
@@ -347,15 +361,41 @@ def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monk
             run(other, "add", name="eve")
         return staged
 
+    with graph.branch().transaction() as tx:
+        run(tx, "age", name="ann", age=1)
+        monkeypatch.setattr(TableStorage, "stage_change", overtaken)
+    assert ages(graph) == {"ann": 1, "bob": None, "cas": None, "eve": None}
+    assert left(graph) == []
+
+
+@pytest.mark.parametrize("deletes", ["transaction", "other"])
+def test_an_edge_beside_the_removal_of_its_end_never_dangles(graph: Graph, deletes: str) -> None:
     def block() -> None:
         with graph.branch().transaction() as tx:
-            run(tx, "add", name="dan")
-            monkeypatch.setattr(TableStorage, "stage_change", overtaken)
+            one, other = (tx, graph) if deletes == "transaction" else (graph, tx)
+            run(one, "remove", name="ann")
+            run(other, "knows", a="ann", b="bob")
 
-    with pytest.raises(MergeRequiredError):
+    with pytest.raises(TransactionConflictError) as raised:
         block()
-    assert names(graph) == ["ann", "bob", "cas", "eve"]
-    assert left(graph) == []
+    assert {one.kind.value for one in raised.value.merge_conflicts} == {"orphan_edge"}
+    assert edges(graph, "edge:Knows") == ({("ann", "bob")} if deletes == "transaction" else set())
+    assert graph.verify().total == 0
+
+
+def test_two_edges_that_together_break_a_bound(graph: Graph) -> None:
+    for name in ("Oslo", "Rome"):
+        run(graph, "city", name=name)
+
+    def block() -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "move_in", person="ann", city="Oslo")
+            run(graph, "move_in", person="ann", city="Rome")
+
+    with pytest.raises(TransactionConflictError) as raised:
+        block()
+    assert {one.kind.value for one in raised.value.merge_conflicts} == {"cardinality_violation"}
+    assert edges(graph, "edge:Lives") == {("ann", "Rome")}
 
 
 def test_another_branch_may_move(graph: Graph) -> None:
@@ -366,35 +406,42 @@ def test_another_branch_may_move(graph: Graph) -> None:
     assert names(graph) == ["ann", "bob", "cas", "dan"]
 
 
-def test_of_two_at_once_one_wins(graph: Graph) -> None:
-    def block() -> None:
-        with graph.branch().transaction() as first:
-            run(first, "add", name="dan")
-            with graph.branch().transaction() as second:
-                run(second, "add", name="eve")
-                assert second.entity("Person", "dan") is None
-            assert second.commit == graph.branch().head
-
-    with pytest.raises(MergeRequiredError):
-        block()
-    assert names(graph) == ["ann", "bob", "cas", "eve"]
+def test_of_two_at_once_both_win(graph: Graph) -> None:
+    with graph.branch().transaction() as first:
+        run(first, "add", name="dan")
+        with graph.branch().transaction() as second:
+            run(second, "add", name="eve")
+            assert second.entity("Person", "dan") is None
+        assert second.commit == graph.branch().head
+        assert first.entity("Person", "eve") is None, "it goes on seeing the snapshot that it began from"
+    assert names(graph) == ["ann", "bob", "cas", "dan", "eve"]
     assert left(graph) == []
 
 
-def test_of_many_at_once_exactly_those_win_that_say_so(graph: Graph) -> None:
-    """Threads that run their block again when another was first all get through, each once."""
+def test_of_two_that_make_the_same_one_wins(graph: Graph) -> None:
+    def block() -> None:
+        with graph.branch().transaction() as first:
+            run(first, "add", name="dan")
+            run(first, "age", name="dan", age=1)
+            with graph.branch().transaction() as second:
+                run(second, "add", name="dan")
+                run(second, "age", name="dan", age=2)
 
-    def work(number: int) -> int:
-        for tries in range(100):
-            try:
-                with graph.branch().transaction() as tx:
-                    run(tx, "add", name=f"n{number}")
-                    run(tx, "city", name=f"c{number}")
-            except MergeRequiredError:
-                continue
-            assert tx.commit is not None
-            return tries
-        raise AssertionError("never got through")
+    with pytest.raises(TransactionConflictError) as raised:
+        block()
+    assert [one.kind.value for one in raised.value.merge_conflicts] == ["divergent_insert"]
+    assert ages(graph)["dan"] == 2
+    assert left(graph) == []
+
+
+def test_of_many_at_once_all_win(graph: Graph) -> None:
+    """Nobody runs a block again, because all write other rows."""
+
+    def work(number: int) -> None:
+        with graph.branch().transaction() as tx:
+            run(tx, "add", name=f"n{number}")
+            run(tx, "city", name=f"c{number}")
+        assert tx.commit is not None
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
@@ -689,5 +736,6 @@ def test_handles_take_what_the_graph_takes(method: str) -> None:
     branch = inspect.signature(getattr(BranchHandle, method)).parameters
     transaction = inspect.signature(getattr(Transaction, method)).parameters
     said_once = {"branch", "base", "expect_head", "idempotency_key", "message", "check"}
+    said_once |= {"unchanged_since", "reads", "timeout"}
     assert branch == {name: value for name, value in whole.items() if name != "branch"}
     assert transaction == {name: value for name, value in whole.items() if name not in said_once}

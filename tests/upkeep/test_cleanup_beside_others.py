@@ -191,14 +191,14 @@ def test_a_merge_that_is_staged_keeps_its_base_and_its_source(graph: Graph, monk
 
         from omnigraph.commit import writer
 
-        stage = writer._Staging.stage
+        stage = writer.Staging.stage
 
-        def staged(self: writer._Staging, writes: object) -> None:
-            stage(self, writes)  # type: ignore[arg-type]  # passed on
+        def staged(self: writer.Staging, writes: object, reads: object) -> None:
+            stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
             if self.view.branch == "main":
                 meanwhile(self)
 
-        monkeypatch.setattr(writer._Staging, "stage", staged)
+        monkeypatch.setattr(writer.Staging, "stage", staged)
         graph.merge("dev")
     monkeypatch.undo()
     assert done
@@ -217,11 +217,11 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
     monkeypatch.setattr(Owner, "here", classmethod(lambda cls: cls("elsewhere", 1, "1")))
     from omnigraph.commit import writer
 
-    stage = writer._Staging.stage
+    stage = writer.Staging.stage
     done: list[bool] = []
 
-    def staged(self: writer._Staging, writes: object) -> None:
-        stage(self, writes)  # type: ignore[arg-type]  # passed on
+    def staged(self: writer.Staging, writes: object, reads: object) -> None:
+        stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
         if not done:
             done.append(True)
             monkeypatch.undo()
@@ -231,7 +231,7 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
                 add(other, "b", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
-    monkeypatch.setattr(writer._Staging, "stage", staged)
+    monkeypatch.setattr(writer.Staging, "stage", staged)
     head = graph.snapshot().commit.id
     with pytest.raises(VersionReclaimedError):
         graph.merge("dev")

@@ -10,8 +10,8 @@ import pyarrow as pa
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
+from omnigraph.commit.owner import Owner
 from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.stamp import CURRENT

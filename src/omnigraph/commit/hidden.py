@@ -19,9 +19,10 @@ from ulid_transform import ulid_now
 from omnigraph.commit.branches import create_branch
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.heartbeats import Heart, Watch
-from omnigraph.commit.lease import Owner, lease_path
+from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.names import SYSTEM, SystemBranch
+from omnigraph.commit.owner import Owner
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store

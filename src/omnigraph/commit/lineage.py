@@ -56,12 +56,14 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
-    """The commit that a write with this idempotency key made on the branch, if there is one.
+    """The commit that a write with this idempotency key made on this very branch, if there is one.
 
-    A commit that was undone does not count. Its undo carries the same key and the same operation.
+    A key belongs to one branch: a fork has the commits of the branch that it was made from, and not their keys. A
+    commit that was undone does not count. Its undo carries the same key and the same operation.
     """
     if key is None:
         return None
-    found = [read_commit(row) for row in view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()]
+    rows = view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()
+    found = [commit for commit in map(read_commit, rows) if commit.ledger == view.ledger.branch]
     made = Counter(commit.operation_id for commit in found)
     return next((commit for commit in found if commit.operation_id is None or made[commit.operation_id] == 1), None)

@@ -13,7 +13,7 @@ from omnigraph.commit.ancestor_files import read_ancestors, remove_ancestors
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.distrust import distrust, trusted
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease
+from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
@@ -71,10 +71,19 @@ def healed(store: Store, branch: str) -> Manifest:
     Raises:
         BranchNotFoundError: there is no such branch.
     """
-    if any(sidecar.branch == branch for sidecar in pending(store.objects)):
+    if interrupted(store, branch):
         with store.exclusive(branch) as held:
             recover_branch(store, branch, held)
     return store.capture(branch)
+
+
+def interrupted(store: Store, branch: str) -> bool:
+    """Whether a write to a branch stopped half way. One whose process has the lease is only in flight."""
+    owners = [sidecar.owner for sidecar in pending(store.objects) if sidecar.branch == branch]
+    if not owners:
+        return False
+    at_work = owner_of(store.leases, branch)
+    return any(owner != at_work for owner in owners)
 
 
 def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:

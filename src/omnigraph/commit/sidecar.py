@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
 from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.owner import Owner
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.tables import TableRef

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits, find_commit
-from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
 from omnigraph.commit.names import is_tag_name
+from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
@@ -72,18 +73,36 @@ class Snapshot:
         Raises:
             NotFoundError: the graph has no such type.
         """
-        found = self.tables.get(key)
+        return self._found(self.tables, key)
+
+    def _found(self, tables: Mapping[str, TablePin], key: str) -> TablePin:
+        found = tables.get(key)
         if found is None:
-            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, self.tables))
+            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, tables))
         return found
+
+    def _unnoted(self, key: str) -> TablePin:
+        """The version of one table, for a read that is noted by its condition."""
+        return self._found(pins(self._manifest), key)
+
+    def models(self, key: str) -> Models:
+        """The models that computed the vectors of a type."""
+        return self._unnoted(key).models
+
+    def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
+        """Whether a type certainly has none of some ids: because it has no entities at all."""
+        reads_of(self._manifest).add_lookup(key, "id", ids)
+        return self._unnoted(key).row_count == 0
 
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """The entities of a type."""
-        return self._store.tables.scan(self.pin(key).ref, columns=columns, filter=filter)
+        reads_of(self._manifest).add_filter(key, filter)
+        return self._store.tables.scan(self._unnoted(key).ref, columns=columns, filter=filter)
 
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
         """The entities of a type whose column `by` has one of some values, in no order."""
-        return self._store.tables.lookup(self.pin(key).ref, by, values, columns=columns)
+        reads_of(self._manifest).add_lookup(key, by, values)
+        return self._store.tables.lookup(self._unnoted(key).ref, by, values, columns=columns)
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
         """The entities of a type as a stream, for what need not fit memory.

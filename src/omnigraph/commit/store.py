@@ -247,10 +247,12 @@ class Store:
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:
         gate = branch_gate(self.objects.uri.identity, name)
+        began = time.monotonic()
         if not gate.acquire(timeout=wait):
             raise LeaseTimeoutError(f"branch '{name}' is being written by this process", hint="try again later")
         try:
-            with lease.acquire(self.leases, name, at_least=fence, wait=wait, ttl=self.timeouts.ttl) as held:
+            left = max(wait - (time.monotonic() - began), 0.0)
+            with lease.acquire(self.leases, name, at_least=fence, wait=left, ttl=self.timeouts.ttl) as held:
                 yield held
         finally:
             gate.release()

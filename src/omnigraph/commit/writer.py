@@ -1,13 +1,13 @@
-"""The writer: how rows for any number of tables become one commit.
+"""The writer: how staged rows for any number of tables become one commit.
 
-The steps are those of the protocol. Preparing is optimistic: it holds nothing, and is thrown away when another commit
-comes first. A second attempt takes the lease before it prepares, so that it cannot lose again.
+Here are the requests, staging, and the phases from the sidecar to its removal. How often a write is tried, and when it
+is run again, is decided in `attempts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -18,25 +18,23 @@ from ulid_transform import ulid_now
 from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
 from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.clock import commit_time
-from omnigraph.commit.condemned import check_present, files_token
+from omnigraph.commit.condemned import files_token
 from omnigraph.commit.distrust import distrust
-from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease, Owner
-from omnigraph.commit.lineage import find_idempotent, find_in
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, Models, TablePin, commit_rows
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.recovery import Settled, recover_branch, settle
+from omnigraph.commit.owner import Owner
+from omnigraph.commit.read_set import ReadSet
+from omnigraph.commit.recovery import Settled, settle
 from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
 from omnigraph.commit.schema_files import promote_contract, stage_contract
-from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
-from omnigraph.commit.staged_files import check_staged
+from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind
+from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
-    CorruptionError,
-    DriftError,
     FlushFailedError,
     InputError,
     KeyConflictError,
@@ -44,11 +42,8 @@ from omnigraph.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
     OmnigraphError,
-    PreconditionFailedError,
     ReadSetChangedError,
     RecoveryRequiredError,
-    RetryableError,
-    StagedFilesRemovedError,
     StorageError,
     VersionReclaimedError,
     WriteUndoneError,
@@ -57,10 +52,8 @@ from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.change import Replaced, RowSource
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, Layouts
-from omnigraph.storage.objects.store_clock import check_clock
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
-ATTEMPTS = 32
 GRAPH_HEAD = "graph_head"
 _REPAIR = "nothing that the graph knows of moved it: run 'omnigraph repair'"
 _NONE = pa.array([], pa.utf8())
@@ -137,6 +130,8 @@ class Prepared:
         ancestors: the rows of the commits that lead there and that the branch lacks, as `History.brought` gives them.
         needs: versions that have to be readable still when the write is published: those of the base and the source
             of a merge.
+        on_head: whether the writes hold for the very head that they were prepared on, and for no later one.
+        matched: tells what the conditions of the write match in a state: type keys, and ids of entities.
     """
 
     writes: Sequence[TableWrite]
@@ -145,6 +140,30 @@ class Prepared:
     merged_generation: int = 0
     ancestors: pa.Table | None = None
     needs: Collection[TableRef] = ()
+    on_head: bool = False
+    matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """A query whose result a write depends on."""
+
+    text: str
+    params: Mapping[str, object]
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The precondition that a write depends on nothing that has changed since a commit.
+
+    Attributes:
+        commit: the commit, which leads to the branch head.
+        reads: queries on whose results the write depends, beside what it looks at by itself.
+    """
+
+    commit: str
+    reads: tuple[ReadQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +172,10 @@ class WriteRequest:
 
     Attributes:
         labels: of the commit; kept in name order.
-        replayable: whether it may be prepared again when another commit came first.
+        replayable: whether it may be prepared again when another commit changed what it depends on.
+        timeout: seconds that it may wait for its turn and be run again; None is what the graph is set to.
         expect_head: write only if this commit is the branch head.
+        unchanged: write only if nothing that the write depends on has changed since a commit.
         idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
         schema: the schema that takes force with it.
         work: the record that keeps files which were written before; a write that stages all its files by itself needs
@@ -167,7 +188,9 @@ class WriteRequest:
     message: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     replayable: bool = True
+    timeout: float | None = None
     expect_head: str | None = None
+    unchanged: Unchanged | None = None
     idempotency_key: str | None = None
     schema: SchemaChange | None = None
     work: Work | None = None
@@ -179,10 +202,14 @@ class WriteRequest:
             InputError: something that is said is no text, or too long.
         """
         check_actor(self.actor)
+        if self.timeout is not None and not self.timeout >= 0:
+            raise InputError("a timeout is a number of seconds, and not negative")
         if self.message is not None:
             check_text(self.message, "the message", LONGEST_TEXT)
         if self.expect_head is not None:
             check_text(self.expect_head, "the expected head", LONGEST_NAME)
+        if self.unchanged is not None:
+            check_text(self.unchanged.commit, "the commit since which nothing changed", LONGEST_NAME)
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, "the idempotency key", LONGEST_NAME, empty=False)
         object.__setattr__(self, "labels", checked_labels(self.labels))
@@ -205,43 +232,7 @@ Prepare = Callable[[Manifest], Sequence[TableWrite] | Prepared]
 """Turns a captured view into writes. Called again for every attempt; validation belongs here."""
 
 
-def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | None:
-    """Carry out a write. None means that there was nothing to do.
-
-    Raises:
-        PreconditionFailedError: the branch head is not the expected one.
-        ReadSetChangedError: another commit came first, and the write may not be replayed.
-        RecoveryRequiredError: the write stopped half way, and nobody can say yet how it ends.
-    """
-    request = replace(request, branch=branch_name(request.branch))
-    # What an interrupted writer left is settled first: it may be what this write has to see.
-    interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
-    # Two changes of schema would make their new tables in the same places.
-    alone = interrupted or request.schema is not None
-    # A change of schema was made from one schema, and means nothing to another.
-    replayable = request.replayable and request.schema is None
-    only_at: str | None = None
-    removed: set[str] = set()
-    for attempt in range(ATTEMPTS):
-        try:
-            return _attempt(store, request, prepare, lease_first=alone or attempt > 0, only_at=only_at)
-        except _StagedFilesGoneError as error:
-            # Nobody else wrote anything, so even a write that may not be replayed over others is staged again.
-            only_at = None if replayable else error.head
-            last = error
-        except ReadSetChangedError as error:
-            if isinstance(error, StagedFilesRemovedError):
-                if error.path in removed:
-                    raise  # files that the write cannot make again: other processes wrote them
-                removed.add(error.path)
-            if error.member == GRAPH_HEAD and request.expect_head not in (None, error.actual):
-                raise PreconditionFailedError(request.branch, str(request.expect_head), str(error.actual)) from error
-            if not replayable or attempt + 1 == ATTEMPTS:
-                raise
-    raise RetryableError("cleanups took the staged files of this write again and again", hint="try again") from last
-
-
-class _StagedFilesGoneError(Exception):
+class StagedFilesGoneError(Exception):
     """A cleanup has looked for files of the dead since the write staged its own, and may take them."""
 
     def __init__(self, head: str) -> None:
@@ -249,109 +240,62 @@ class _StagedFilesGoneError(Exception):
         self.head = head
 
 
-def _attempt(
-    store: Store, request: WriteRequest, prepare: Prepare, *, lease_first: bool, only_at: str | None = None
-) -> Commit | None:
-    with ExitStack() as stack:
-        held = _exclusive(store, request.branch, stack) if lease_first else None
-        view = store.capture(request.branch)
-        repeated = find_idempotent(view, request.idempotency_key)
-        if repeated is not None:
-            return repeated
-        if request.expect_head is not None and view.head.id != request.expect_head:
-            raise PreconditionFailedError(request.branch, request.expect_head, view.head.id)
-        if only_at not in (None, view.head.id):
-            raise ReadSetChangedError(GRAPH_HEAD, only_at, view.head.id)
-        reach(Failpoint.CAPTURED)
-        staging = _Staging(store, view, request.work)
-        try:
-            prepared = prepare(view)
-            if not isinstance(prepared, Prepared):
-                prepared = Prepared(prepared)
-            staging.stage(prepared.writes)
-            if request.schema is not None:
-                staging.add_schema(request.schema)
-            if not staging.intents and staging.schema is None and prepared.merged_parent is None:
-                return None
-            if held is None:
-                held = _exclusive(store, request.branch, stack, view)
-            reach(Failpoint.LEASED)
-            check_clock(store.leases, held.check)
-            with check_staged(store, staging.intents, staging.staged):
-                _check_current(store, view, staging.intents, held)
-            check_present(store.objects, prepared.needs)
-        except (StorageError, VersionReclaimedError):
-            staging.abandon()
-            _check_head(store, view)  # a branch that is deleted meanwhile takes its files along
-            raise
-        except BaseException:
-            staging.abandon()
-            raise
-        return _commit(store, request, prepared, view, staging, held)
-
-
-def _exclusive(store: Store, branch: str, stack: ExitStack, view: Manifest | None = None) -> Lease:
-    """The lease, with the branch healed: whatever an earlier writer left is settled before this one goes on."""
-    held = stack.enter_context(store.exclusive(branch, view=view))
-    recover_branch(store, branch, held)
-    return held
-
-
-def _check_head(store: Store, view: Manifest) -> None:
-    """The captured view is still the newest of the same branch."""
-    current = store.capture(view.branch)
-    if (current.incarnation, current.version) != (view.incarnation, view.version):
-        raise ReadSetChangedError(GRAPH_HEAD, view.head.id, current.head.id)
-
-
-def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent], held: Lease) -> None:
-    """The captured view is still the newest, and no table has moved past it."""
-    _check_head(store, view)
-    for intent in intents:
-        head = store.tables.head(intent.base.path, intent.base.branch)
-        if head is None or head < intent.base.version:
-            raise CorruptionError(
-                f"{intent.key} has lost version {intent.base.version}, which the graph points at",
-                hint="files were removed from outside; restore the table from a backup",
-            )
-        if head > intent.base.version:
-            remedy = _remedy(store, view, intent)
-            settled = settle_late_versions(store, view, held) if remedy == _REPAIR else None
-            if settled is not None:
-                raise ReadSetChangedError(GRAPH_HEAD, view.head.id, settled.head.id)
-            raise DriftError(intent.key, intent.base.version, head, hint=remedy)
-
-
-def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
-    """What to do about a table that is ahead of the graph, although this writer has settled what it found."""
-    try:
-        waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
-    except OmnigraphError:
-        return "what writes are in flight cannot be told: open the graph again for writing, then run 'omnigraph repair'"
-    if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
-        return "a write that stopped half way moved it: open the graph again for writing, which settles it"
-    return _REPAIR
-
-
 def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
     """A fork of a table for the first write to it on a branch. Nothing points at it yet."""
     return store.tables.fork(pin.ref, f"{view.incarnation}-{ulid_now().lower()}")
 
 
-class _Staging:
-    """The staged writes of one attempt, and the forks that were made for them."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A write whose files exist, and the table version that it becomes."""
 
-    def __init__(self, store: Store, view: Manifest, work: Work | None) -> None:
+    write: TableWrite
+    staged: Staged
+    intent: TableIntent
+
+
+class Staging:
+    """The staged writes of one attempt, and the forks that were made for them.
+
+    Rows that were written for an attempt serve the next one, as far as that writes the same rows to the same files.
+
+    Attributes:
+        view: the state that they are staged against.
+        schema: the change of schema that goes with them.
+    """
+
+    def __init__(self, store: Store, work: Work | None) -> None:
         self.store = store
-        self.view = view
         self._work = work
         self._token = files_token(store.objects) if work is None else None
-        self.staged: list[Staged] = []
-        self.intents: list[TableIntent] = []
+        self.view: Manifest
         self.schema: SchemaIntent | None = None
+        self._entries: list[_Entry] = []
+        self._earlier: dict[str, _Entry] = {}
         self._forks: list[TableRef] = []
 
-    def stage(self, writes: Sequence[TableWrite]) -> None:
+    @property
+    def staged(self) -> list[Staged]:
+        return [entry.staged for entry in self._entries]
+
+    @property
+    def intents(self) -> list[TableIntent]:
+        return [entry.intent for entry in self._entries]
+
+    @property
+    def replaced(self) -> set[str]:
+        """The tables of which nothing stays."""
+        return {entry.intent.key for entry in self._entries if entry.write.replaces}
+
+    def begin(self, view: Manifest) -> None:
+        """Begin an attempt on a state."""
+        self._earlier |= {entry.intent.key: entry for entry in self._entries}
+        self._entries = []
+        self.schema = None
+        self.view = view
+
+    def stage(self, writes: Sequence[TableWrite], reads: ReadSet) -> None:
+        """Write the files of an attempt, and note what was looked at for it."""
         keys = [write.key for write in writes]
         if len(set(keys)) != len(keys):
             raise InputError("a write has one operation per table")
@@ -359,35 +303,78 @@ class _Staging:
             pin = self.view.tables.get(write.key)
             if pin is None:
                 raise InputError(f"the graph has no table {write.key}")
+            if write.replaces:
+                reads.whole.add(write.key)
+            if write.operation is Operation.DELETE and write.where is not None:
+                reads.add_filter(write.key, write.where)
             if _is_empty(self.store, write, pin):
                 continue
-            base = self._adopted(write, pin) or self._base(pin)
-            staged = self._stage(write, base)
+            staged, base = self._written_before(write, pin), None
             if staged is None:
+                base = self._adopted(write, pin) or self._base(pin)
+                staged = self._stage(write, base)
+            if staged is None:
+                assert base is not None
                 self._unfork(base)
-            else:
-                rows = pin.row_count + staged.rows_added - staged.rows_removed
-                self.staged.append(staged)
-                models = write.models
-                if models is None:
-                    models = () if write.replaces else pin.models
-                steps = list(staged.steps)
-                last = steps[-1].transaction_id
-                intent = TableIntent(pin.key, pin.id, pin.ref, base, last, rows, models, len(steps))
-                self.intents.append(intent)
+                continue
+            if staged.ids is not None:
+                reads.add_lookup(write.key, "id", staged.ids)
+            self._entries.append(_entry(write, staged, pin))
         reach(Failpoint.STAGED)
 
     def check_kept(self) -> None:
         """See that cleanup has taken no staged file. To be called when the sidecar is written: it is seen from then on.
 
         Raises:
-            _StagedFilesGoneError: it may have; stage everything again.
+            StagedFilesGoneError: it may have; stage everything again.
             VersionReclaimedError: it took the work that staged the files for dead.
         """
         if self._work is not None:
             self._work.check()
         elif files_token(self.store.objects) != self._token:
-            raise _StagedFilesGoneError(self.view.head.id)
+            raise StagedFilesGoneError(self.view.head.id)
+
+    def _written_before(self, write: TableWrite, pin: TablePin) -> Staged | None:
+        """The rows of a write as an earlier attempt wrote them, if they can be used again."""
+        earlier = self._earlier.get(write.key)
+        if earlier is None or write.rows is None or earlier.write.rows is not write.rows:
+            return None
+        rows: pa.Table = write.rows
+        ids = rows["id"]
+        if earlier.write.operation is not write.operation or write.operation not in _ADOPTED:
+            return None
+        base = earlier.intent.base if earlier.intent.pin == pin.ref else pin.ref
+        if not self.view.owns(replace(pin, ref=base)):
+            return None
+        if write.operation is Operation.INSERT:
+            taken = self.store.tables.lookup(pin.ref, "id", ids, columns=["id"])
+            if taken.num_rows:
+                raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
+        staged = earlier.staged.again(base)
+        if staged is not None and write.operation is Operation.INSERT:
+            staged = replace(staged, ids=ids)
+        return staged
+
+    def rebase(self, view: Manifest) -> str | None:
+        """Make what is staged hold for a later state that differs in nothing that was read.
+
+        Returns:
+            The key of a table for which that cannot be done. None when all is well.
+        """
+        entries = []
+        for entry in self._entries:
+            pin = view.tables[entry.intent.key]
+            before = self.view.tables[entry.intent.key]
+            if pin == before:
+                entries.append(entry)
+                continue
+            staged = entry.staged.again(pin.ref) if pin.models == before.models and view.owns(pin) else None
+            if staged is None:
+                return pin.key
+            entries.append(_entry(entry.write, staged, pin))
+        self._entries = entries
+        self.view = view
+        return None
 
     def _adopted(self, write: TableWrite, pin: TablePin) -> TableRef | None:
         """The fork that fragments were written into before the table had files of its own on the branch."""
@@ -422,7 +409,7 @@ class _Staging:
             assert write.where is not None
             return tables.stage_delete(base, write.where)
         if write.operation is Operation.FRAGMENTS:
-            return tables.stage_fragments(base, write.fragments, replace=write.replace)
+            return tables.stage_fragments(base, write.fragments, replacing=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
         if write.operation is Operation.OPTIMIZE:
@@ -467,7 +454,14 @@ class _Staging:
 
     def abandon(self) -> None:
         """Remove the forks that were made for the write: nothing points at them. Cleanup removes new tables."""
+        self._entries, self._earlier = [], {}
         for fork in list(self._forks):
+            self._unfork(fork)
+
+    def committed(self) -> None:
+        """Remove the forks that were made for earlier attempts, and leave the others to the commit."""
+        used = {entry.intent.base for entry in self._entries}
+        for fork in [fork for fork in self._forks if fork not in used]:
             self._unfork(fork)
 
     def _unfork(self, base: TableRef) -> None:
@@ -477,6 +471,20 @@ class _Staging:
             self._forks.remove(base)
             with suppress(Exception):  # cleanup removes what is left
                 self.store.tables.drop_fork(base.path, base.branch)
+
+
+_ADOPTED = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
+"""Operations whose rows are the same in every attempt."""
+
+
+def _entry(write: TableWrite, staged: Staged, pin: TablePin) -> _Entry:
+    rows = pin.row_count + staged.rows_added - staged.rows_removed
+    models = write.models
+    if models is None:
+        models = () if write.replaces else pin.models
+    steps = list(staged.steps)
+    last = steps[-1].transaction_id
+    return _Entry(write, staged, TableIntent(pin.key, pin.id, pin.ref, staged.base, last, rows, models, len(steps)))
 
 
 def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
@@ -501,12 +509,12 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     return not replaces and len(write.rows) == 0
 
 
-def _commit(
+def commit_staged(
     store: Store,
     request: WriteRequest,
     prepared: Prepared,
     view: Manifest,
-    staging: _Staging,
+    staging: Staging,
     held: Lease,
 ) -> Commit:
     """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
@@ -517,6 +525,7 @@ def _commit(
         if prepared.ancestors is not None and prepared.ancestors.num_rows:
             file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
             sidecar = replace(sidecar, ancestors=file)
+        staging.committed()
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
         # If the sidecar is there all the same, or comes later, it speaks of tables that never moved: it is rolled back.
@@ -525,7 +534,7 @@ def _commit(
         raise
     try:
         staging.check_kept()
-    except (_StagedFilesGoneError, VersionReclaimedError):
+    except (StagedFilesGoneError, VersionReclaimedError):
         # No table has moved, so the write is simply taken back.
         store.objects.delete(sidecar.path)
         staging.abandon()
@@ -617,7 +626,7 @@ def _overtaken(
     raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
 
 
-def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: _Staging) -> Sidecar:
+def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: Staging) -> Sidecar:
     operation = ulid_now()
     commit = Commit(
         id=ulid_now(),

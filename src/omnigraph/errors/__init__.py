@@ -24,6 +24,7 @@ from omnigraph.errors.family import (
 from omnigraph.errors.graph import (
     AlreadyInitializedError,
     BranchNotFoundError,
+    ChangedSinceError,
     CorruptionError,
     DriftError,
     FormatError,
@@ -33,7 +34,6 @@ from omnigraph.errors.graph import (
     KeyConflictError,
     LeaseLostError,
     LeaseTimeoutError,
-    MergeRequiredError,
     MovedGraphError,
     PreconditionFailedError,
     ReadOnlyError,
@@ -42,8 +42,15 @@ from omnigraph.errors.graph import (
     StagedFilesRemovedError,
     TransactionEndedError,
     VersionReclaimedError,
+    WriteTimeoutError,
 )
-from omnigraph.errors.merge import Conflict, ConflictKind, MergeConflictsError, MergeSchemaError
+from omnigraph.errors.merge import (
+    Conflict,
+    ConflictKind,
+    MergeConflictsError,
+    MergeSchemaError,
+    TransactionConflictError,
+)
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
@@ -70,6 +77,7 @@ __all__ = [
     "BudgetExceededError",
     "CancelledError",
     "CatalogError",
+    "ChangedSinceError",
     "ClockError",
     "CompileError",
     "Conflict",
@@ -96,7 +104,6 @@ __all__ = [
     "LeaseTimeoutError",
     "Location",
     "MergeConflictsError",
-    "MergeRequiredError",
     "MergeSchemaError",
     "MovedGraphError",
     "NotFoundError",
@@ -124,10 +131,12 @@ __all__ = [
     "StagedFilesRemovedError",
     "StorageError",
     "StorageErrorKind",
+    "TransactionConflictError",
     "TransactionEndedError",
     "TypeCheckError",
     "VersionReclaimedError",
     "Violation",
+    "WriteTimeoutError",
     "WriteUndoneError",
     "cut",
     "printable",

@@ -111,27 +111,57 @@ class MergeConflictsError(ConflictError):
 
     code = "merge_conflicts"
 
+    _hint = "nothing was written; choose for all (--strategy), for each (--resolve), or reconcile the branches"
+
     def __init__(self, source: str, target: str, conflicts: Sequence[Conflict], total: int) -> None:
         named = "; ".join(str(conflict) for conflict in conflicts[:_SUMMARY])
         more = f"; and {total - _SUMMARY:,} more" if total > _SUMMARY else ""
-        super().__init__(
-            f"'{source}' cannot be merged into '{target}': {named}{more}",
-            hint="nothing was written; choose for all (--strategy), for each (--resolve), or reconcile the branches",
-        )
+        self._summary = self._summarised(source, target)
+        super().__init__(f"{self._summary}: {named}{more}", hint=self._hint)
         self.source = source
         self.target = target
         self.conflicts = tuple(conflicts)
         self.total = total
 
+    def _summarised(self, source: str, target: str) -> str:
+        return f"'{source}' cannot be merged into '{target}'"
+
+    @property
+    def merge_conflicts(self) -> tuple[Conflict, ...]:
+        """The conflicts, under the name that every surface gives them."""
+        return self.conflicts
+
     def render(self) -> str:
         """All conflicts that are kept, one a line."""
-        lines = [
-            f"'{self.source}' cannot be merged into '{self.target}':",
-            *(f"  {one} ({one.values})" for one in self.conflicts),
-        ]
+        lines = [f"{self._summary}:", *(f"  {one} ({one.values})" for one in self.conflicts)]
         if self.total > len(self.conflicts):
             lines.append(f"  … and {self.total - len(self.conflicts):,} more")
         return printable("\n".join([*lines, f"  help: {self.hint}"]))
+
+
+class TransactionConflictError(MergeConflictsError):
+    """Another commit changed rows that a transaction changed too, or both together break a constraint.
+
+    Nothing of the transaction is visible.
+
+    Attributes:
+        table_key: the type of the first conflict.
+        expected: the commit that the transaction began at.
+        actual: the head of the branch.
+    """
+
+    code = "transaction_conflict"
+    _hint = "nothing of it is visible; run the whole block again, so that it reads what is there now"
+
+    def __init__(self, branch: str, conflicts: Sequence[Conflict], total: int, expected: str, actual: str) -> None:
+        super().__init__("the transaction", branch, conflicts, total)
+        self.branch = branch
+        self.table_key = f"{conflicts[0].entity_kind}:{conflicts[0].type_name}"
+        self.expected = expected
+        self.actual = actual
+
+    def _summarised(self, source: str, target: str) -> str:
+        return f"the transaction cannot be committed to '{target}'"
 
 
 class MergeSchemaError(ConflictError):

@@ -27,6 +27,7 @@ from omnigraph.errors.family import (
 from omnigraph.errors.graph import (
     AlreadyInitializedError,
     BranchNotFoundError,
+    ChangedSinceError,
     CorruptionError,
     DriftError,
     FormatError,
@@ -36,7 +37,6 @@ from omnigraph.errors.graph import (
     KeyConflictError,
     LeaseLostError,
     LeaseTimeoutError,
-    MergeRequiredError,
     MovedGraphError,
     PreconditionFailedError,
     ReadOnlyError,
@@ -44,8 +44,9 @@ from omnigraph.errors.graph import (
     RecoveryRequiredError,
     TransactionEndedError,
     VersionReclaimedError,
+    WriteTimeoutError,
 )
-from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError
+from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError, TransactionConflictError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import ClockError, FlushFailedError, StorageError
@@ -87,13 +88,15 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     ReadSetChangedError: Report(409, "conflict", 1, "read_set_changed"),
     KeyConflictError: Report(409, "conflict", 1, "key_conflict"),
     PreconditionFailedError: Report(412, "precondition_failed", 4, "precondition_failed"),
-    MergeRequiredError: Report(409, "conflict", 1, "merge_required"),
+    ChangedSinceError: Report(412, "precondition_failed", 4, "changed_since"),
+    TransactionConflictError: Report(409, "conflict", 1, "transaction_conflict"),
     MergeConflictsError: Report(409, "conflict", 1, "merge_conflicts"),
     MergeSchemaError: Report(409, "conflict", 1, "merge_schema"),
     TransactionEndedError: Report(400, "bad_request", 1, "transaction_ended"),
     RecoveryRequiredError: Report(503, "recovery_required", 1, "recovery_required"),
     DriftError: Report(409, "conflict", 1, "drift"),
     LeaseTimeoutError: Report(503, "too_many_requests", 1, "lease_timeout"),
+    WriteTimeoutError: Report(409, "conflict", 1, "write_timeout"),
     LeaseLostError: Report(409, "conflict", 1, "lease_lost"),
     BranchNotFoundError: Report(404, "not_found", 1, "branch_not_found"),
     AlreadyInitializedError: Report(409, "conflict", 1, "already_initialized"),

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar, overload
 import pyarrow as pa
 
 from omnigraph.commit import hidden, snapshots
+from omnigraph.commit.attempts import write
 from omnigraph.commit.create import create_graph, created_at, record_place
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
@@ -27,7 +28,7 @@ from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
+from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
 from omnigraph.embed import Embedder, default_embedder
 from omnigraph.errors import (
     InputError,
@@ -46,6 +47,7 @@ from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.merging import MergeRequest, merge
 from omnigraph.graph.mutating import mutate
 from omnigraph.graph.pipelines import Pipeline, pipeline_of
+from omnigraph.graph.preconditions import ListedRead, check_unchanged, unchanged
 from omnigraph.graph.reading import QueryText, ReadRequest, aside, explain, query, query_text
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.choices import Resolutions, Strategy
@@ -612,6 +614,9 @@ class Graph:
         branch: str | None = None,
         base: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
         embed: bool = True,
@@ -635,6 +640,10 @@ class Graph:
             base: a branch to fork the target from if there is no such branch yet. When the load then fails, the
                 target is gone again.
             expect_head: load only if this commit is the branch head.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a load with a key that a commit of the branch carries is not repeated: it gets the
                 receipt of the first.
             message: the commit's.
@@ -667,6 +676,8 @@ class Graph:
             mapping=self._mapping(mapping),
             lenient=lenient,
             expect_head=expect_head,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
             idempotency_key=idempotency_key,
             message=message,
             embed=embed,
@@ -691,6 +702,9 @@ class Graph:
         message: str | None = None,
         labels: Mapping[str, str] | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         memory_budget: int | str | None = None,
     ) -> MergeReceipt:
@@ -711,6 +725,10 @@ class Graph:
             message: the commit's.
             labels: the commit's.
             expect_head: merge only if this commit is the head of the target.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a merge with a key that a commit of the target carries is not repeated.
             memory_budget: how much memory rows may take; beyond it they are put into temporary files.
 
@@ -740,6 +758,8 @@ class Graph:
             expect_head,
             idempotency_key,
             memory_budget,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
         )
         return merge(self, request)
 
@@ -760,6 +780,9 @@ class Graph:
         name: str | None = None,
         branch: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
     ) -> MutationReceipt:
@@ -771,6 +794,10 @@ class Graph:
             name: the query.
             branch: where to; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a request with a key that a commit of the branch carries is not repeated: it gets the
                 receipt of the first.
             message: the commit's.
@@ -785,11 +812,12 @@ class Graph:
         Raises:
             CompileError: the query does not compile.
             PreconditionFailedError: the branch head is another commit.
+            ChangedSinceError: what the query depends on has changed since the commit that was named.
             ParameterError: a parameter is missing or does not fit.
             BadRowsError: a value does not fit its property.
             ConstraintError: the result would break a constraint of the schema.
             KeyConflictError: an entity exists that should be new.
-            ReadSetChangedError: another commit came first, and the query updates or deletes.
+            WriteTimeoutError: it did not get its turn in time.
         """
         self._writable()
         request = WriteRequest(
@@ -798,6 +826,8 @@ class Graph:
             actor=self.actor,
             message=message,
             expect_head=expect_head,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
             idempotency_key=idempotency_key,
         )
         return mutate(self, query_text(text), {} if params is None else params, name, request)
@@ -891,7 +921,7 @@ class Graph:
             (3, 1, None)
 
         Raises:
-            ConflictError: a write is in flight, or stopped half way.
+            WriteTimeoutError: it did not get its turn in time.
         """
         self._writable()
         receipt = optimize(
@@ -1018,7 +1048,12 @@ class Graph:
             schema = self._schema_of(view)
             if view.branch == self.default_branch:
                 self._source, self._accepted = schema
-            return prepare(view)
+            prepared = prepare(view)
+            if request.unchanged is None:
+                return prepared
+            if not isinstance(prepared, Prepared):
+                prepared = Prepared(prepared)
+            return check_unchanged(self, view, prepared, request.unchanged)
 
         commit = write(self._store, request, prepare_checked)
         if request.schema is not None and request.branch == self.default_branch:

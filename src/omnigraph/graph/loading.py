@@ -15,7 +15,7 @@ from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.commit.writer import Prepared, Unchanged, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -56,6 +56,8 @@ class LoadRequest:
     check: bool = False
     mapping: TableMapping | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    unchanged: Unchanged | None = None
+    timeout: float | None = None
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:
@@ -82,8 +84,9 @@ def said_about(graph: Graph, request: LoadRequest) -> WriteRequest:
         actor=graph.actor,
         message=request.message,
         labels=request.labels,
-        replayable=request.mode is not LoadMode.OVERWRITE,
+        timeout=request.timeout,
         expect_head=request.expect_head,
+        unchanged=request.unchanged,
         idempotency_key=request.idempotency_key,
     )
 

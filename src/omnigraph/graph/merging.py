@@ -17,7 +17,7 @@ from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.commit.writer import Prepared, Unchanged, WriteRequest
 from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices, Resolutions, Strategy
 from omnigraph.merge.compare import Comparer, LocalComparer
@@ -50,6 +50,8 @@ class MergeRequest:
     idempotency_key: str | None = None
     memory_budget: int | str | None = None
     expect_source: str | None = None
+    unchanged: Unchanged | None = None
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,9 @@ def _said_about(graph: Graph, request: MergeRequest) -> WriteRequest:
         actor=graph.actor,
         message=request.message,
         labels=tuple((request.labels or {}).items()),
+        timeout=request.timeout,
         expect_head=request.expect_head,
+        unchanged=request.unchanged,
         idempotency_key=request.idempotency_key,
     )
 

@@ -81,6 +81,7 @@ class Merge:
         choices: which side is right where they disagree.
         comparer: compares the tables.
         room: how much memory a check of constraints may take.
+        name: what conflicts call the source; by default the name of its branch.
     """
 
     def __init__(
@@ -91,7 +92,9 @@ class Merge:
         choices: Choices,
         comparer: Comparer,
         room: Room,
+        name: str | None = None,
     ) -> None:
+        self._name = name or source.branch
         self._store = store
         self._source = source
         self._schema_of = schema_of
@@ -188,7 +191,7 @@ class _Work:
         self._choices = choices
         self._accepted = merge._schema_of(target)
         self.tables = self._compared()
-        self.found = Conflicts(merge._source.branch, target.branch)
+        self.found = Conflicts(merge._name, target.branch)
         for compared in self.tables.values():
             self.found.add_torn(compared)
         self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}

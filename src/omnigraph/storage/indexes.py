@@ -112,6 +112,22 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
             yield segment
 
 
+def fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
+    """Whether segments that were built on an earlier version can take the place of others in this one.
+
+    Rows that were added, changed or removed since do not matter: no segment ever covers those.
+    """
+    present = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    known = {segment.uuid for segment in _segments(dataset)}
+    covered = {fragment for index in built for fragment in index.fragment_ids}
+    return covered <= present and all(segment.uuid in known for segment in gone)
+
+
+def segment_ids(dataset: LanceDataset) -> set[str]:
+    """What names the segments of all indexes."""
+    return {segment.uuid for segment in _segments(dataset)}
+
+
 def distinct(segments: Iterable[Index]) -> list[Index]:
     """Segments, each once."""
     return list({segment.uuid: segment for segment in segments}.values())

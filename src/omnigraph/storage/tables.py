@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pd
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+from lance.dataset import Index, Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
@@ -33,7 +33,7 @@ from omnigraph.storage.blobs import (
     stored_schema,
     with_content,
 )
-from omnigraph.storage.change import Replaced, RowSource, TableRows, replaced, with_row_ids
+from omnigraph.storage.change import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
 from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.difference import Difference, difference, touched
 from omnigraph.storage.files import Needs, needs, versions
@@ -46,6 +46,7 @@ from omnigraph.storage.indexes import (
     build,
     coverage,
     distinct,
+    fit,
     looked_up,
     others,
     superseded,
@@ -109,6 +110,7 @@ class Staged:
         rows_removed: rows that the table loses.
         then: what is committed right after it, as a part of the same write.
         files: the files that it stands on, below the root; of an index in an object store, its directory.
+        ids: the rows that staging looked for, if it did.
     """
 
     base: TableRef
@@ -119,6 +121,17 @@ class Staged:
     _files: tuple[str, ...]
     then: Staged | None = None
     files: tuple[str, ...] = ()
+    ids: pa.ChunkedArray | None = field(default=None, compare=False, repr=False)
+    _again: Callable[[TableRef], Staged | None] | None = field(default=None, compare=False, repr=False)
+
+    def again(self, base: TableRef) -> Staged | None:
+        """The same write for another version of the same files, without writing its rows again.
+
+        None when that cannot be done, because the version differs in what the write depends on.
+        """
+        if self._again is None or (base.path, base.branch) != (self.base.path, self.base.branch):
+            return None
+        return self._again(base)
 
     @property
     def steps(self) -> Iterator[Staged]:
@@ -311,14 +324,22 @@ class TableStorage:
                 return_transaction=True,
                 allow_external_blob_outside_bases=True,
             )
-        return self._staged(base, transaction, added=rows.num_rows)
+        operation = transaction.operation
+        assert isinstance(operation, LanceOperation.Append)
+        return self._appended(base, list(operation.fragments), rows.num_rows)
+
+    def _appended(self, base: TableRef, fragments: Sequence[FragmentMetadata], rows: int) -> Staged:
+        """Fragments that are written, as a staged write: to this version or any other."""
+        staged = self._staged(base, Transaction(base.version, LanceOperation.Append(list(fragments))), added=rows)
+        return replace(staged, _again=lambda later: self._appended(later, fragments, rows))
 
     def stage_upsert(self, base: TableRef, rows: pa.Table) -> Staged | None:
         """Rows that replace those of the same id, and are added otherwise. Ids must be distinct."""
         if rows.num_rows == 0:
             return None
         if self.count(base) == 0:
-            return self.stage_append(base, rows)
+            staged = self.stage_append(base, rows)
+            return None if staged is None else replace(staged, ids=rows[_ID])
         # Not Lance's own merge: that one brings all rows into memory, and does not take every blob.
         return self.stage_change(base, rows, pa.array([], pa.utf8()))
 
@@ -333,7 +354,8 @@ class TableStorage:
         taken = self.lookup(base, _ID, rows[_ID], columns=[_ID])
         if taken.num_rows:
             raise KeyConflictError(base.path, pc.min(taken[_ID]).as_py())
-        return self.stage_append(base, rows)
+        staged = self.stage_append(base, rows)
+        return None if staged is None else replace(staged, ids=rows[_ID])
 
     def stage_overwrite(self, base: TableRef, rows: pa.Table) -> Staged:
         """A new content for the whole table, which may be empty."""
@@ -363,7 +385,8 @@ class TableStorage:
             transaction, stats = merge.execute_uncommitted(keys)
         if stats["num_deleted_rows"] == 0:
             return None
-        return self._staged(base, transaction, removed=stats["num_deleted_rows"])
+        staged = self._staged(base, transaction, removed=stats["num_deleted_rows"])
+        return replace(staged, ids=ids, _again=lambda later: self.stage_delete_ids(later, ids))
 
     def stage_change(
         self, base: TableRef, rows: pa.Table | RowSource, deleted: pa.Array, fragments: Sequence[str] = ()
@@ -380,9 +403,17 @@ class TableStorage:
             return self.stage_fragments(base, fragments)
         parts = [FragmentMetadata.from_json(text) for text in fragments]
         change.operation.new_fragments = [*(change.operation.new_fragments or ()), *parts]
+        return self._changed(base, replace(change, added=change.added + sum(part.num_rows for part in parts)))
+
+    def _changed(self, base: TableRef, change: StagedChange) -> Staged:
+        def again(later: TableRef) -> Staged | None:
+            with reporting(self._root, later.path):
+                moved = change.again(self._open(later))
+            return None if moved is None else self._changed(later, moved)
+
         transaction = Transaction(base.version, change.operation)
-        added = change.added + sum(part.num_rows for part in parts)
-        return self._staged(base, transaction, added=added, removed=change.removed)
+        staged = self._staged(base, transaction, added=change.added, removed=change.removed)
+        return replace(staged, ids=pa.chunked_array([change.ids]), _again=again)
 
     def stage_replaced(self, base: TableRef, fragments: Sequence[str], gone: Replaced) -> Staged:
         """Rows that replace others or are new, as one step, all of which other processes wrote.
@@ -430,23 +461,23 @@ class TableStorage:
                 written = with_row_ids(written, row_ids)
         return tuple(json.dumps(fragment.to_json()) for fragment in written)
 
-    def stage_fragments(self, base: TableRef, fragments: Sequence[str], *, replace: bool = False) -> Staged | None:
+    def stage_fragments(self, base: TableRef, fragments: Sequence[str], *, replacing: bool = False) -> Staged | None:
         """Fragments that other processes wrote into the table's directory, as JSON, in the order they should have.
 
         Args:
             base: the version.
             fragments: what `write_fragments` returned.
-            replace: whether they replace everything that is there.
+            replacing: whether they replace everything that is there.
         """
-        if not fragments and not replace:
+        if not fragments and not replacing:
             return None
         parts = [FragmentMetadata.from_json(text) for text in fragments]
         added = sum(part.num_rows for part in parts)
-        if replace:
+        if replacing:
             dataset = self._open(base)
             overwrite = LanceOperation.Overwrite(dataset.schema, parts)
             return self._staged(base, Transaction(base.version, overwrite), added=added, removed=dataset.count_rows())
-        return self._staged(base, Transaction(base.version, LanceOperation.Append(parts)), added=added)
+        return self._appended(base, parts, added)
 
     def stage_indexes(
         self, base: TableRef, specs: Sequence[IndexSpec], *, kept: Sequence[IndexSpec] | None = None
@@ -465,8 +496,16 @@ class TableStorage:
             gone = distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
         if not built and not gone:
             return None
-        transaction = Transaction(base.version, LanceOperation.CreateIndex(built, gone))
-        return self._staged(base, transaction)
+        return self._indexed(base, built, gone)
+
+    def _indexed(self, base: TableRef, built: Sequence[Index], gone: Sequence[Index]) -> Staged:
+        def again(later: TableRef) -> Staged | None:
+            with reporting(self._root, later.path):
+                fits = fit(self._open(later), built, gone)
+            return self._indexed(later, built, gone) if fits else None
+
+        staged = self._staged(base, Transaction(base.version, LanceOperation.CreateIndex(list(built), list(gone))))
+        return replace(staged, _again=again)
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""
