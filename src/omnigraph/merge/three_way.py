@@ -98,11 +98,14 @@ class ThreeWay:
                 yield versions
 
     def _versions(self, key: str, found: Tables) -> Versions | None:
-        pin, there, before = self._source.pin(key), self._target.tables.get(key), self._base.pin(key)
+        pin, before = self._source.pin(key), self._base.pin(key)
         assert pin is not None
         if self._source.is_unknown(key):
             found.unknown.append(key)
             return None
+        if before is not None and before.ref == pin.ref and self._is_plain(key):
+            return None
+        there = self._target.tables.get(key)  # only now, so that no more tables count as read than are compared
         if there is not None and pin.ref == there.ref and key not in self._source.overlays:
             return None
         unknown = self._base.is_unknown(key) or (before is not None and not self._is_there(before.ref, pin, there))
@@ -121,6 +124,10 @@ class ThreeWay:
         return Versions(
             key, base, pin.ref, there.ref, columns, columns.schema(schemas[0]), aside, unknown, self._virtual
         )
+
+    def _is_plain(self, key: str) -> bool:
+        """Whether the table has the stored rows alone, in the source and in the base."""
+        return not self._base.is_unknown(key) and key not in self._source.overlays and key not in self._base.overlays
 
     def _is_there(self, ref: TableRef, pin: TablePin, there: TablePin | None) -> bool:
         """Whether a version of the base can be read; what the source or the target points at certainly can."""
