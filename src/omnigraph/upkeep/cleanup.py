@@ -285,7 +285,8 @@ class _Plan:
                     infos = [info for info in infos if info.path in there]
             raise AssertionError("unreachable")
 
-        names = {record.name for record in records}
+        # A merge in flight has put a file aside that whoever finishes it needs.
+        names = {record.name for record in records} | {one.operation_id.lower() for one in sidecars}
         idle = [rows for rows in staged if rows.name not in names]
         dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
         at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
