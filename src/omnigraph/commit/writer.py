@@ -150,6 +150,7 @@ class WriteRequest:
         expect_head: write only if this commit is the branch head.
         idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
         schema: the schema that takes force with it.
+        healed: whether the caller has just settled what interrupted writers left on the branch.
     """
 
     branch: str = MAIN
@@ -161,6 +162,7 @@ class WriteRequest:
     expect_head: str | None = None
     idempotency_key: str | None = None
     schema: SchemaChange | None = None
+    healed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what a commit cannot hold.
@@ -205,7 +207,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     """
     request = replace(request, branch=branch_name(request.branch))
     # What an interrupted writer left is settled first: it may be what this write has to see.
-    interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
+    interrupted = not request.healed and any(s.branch == request.branch for s in pending(store.objects))
     # Two changes of schema would make their new tables in the same places.
     alone = interrupted or request.schema is not None
     # A change of schema was made from one schema, and means nothing to another.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit import branches
@@ -127,7 +127,7 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
         return Prepared(rows.prepare(Snapshot(store, now), changes), (answer.label(),))
 
     try:
-        commit = graph.write_tables(said, prepare)
+        commit = graph.write_tables(replace(said, healed=True), prepare)
     except BaseException:
         if created:
             take_back(graph, target, view)
