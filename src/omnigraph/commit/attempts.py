@@ -111,7 +111,7 @@ class _Write:
         lease_first = self._request.schema is not None
         try:
             # An interrupted writer is settled first: this write may have to see what it did.
-            if not lease_first and interrupted(self._store, self._request.branch):
+            if not lease_first and not self._request.healed and interrupted(self._store, self._request.branch):
                 with ExitStack() as stack:
                     self._lease(stack, None)
             while True:

@@ -180,6 +180,7 @@ class WriteRequest:
         schema: the schema that takes force with it.
         work: the record that keeps files which were written before; a write that stages all its files by itself needs
             none.
+        healed: whether the caller has just settled what interrupted writers left on the branch.
     """
 
     branch: str = MAIN
@@ -194,6 +195,7 @@ class WriteRequest:
     idempotency_key: str | None = None
     schema: SchemaChange | None = None
     work: Work | None = None
+    healed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what a commit cannot hold.
