@@ -17,10 +17,11 @@ import omnigraph
 from omnigraph.errors import BranchNotFoundError, CompileError, InputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.pipeline.fragment_groups import grouped
 from omnigraph.pipeline.source import reader
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import pinned
-from omnigraph.pipeline.source.reader import Part, Reader, grouped, width
+from omnigraph.pipeline.source.reader import Part, Reader, width
 from omnigraph.pipeline.source.types import batch_schema
 from omnigraph.storage.fragments import Fragment
 
