@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import Shown, progress_shown
 from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_write, writing
+from omnigraph.cli.streams import stdin
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _load(
         raise click.UsageError("stdin can be read once")
     if options["mode"] == "overwrite" and not options.get("check"):
         confirm("overwriting", uri, yes=yes, as_json=as_json)
-    source: list[str | IO[bytes]] = [sys.stdin.buffer if name == _STDIN else name for name in data]
+    source: list[str | IO[bytes]] = [stdin() if name == _STDIN else name for name in data]
     with open_to_write(uri, actor, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
         try:
             receipt, chosen = way.load(graph, source, options, shown)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import platform
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import click
 
@@ -20,6 +16,7 @@ from omnigraph.cli.commit import commit
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
+from omnigraph.cli.failures import report
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
@@ -32,10 +29,11 @@ from omnigraph.cli.query import query, read
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
+from omnigraph.cli.streams import open_closed_streams
 from omnigraph.cli.tag import tag
 from omnigraph.cli.verify import verify
 from omnigraph.commit.stamp import CURRENT
-from omnigraph.errors import OmnigraphError, cut, report_for
+from omnigraph.errors import cut
 
 CAPABILITIES = {
     "any": (
@@ -64,10 +62,6 @@ CAPABILITIES = {
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
 
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
-
-
 class _Commands(click.Group):
     """The top-level commands: errors of the library become messages and exit codes here, in one place."""
 
@@ -85,23 +79,14 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except OmnigraphError as error:
-            click.echo(error.render(), err=True)
-            ctx.exit(report_for(error).exit_code)
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # nobody reads on: click ends the command without a word
-            what = "the output" if error.filename is None else error.filename
-            click.echo(f"cannot use {what}: {error.strerror}", err=True)
-            _forget_stdout()
-            ctx.exit(1)
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
-            ctx.exit(INTERRUPTED)
         except click.NoSuchOption as error:
             raise (_does_not_apply(error) or error) from None
         except click.UsageError as error:
             raise (_one_too_many(error) or error) from None
+        except (click.ClickException, click.Abort, click.exceptions.Exit, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # a panic in Rust is no Exception
+            ctx.exit(report(error))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -115,14 +100,6 @@ def _check_text(args: Sequence[str], ctx: click.Context) -> None:
         except UnicodeEncodeError:
             found = cut(arg.encode(errors="surrogateescape").decode(errors="replace"))
             raise click.UsageError(f"argument {place} is not UTF-8: '{found}'", ctx) from None
-
-
-def _forget_stdout() -> None:
-    """Leave nothing for the end of the process to write, which could only fail again."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:
@@ -210,6 +187,7 @@ for command in (
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    open_closed_streams()
     cli.main(args=args, prog_name="omnigraph")
 
 
