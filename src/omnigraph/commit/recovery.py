@@ -17,6 +17,7 @@ from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.sums import sync_sums
 from omnigraph.errors import CorruptionError, LeaseTimeoutError
 from omnigraph.storage.tables import table_directory
 
@@ -142,6 +143,7 @@ def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
 def _flush(store: Store, sidecar: Sidecar) -> None:
     """The writer may have died before its tables were forced to disk."""
     store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
+    sync_sums(store, sidecar.operation_id)
 
 
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:

@@ -235,6 +235,7 @@ class Store:
             ReadSetChangedError: the branch head or a table is not what the write was prepared against.
         """
         current = base
+        change = replace(change, pins=tuple(replace(pin, ref=self.tables.sealed(pin.ref)) for pin in change.pins))
         for _ in range(PUBLISH_ATTEMPTS):
             _check_expectations(base, current, change, held)
             made = replace(commit, manifest_version=current.version + 1)

@@ -26,6 +26,7 @@ from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.sums import fold_sums, record_sums, sync_sums
 from omnigraph.errors import (
     CorruptionError,
     DriftError,
@@ -455,6 +456,7 @@ def _commit(
     try:
         sidecar = _sidecar(request, prepared, view, staging)
         commit_rows([sidecar.commit])  # what cannot be published must not be promised
+        record_sums(store, sidecar.operation_id, staging.staged)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
         staging.abandon()
@@ -468,6 +470,7 @@ def _commit(
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
         store.tables.make_durable(staging.staged)
+        sync_sums(store, sidecar.operation_id)
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)
@@ -480,6 +483,7 @@ def _commit(
         if sidecar.schema is not None:
             promote_contract(store.objects, sidecar.schema.schema_hash)
         store.objects.delete(sidecar.path)
+    fold_sums(store)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
 

@@ -47,6 +47,8 @@ from omnigraph.errors.query import BudgetExceededError, CancelledError, Executio
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
+    WAY_OUT,
+    DamagedFileError,
     ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -58,6 +60,7 @@ from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, Resou
 
 __all__ = [
     "REPORTS",
+    "WAY_OUT",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",
@@ -72,6 +75,7 @@ __all__ = [
     "ConflictKind",
     "ConstraintError",
     "CorruptionError",
+    "DamagedFileError",
     "Disposition",
     "DriftError",
     "EmbeddingError",

@@ -62,7 +62,7 @@ def needs(
     going = pa.array(sorted(gone), pa.int64())
     for batch in dataset.tracked_files():
         bases = batch.column("base_uri")
-        places = pa.array([_below(base, path) for base in bases.dictionary.to_pylist()], pa.utf8())
+        places = pa.array([below(base, path) for base in bases.dictionary.to_pylist()], pa.utf8())
         files = pc.binary_join_element_wise(places.take(bases.indices), batch.column("path"), "/")
         goes = pc.is_in(batch.column("version"), value_set=going)
         found.files.update(pc.unique(files.filter(pc.invert(goes))).to_pylist())
@@ -74,7 +74,7 @@ def needs(
     return found
 
 
-def _below(base: str, path: str) -> str:
+def below(base: str, path: str) -> str:
     """A directory that Lance names, as it is below the root: the table's own or that of one of its forks."""
     place = base.rstrip("/")
     start = place.rfind(f"/{path}")

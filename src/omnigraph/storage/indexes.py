@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -110,6 +110,11 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
             yield segment
+
+
+def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[Index]:
+    """The segments with some ids, those of which files are damaged."""
+    yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
 def distinct(segments: Iterable[Index]) -> list[Index]:

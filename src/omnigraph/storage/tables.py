@@ -7,9 +7,11 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -23,7 +25,17 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, but n
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
-from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
+from omnigraph.errors import (
+    WAY_OUT,
+    ConflictError,
+    DamagedFileError,
+    InputError,
+    KeyConflictError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
 from omnigraph.storage.blobs import (
     StoredBlob,
     find_blob,
@@ -34,7 +46,9 @@ from omnigraph.storage.blobs import (
 )
 from omnigraph.storage.change import Replaced, RowSource, TableRows, replaced, with_row_ids
 from omnigraph.storage.change import stage as stage_rows
+from omnigraph.storage.checksums import Sums, sum_files
 from omnigraph.storage.difference import Difference, difference, touched
+from omnigraph.storage.file_checks import FileChecks, Looked
 from omnigraph.storage.files import Needs, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
@@ -44,6 +58,7 @@ from omnigraph.storage.indexes import (
     IndexSpec,
     build,
     coverage,
+    damaged_segments,
     distinct,
     looked_up,
     others,
@@ -57,14 +72,18 @@ from omnigraph.storage.lance_failures import (
     is_conflict,
     is_missing,
     lance_failure,
+    panics,
     reporting,
     with_refs,
     without_ref,
 )
 from omnigraph.storage.lookup import matching
+from omnigraph.storage.newest import damaged_newest, opened_without_indexes
 from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
+_WITH_INDEXES = "with indexes"
+_LOG = logging.getLogger("omnigraph")
 
 _BELOW_TABLE = 2
 """A commit adds files to a table's directories, and may be the first to need one of them."""
@@ -84,11 +103,13 @@ class TableRef:
         path: the dataset's place below the graph root.
         branch: the Lance branch that the version is on; None is the dataset itself.
         version: the version, never "latest".
+        seal: a checksum of the version's manifest file, where it is known.
     """
 
     path: str
     branch: str | None
     version: int
+    seal: str | None = field(default=None, compare=False)
 
     def at(self, version: int) -> TableRef:
         return TableRef(self.path, self.branch, version)
@@ -146,7 +167,9 @@ class TableStorage:
         self._options = dict(options) if options else None
         self._sync = sync
         self._session = Session()
+        self._checks = FileChecks(root) if "://" not in root else None
         self._handles: HandleCache[LanceDataset] = HandleCache(64)
+        self._without_indexes: dict[TableRef, frozenset[str]] = {}
         self._parts: HandleCache[tuple[str, ...]] = HandleCache(256)
 
     # Opening
@@ -158,6 +181,19 @@ class TableStorage:
         return self._handles.get(ref, lambda: self._load(ref))
 
     def _load(self, ref: TableRef) -> LanceDataset:
+        """A version for reading. If files of its indexes are damaged, it is opened as if it had none."""
+        damaged = self._check(ref)
+        found = self._found(ref)
+        return found if not damaged else opened_without_indexes(found, self._options)
+
+    def _intact(self, ref: TableRef) -> LanceDataset:
+        """A version with all its indexes, damaged ones too: for commits, and for changing indexes."""
+        handle = self._open(ref)
+        if ref not in self._without_indexes:
+            return handle
+        return self._handles.get((ref, _WITH_INDEXES), lambda: self._found(ref))
+
+    def _found(self, ref: TableRef) -> LanceDataset:
         found = self._find(ref.path, ref.branch, ref.version)
         if found is None:
             raise VersionReclaimedError(
@@ -165,6 +201,73 @@ class TableStorage:
                 hint="it was removed by cleanup, or the files were changed from outside",
             )
         return found
+
+    def _check(self, ref: TableRef) -> bool:
+        """Check the files of a version. Whether some of its indexes are damaged.
+
+        Raises:
+            DamagedFileError: a file of it is damaged that nothing can stand in for.
+        """
+        if self._checks is None:
+            return False
+        directory = table_directory(ref.path, ref.branch)
+        manifest = self._checks.manifest(_manifest_path(ref), ref.version, ref.seal)
+        if manifest is None:
+            return False  # only its makers know of it, or it is gone
+        damages = self._checks.check(ref.path, directory, manifest)
+        if not damages:
+            self._without_indexes.pop(ref, None)
+            return False
+        for each in damages:
+            _LOG.warning(
+                "%s is damaged: %s; indexes of the table are left out of account, which is slow; "
+                "run 'omnigraph repair', then 'omnigraph optimize'",
+                each.path,
+                each.reason,
+            )
+        self._without_indexes[ref] = frozenset(str(each.index) for each in damages)
+        return True
+
+    @contextmanager
+    def _reporting(self, ref: TableRef, *, write: bool = False) -> Iterator[None]:
+        """Turn what Lance raises into errors of the family. If a file of the version is damaged, that is the error."""
+        try:
+            with reporting(self._root, ref.path, write=write):
+                yield
+        except StorageError as error:
+            if error.kind not in (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION):
+                self._blame(ref, error)
+            raise
+        except (OmnigraphError, GeneratorExit):
+            raise
+        except Exception as error:
+            self._blame(ref, error)
+            raise
+
+    def _blame(self, ref: TableRef, error: Exception) -> None:
+        """Look for a damaged file, after something failed that should not."""
+        if self._checks is None:
+            return
+        damages = self.look(ref).damages
+        if damages:
+            raise damages[0].error(self._root) from error
+
+    def look(self, ref: TableRef) -> Looked:
+        """Compare all files of a version with what is recorded about them, however large they are.
+
+        Of an object store only their presence can be told, and their lengths: it keeps checksums of its own.
+
+        Raises:
+            DamagedFileError: its manifest file is damaged.
+            VersionReclaimedError: the version is gone.
+        """
+        directory = table_directory(ref.path, ref.branch)
+        if self._checks is None:
+            raise InputError("the files of a graph in an object store are checked by reading them")
+        manifest = self._checks.manifest(_manifest_path(ref), ref.version, ref.seal)
+        if manifest is None:
+            raise VersionReclaimedError(f"{_manifest_path(ref)} is gone", hint=WAY_OUT)
+        return self._checks.look(ref.path, directory, manifest)
 
     def _find(
         self, path: str, branch: str | None, version: int | None, *, remembered: bool = True
@@ -175,13 +278,25 @@ class TableStorage:
         """
         session = self._session if remembered else None
         try:
-            return lance.dataset(
+            found = lance.dataset(
                 self._uri(path, branch), version=version, storage_options=self._options, session=session
             )
-        except ValueError as error:
+        except Exception as error:
             if is_missing(error):
                 return None
-            raise lance_failure(error, self._root, table_directory(path, branch)) from error
+            raise self._unopened(error, path, branch, version) from error
+        except BaseException as error:
+            if not panics(error):
+                raise
+            raise self._unopened(error, path, branch, version) from error
+        if found.version == 0 or version not in (None, found.version):
+            raise self._unopened(ValueError("its newest file is no version"), path, branch, version)
+        return found
+
+    def _unopened(self, error: BaseException, path: str, branch: str | None, version: int | None) -> OmnigraphError:
+        """What to say about a version that Lance cannot open: which file is damaged, if one is."""
+        directory = table_directory(path, branch)
+        return damaged_newest(self._root, directory, version) or lance_failure(error, self._root, directory)
 
     def _trunk(self, path: str) -> LanceDataset:
         found = self._find(path, None, None)
@@ -216,7 +331,7 @@ class TableStorage:
             )
         ref = TableRef(path, None, int(made.version))
         self._sync_version(ref)
-        return ref
+        return self.sealed(ref)
 
     def fork(self, ref: TableRef, name: str) -> TableRef:
         """A branch of a table that begins at an exact version. Copies nothing."""
@@ -280,6 +395,8 @@ class TableStorage:
         self._session = Session()
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
         self._parts.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        if self._checks is not None:
+            self._checks.forget(path)
 
     # Staging
 
@@ -288,7 +405,7 @@ class TableStorage:
         if rows.num_rows == 0:
             return None
         dataset = self._open(base)
-        with reporting(self._root, base.path):
+        with self._reporting(base):
             transaction = write_fragments(
                 _stream(rows, dataset.schema),
                 dataset,
@@ -324,7 +441,7 @@ class TableStorage:
         dataset = self._open(base)
         fragments: list[FragmentMetadata] = []
         if rows.num_rows:
-            with reporting(self._root, base.path):
+            with self._reporting(base):
                 fragments = write_fragments(
                     _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
                 )
@@ -343,7 +460,7 @@ class TableStorage:
             return None
         keys = pa.table({_ID: ids})
         merge = self._open(base).merge_insert(_ID).when_matched_delete()
-        with reporting(self._root, base.path):
+        with self._reporting(base):
             transaction, stats = merge.execute_uncommitted(keys)
         if stats["num_deleted_rows"] == 0:
             return None
@@ -358,7 +475,7 @@ class TableStorage:
         whose ids are new.
         """
         source = TableRows(rows) if isinstance(rows, pa.Table) else rows
-        with reporting(self._root, base.path):
+        with self._reporting(base):
             change = stage_rows(self._open(base), source, deleted)
         if change is None:
             return self.stage_fragments(base, fragments)
@@ -392,7 +509,7 @@ class TableStorage:
             base: the version that will be changed.
             addresses: where the rows are; all that are gone from a fragment have to be told at once.
         """
-        with reporting(self._root, base.path, write=True):
+        with self._reporting(base, write=True):
             return replaced(self._open(base), addresses)
 
     def write_fragments(self, base: TableRef, rows: pa.Table, row_ids: pa.Array | None = None) -> tuple[str, ...]:
@@ -406,7 +523,7 @@ class TableStorage:
         if rows.num_rows == 0:
             return ()
         dataset = self._open(base)
-        with reporting(self._root, base.path, write=True):
+        with self._reporting(base, write=True):
             written = write_fragments(
                 _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
             )
@@ -443,10 +560,12 @@ class TableStorage:
             kept: the indexes that the table may have; all others go. None keeps all.
         """
         dataset = self._open(base)
-        with reporting(self._root, base.path):
+        with self._reporting(base):
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
-            dropped = [] if kept is None else others(dataset, kept)
-            gone = distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
+            whole = self._intact(base)
+            dropped = list(damaged_segments(whole, self._without_indexes.get(base, ())))
+            dropped += [] if kept is None else others(whole, kept)
+            gone = distinct([*dropped, *superseded(whole, built)]) if built or dropped or kept is not None else []
         if not built and not gone:
             return None
         transaction = Transaction(base.version, LanceOperation.CreateIndex(built, gone))
@@ -454,24 +573,25 @@ class TableStorage:
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return [coverage(self._open(ref), spec) for spec in specs]
 
     def vector_metrics(self, ref: TableRef) -> dict[str, str]:
         """The columns that have an index of vectors, and the metric of each."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return vector_metrics(self._open(ref))
 
     def uncovered_values(self, ref: TableRef, spec: IndexSpec) -> int:
         """How many values, nulls aside, an index does not cover yet."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return uncovered_values(self._open(ref), spec)
 
     def lacks_indexes(self, ref: TableRef, specs: Sequence[IndexSpec], kept: Sequence[IndexSpec]) -> bool:
         """Whether some indexes do not cover everything, or others are there that should go."""
         dataset = self._open(ref)
-        with reporting(self._root, ref.path):
-            return any(uncovered(dataset, spec) for spec in specs) or any(True for _ in others(dataset, kept))
+        with self._reporting(ref):
+            unwanted = any(True for _ in others(self._intact(ref), kept))
+            return unwanted or ref in self._without_indexes or any(uncovered(dataset, spec) for spec in specs)
 
     def stage_restore(self, base: TableRef, version: int) -> Staged:
         """The content of an earlier version as the next one: how an interrupted write is undone."""
@@ -486,6 +606,18 @@ class TableStorage:
         files += [name for name in blobs if os.path.isdir(f"{self._root}/{name}")]
         return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(files))
 
+    def staged_sums(self, staged: Sequence[Staged]) -> Sums:
+        """The checksums of all files of staged writes, on a local disk.
+
+        Raises:
+            DamagedFileError: a file is gone.
+        """
+        try:
+            return sum_files(self._root, [file for each in staged for step in each.steps for file in step._files])
+        except OSError as error:
+            path = os.path.relpath(str(error.filename), self._root)
+            raise DamagedFileError(self._root, path, "it is gone before its write was committed") from error
+
     # Committing
 
     def commit_staged(self, staged: Staged) -> TableRef:
@@ -497,7 +629,7 @@ class TableStorage:
         """
         base = staged.base
         try:
-            made = LanceDataset.commit(self._open(base), staged._transaction, max_retries=0)
+            made = LanceDataset.commit(self._intact(base), staged._transaction, max_retries=0)
         except CommitConflictError as error:
             raise TableConflictError(f"{base.path}: {error}") from error
         except OSError as error:
@@ -507,7 +639,8 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        self._handles.put(ref, made)
+        if base not in self._without_indexes:
+            self._handles.put(ref, made)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:
@@ -523,6 +656,16 @@ class TableStorage:
             files.append(f"{directory}/_versions/{manifest_name(base.version + 1)}")
         self._sync(files, levels=_BELOW_TABLE)
 
+    def sealed(self, ref: TableRef) -> TableRef:
+        """A version with the checksum of its manifest file, for whoever is about to point at it.
+
+        Raises:
+            DamagedFileError: the file is damaged already.
+        """
+        if self._checks is None or ref.seal is not None:
+            return ref
+        return replace(ref, seal=self._checks.seal_of(_manifest_path(ref), ref.version))
+
     def _sync_version(self, ref: TableRef) -> None:
         if self._sync is not None:
             self._sync([f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"])
@@ -534,7 +677,7 @@ class TableStorage:
         return schema
 
     def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             if where is None:
                 return int(self._open(ref).count_rows())
             return len(filtered(self._open(ref), [_ID], where))
@@ -549,7 +692,7 @@ class TableStorage:
     ) -> pa.Table:
         """The rows of a version, as one table."""
         dataset = self._open(ref)
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return filtered(dataset, columns, filter, limit)
 
     def lookup(self, ref: TableRef, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
@@ -558,19 +701,24 @@ class TableStorage:
         Few values are looked up, by an index where there is one. For many, the column is read once as a stream. Either
         way only what is found is kept in memory.
         """
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return matching(self._open(ref), by, values, columns)
 
     def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
         """All rows of a version as a stream, for what need not fit memory. Those of the first parts may be left out."""
         dataset = self._open(ref)
         chosen = dataset.get_fragments()[after:] if after else None
-        reader: pa.RecordBatchReader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
-        return reader
+        with self._reporting(ref):
+            reader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
+        return pa.RecordBatchReader.from_batches(reader.schema, self._stream(ref, reader))
+
+    def _stream(self, ref: TableRef, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._reporting(ref):
+            yield from reader
 
     def fragments(self, ref: TableRef) -> list[Fragment]:
         """The parts of a version that can be read apart from each other, in their order."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return fragments(self._open(ref))
 
     def read_fragments(
@@ -593,13 +741,13 @@ class TableStorage:
             without: instead of it, columns of which one must be null.
             batch_rows: how many rows a batch may have.
         """
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             chosen = lacking(without) if without else filter
             yield from read_fragments(self._open(ref), numbers, columns, chosen, batch_rows)
 
     def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Rows by row id, one for each, in that order. They must be there."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             found: pa.Table = self._open(ref)._take_rows(row_ids, columns=list(columns))
         return found
 
@@ -613,7 +761,7 @@ class TableStorage:
 
     def looked_up(self, ref: TableRef) -> frozenset[str]:
         """The columns whose values can be looked up in an index that covers every row."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return looked_up(self._open(ref))
 
     def content(self, ref: TableRef, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
@@ -621,17 +769,17 @@ class TableStorage:
 
         Blobs with more than `largest` bytes are left out: their cells have neither bytes nor an address.
         """
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             yield from with_content(self._open(ref), rows, largest)
 
     def blob(self, ref: TableRef, column: str, entity_id: str) -> StoredBlob | None:
         """What is stored about one blob. None when there is no such entity."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return find_blob(self._open(ref), column, entity_id)
 
     def read_blob(self, ref: TableRef, column: str, row_id: int, start: int, end: int) -> bytes:
         """Some of the bytes of a blob that the graph holds itself."""
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             return read_range(self._open(ref), column, row_id, start, end)
 
     def difference(self, begin: TableRef, end: TableRef) -> Difference:
@@ -642,7 +790,7 @@ class TableStorage:
             end: the later one, on the same branch or on a fork that began at `begin`. A restore in between may only
                 have gone back to `begin` or a later version, as recovery does.
         """
-        with reporting(self._root, end.path):
+        with self._reporting(end):
             return difference(self._open(end.at(begin.version)), self._open(end))
 
     def touched(self, begin: TableRef, end: TableRef) -> Iterator[pa.Array]:
@@ -652,7 +800,7 @@ class TableStorage:
             begin: the earlier version.
             end: the later one, as for `difference`.
         """
-        with reporting(self._root, end.path):
+        with self._reporting(end):
             yield from touched(self._open(end.at(begin.version)), self._open(end))
 
     def scan_with_pending(
@@ -711,7 +859,7 @@ class TableStorage:
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
         query |= {"nprobes": probes} if probes is not None else {}
         query |= {"refine_factor": refine} if refine is not None else {}
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_distance"], nearest=query, filter=filter
             ).to_table()
@@ -731,7 +879,7 @@ class TableStorage:
         """The rows whose text has some or every word, or the phrase, with their `_score`. Works without an index."""
         operator = FullTextOperator.AND if every_word else FullTextOperator.OR
         query = PhraseQuery(words, column) if phrase else MatchQuery(words, column, operator=operator)
-        with reporting(self._root, ref.path):
+        with self._reporting(ref):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_score"], text=query, filter=filter
             ).to_table()
@@ -755,6 +903,11 @@ def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
 def table_directory(path: str, branch: str | None) -> str:
     """Where the files of a branch of a table are, below the root."""
     return path if branch is None else f"{path}/tree/{branch}"
+
+
+def _manifest_path(ref: TableRef) -> str:
+    """The file of a version, below the root."""
+    return f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"
 
 
 def branch_ref_path(name: str) -> str:
