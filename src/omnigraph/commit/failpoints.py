@@ -33,6 +33,7 @@ class Failpoint(StrEnum):
     BEFORE_PUBLISH = "before_publish"
     PUBLISHED = "published"
     SIDECAR_REMOVED = "sidecar_removed"
+    TORN_COPIED = "torn_copied"
     RECOVERY_STARTED = "recovery_started"
     RECOVERY_RESTORED = "recovery_restored"
     RECOVERY_PUBLISHED = "recovery_published"

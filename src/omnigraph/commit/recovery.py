@@ -18,6 +18,7 @@ from omnigraph.commit.schema_files import discard_staged, promote_contract, stag
 from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.sums import sync_sums
+from omnigraph.commit.torn import set_aside_torn
 from omnigraph.errors import CorruptionError, LeaseTimeoutError
 from omnigraph.storage.tables import table_directory
 
@@ -74,6 +75,9 @@ def healed(store: Store, branch: str) -> Manifest:
 def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
     """Settle every write of a branch. Whoever holds the lease knows that no other writer is at work on it."""
     mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]
+    if mine:
+        held.check()
+        set_aside_torn(store, branch, mine)
     return [settle(store, sidecar, held) for sidecar in mine]
 
 

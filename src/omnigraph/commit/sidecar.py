@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,7 @@ from omnigraph.storage.tables import TableRef
 
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1
+_NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
 
 class WriterKind(StrEnum):
@@ -160,6 +162,8 @@ def pending(objects: ObjectStore) -> list[Sidecar]:
     """All writes in flight, oldest first."""
     found: list[Sidecar] = []
     for info in objects.list(RECOVERY_DIRECTORY):
+        if _NAME.fullmatch(info.path) is None:
+            continue  # an editor's, or a file browser's
         try:
             found.append(Sidecar.load(info.path, objects.get(info.path).data))
         except ObjectNotFoundError:

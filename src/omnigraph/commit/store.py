@@ -16,8 +16,10 @@ from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
 from omnigraph.commit.names import SYSTEM, branch_name
+from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
     BranchNotFoundError,
+    DamagedFileError,
     InputError,
     LeaseLostError,
     LeaseTimeoutError,
@@ -26,9 +28,11 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.lang.names import did_you_mean
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.ledger import Ledger, LedgerVersion
+from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableConflictError, TableStorage
+from omnigraph.storage.tables import TableConflictError, TableStorage, manifest_name, table_directory
 from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
@@ -96,15 +100,60 @@ class Store:
         with self._lock:
             known = self._known.get(branch)
         with self._unless_deleted(branch, incarnation):
-            if known is not None and known.incarnation == incarnation:
-                ledger = self.manifest.newest(known.ledger)
-                if ledger is known.ledger:
-                    return known
-            else:
-                ledger = self.manifest.open(ledger_branch(branch))
+            if known is not None and known.incarnation != incarnation:
+                known = None
+            ledger = self.newest(branch, known.ledger if known is not None else None)
+            if known is not None and ledger is known.ledger:
+                return known
             if ledger is None:
                 raise self._no_branch(branch)
             return self._remember(read_manifest(branch, incarnation, ledger))
+
+    def newest(self, branch: str, known: LedgerVersion | None = None) -> LedgerVersion | None:
+        """The newest version of a branch's ledger; None when there is none.
+
+        A newest version that is damaged or gone is not passed over in silence, unless a sidecar says that its write was
+        never acknowledged.
+
+        Args:
+            branch: the graph branch.
+            known: the newest that was seen so far.
+
+        Raises:
+            DamagedFileError: it is damaged or gone.
+        """
+        name = ledger_branch(branch)
+        hint = self._hint(name, cold=known is None)
+        try:
+            found = self.manifest.open(name) if known is None else self.manifest.newest(known)
+        except DamagedFileError as error:
+            version = version_of(error.path.rpartition("/")[2])
+            if version is None or version < 2 or not self._unacknowledged(branch, version):
+                raise
+            return self.manifest.open(name, version - 1)
+        latest = 0 if found is None else found.version
+        expected = max(hint, known.version if known is not None else 0)
+        if found is not None and expected > latest and not self._unacknowledged(branch, expected):
+            path = f"{table_directory(self.manifest.path, name)}/_versions/{manifest_name(expected)}"
+            raise DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
+        return found
+
+    def _hint(self, name: str | None, *, cold: bool) -> int:
+        """The newest version that Lance has noted, looked at before the versions are: so it cannot be ahead of them."""
+        scheme = self.objects.uri.scheme
+        if scheme is Scheme.MEMORY or (scheme is Scheme.S3 and not cold):
+            return 0
+        path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{HINT}"
+        try:
+            data = read_local(self.objects.uri.path, path) if scheme is Scheme.LOCAL else self.objects.get(path).data
+        except (OSError, ObjectNotFoundError):
+            return 0
+        return read_hint(data) or 0
+
+    def _unacknowledged(self, branch: str, version: int) -> bool:
+        """Whether a write that stopped half way intends a manifest version."""
+        waiting = [sidecar for sidecar in pending(self.objects) if sidecar.branch == branch]
+        return any(sidecar.commit.manifest_version == version for sidecar in waiting)
 
     def manifest_at(self, branch: str, version: int) -> Manifest:
         """A manifest version of a branch.
@@ -164,11 +213,14 @@ class Store:
             # Lance keeps its own memory, where no object store can look.
             listed = self.manifest.branches().get(branch)
             return listed.identifier if listed else None
+        path = self.manifest.branch_ref(branch)
         try:
-            ref = orjson.loads(self.objects.get(self.manifest.branch_ref(branch)).data)
+            ref = orjson.loads(self.objects.get(path).data)
+            return str(ref["identifier"]["version_mapping"][-1][1])
         except ObjectNotFoundError:
             return None
-        return str(ref["identifier"]["version_mapping"][-1][1])
+        except (LookupError, TypeError, ValueError) as error:
+            raise DamagedFileError(str(self.objects.uri), path, f"it is no branch reference: {error}") from None
 
     def _remember(self, manifest: Manifest) -> Manifest:
         with self._lock:

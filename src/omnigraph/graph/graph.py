@@ -143,8 +143,11 @@ def open(
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
-    if store.manifest.open() is None:
-        raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
+    if store.newest(MAIN) is None:
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}",
+            hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
+        )
     if not read_only:
         probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)

@@ -24,6 +24,7 @@ from omnigraph.storage.lance_manifest import (
     fragment_files,
     read,
     seal,
+    split,
 )
 
 SMALL_BYTES = 8 * 1024 * 1024
@@ -127,10 +128,11 @@ class FileChecks:
         data = self._bytes(path)
         if data is None:
             return None
-        reason = damage(data, version)
-        if reason is not None:
-            raise DamagedFileError(self.root, path, reason)
-        return seal(data)
+        try:
+            split(data)  # a look at each fragment would cost by the size of the table
+            return seal(data)
+        except TornManifestError as error:
+            raise DamagedFileError(self.root, path, damage(data, version) or str(error)) from None
 
     def _bytes(self, path: str) -> bytes | None:
         try:

@@ -54,6 +54,16 @@ def versions_on_disk(root: str, directory: str) -> list[int]:
     return [version for name in names if (version := version_of(name)) is not None]
 
 
+def read_local(root: str, path: str) -> bytes:
+    """The bytes of a small file on disk.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+    """
+    with open(f"{root}/{path}", "rb", buffering=0) as file:
+        return file.read()
+
+
 def read_hint(data: bytes) -> int | None:
     """The version that a hint names; None when it cannot be read, which is of no consequence."""
     try:
