@@ -69,7 +69,8 @@ def sealed_schema(
     schema: pa.Schema, version: int, parts: Sequence[FragmentMetadata], sums: Mapping[str, str | None]
 ) -> pa.Schema:
     """The schema of a version, with its seal."""
-    note = orjson.dumps({"version": version, "parts": [[*_said(part), _sum(part, sums)] for part in parts]})
+    said = {"version": version, "columns": _columns(schema), "parts": [[*_said(p), _sum(p, sums)] for p in parts]}
+    note = orjson.dumps(said)
     return schema.with_metadata({**(schema.metadata or {}), SEAL: f"{zlib.crc32(note):08x} ".encode() + note})
 
 
@@ -97,9 +98,15 @@ def read_seal(
     said = orjson.loads(note)
     if said["version"] != version:
         raise DamagedFileError(root, path, f"it was written as version {said['version']}, not {version}")
+    if said["columns"] != _columns(schema):
+        raise DamagedFileError(root, path, "its columns are not those that were written")
     if [each[:-1] for each in said["parts"]] != [_said(part) for part in parts]:
         raise DamagedFileError(root, path, "its parts are not those that were written")
     return {each[0]: each[-1] for each in said["parts"]}
+
+
+def _columns(schema: pa.Schema) -> list[list[str]]:
+    return [[field.name, str(field.type), "" if field.nullable else "not null"] for field in schema]
 
 
 def _said(part: FragmentMetadata) -> list[object]:

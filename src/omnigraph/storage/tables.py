@@ -38,8 +38,10 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blobs import (
     StoredBlob,
+    check_blobs_by,
     find_blob,
     read_range,
+    stored_blobs,
     stored_columns,
     stored_schema,
     with_content,
@@ -49,7 +51,7 @@ from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.checksums import Sums, sum_files
 from omnigraph.storage.difference import Difference, difference, touched
 from omnigraph.storage.file_checks import FileChecks, Looked
-from omnigraph.storage.files import Needs, needs, versions
+from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
 from omnigraph.storage.handles import HandleCache
@@ -78,7 +80,7 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.lookup import matching
-from omnigraph.storage.newest import damaged_newest, opened_without_indexes
+from omnigraph.storage.newest import base_directories, damaged_newest, opened_without_indexes
 from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
@@ -184,7 +186,19 @@ class TableStorage:
         """A version for reading. If files of its indexes are damaged, it is opened as if it had none."""
         damaged = self._check(ref)
         found = self._found(ref)
-        return found if not damaged else opened_without_indexes(found, self._options)
+        if damaged:
+            found = opened_without_indexes(found, self._options)
+        if self._checks is not None and stored_blobs(found.schema):
+            bases = base_directories(found)
+            own = table_directory(ref.path, ref.branch)
+
+            def check(name: str, base: int | None) -> None:
+                directory = own if base is None else below(bases[base], ref.path)
+                checks.check_file(f"{directory}/data/{name}")
+
+            checks = self._checks
+            check_blobs_by(found, check)
+        return found
 
     def _intact(self, ref: TableRef) -> LanceDataset:
         """A version with all its indexes, damaged ones too: for commits, and for changing indexes."""
