@@ -31,7 +31,7 @@ from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation, WriteRequest
 from omnigraph.errors import ConflictError, MergeRequiredError, NotFoundError, OmnigraphError, RetryableError
-from omnigraph.graph import Graph, init, open
+from omnigraph.graph import Graph, init, open, repair
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = dict[str, Any]
@@ -136,6 +136,11 @@ def reopen(job: Job) -> object:
     return None
 
 
+def repair_all(job: Job) -> object:
+    """Repair with every consent."""
+    return len(repair(job["uri"], confirm=True, force=True).rows)
+
+
 def create(job: Job) -> object:
     init(job["uri"], SCHEMA, force=job.get("force", False)).close()
     return None
@@ -220,7 +225,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
-        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize),
+        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )
 }
 

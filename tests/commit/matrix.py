@@ -121,7 +121,7 @@ class Kill:
         return f"{self.point.value}#{self.pass_}=kill"
 
 
-ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE)
+ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE, Operation.DROP_DAMAGED_INDEXES)
 """Operations that need something to be made before, and are killed where that is done."""
 
 
@@ -165,6 +165,12 @@ RECOVERY_POINTS = (
     Failpoint.RECOVERY_RESTORED,
     Failpoint.RECOVERY_PUBLISHED,
     Failpoint.RECOVERY_AUDITED,
+)
+REPAIR_POINTS = (
+    Failpoint.TORN_COPIED,
+    Failpoint.REPAIR_SET_ASIDE,
+    Failpoint.REPAIR_RESTORED,
+    Failpoint.REPAIR_PUBLISHED,
 )
 BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
 OPTIMIZE_POINTS = (Failpoint.TABLE_PACKED,)
@@ -234,6 +240,7 @@ def page() -> str:
             f"| `{point}`, finishing or undoing a write | the same as if recovery had not been interrupted |"
             for point in RECOVERY_POINTS
         ),
+        *(f"| `{point}`, repairing | running it again ends as it would have |" for point in REPAIR_POINTS),
         "| `branch_ref_created` | the branch exists |",
         "| `branch_ref_deleted` | the branch is gone; its forks are reclaimed later, and its name can be used again |",
         "| `transaction_recorded`, or anywhere in the block of a transaction | none of the transaction |",

@@ -17,6 +17,7 @@ from tests.commit.matrix import (
     OPTIMIZE_POINTS,
     PAGE,
     RECOVERY_POINTS,
+    REPAIR_POINTS,
     TRANSACTION_POINTS,
     WRITE_POINTS,
     Kill,
@@ -179,7 +180,7 @@ def test_every_failpoint_is_exercised() -> None:
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS}
-    others |= {*OPTIMIZE_POINTS}
+    others |= {*OPTIMIZE_POINTS, *REPAIR_POINTS}
     assert exercised | others == set(Failpoint)
 
 

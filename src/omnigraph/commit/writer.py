@@ -63,6 +63,7 @@ class Operation(StrEnum):
     FRAGMENTS = "fragments"
     INDEX = "index"
     OPTIMIZE = "optimize"
+    DROP_DAMAGED_INDEXES = "drop_damaged_indexes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +364,8 @@ class _Staging:
             return tables.stage_fragments(base, write.fragments, replace=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
+        if write.operation is Operation.DROP_DAMAGED_INDEXES:
+            return tables.stage_indexes(base, ())
         if write.operation is Operation.OPTIMIZE:
             return Layouts(tables).stage(base, write.layout, write.segments, kept=write.kept)
         if write.operation is Operation.CHANGE and write.replaced is not None:
@@ -428,6 +431,8 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
         return not write.fragments and not (write.replace and pin.row_count > 0)
     if write.operation is Operation.INDEX:
         return not store.tables.lacks_indexes(pin.ref, write.indexes, write.kept)
+    if write.operation is Operation.DROP_DAMAGED_INDEXES:
+        return False
     if write.operation is Operation.OPTIMIZE:
         settled = write.layout is None and not write.segments
         return settled and not store.tables.lacks_indexes(pin.ref, (), write.kept)

@@ -61,6 +61,37 @@ class FileDamage:
 
 
 @dataclass(frozen=True, slots=True)
+class FileReport:
+    """What a look at all files of a state of the graph found.
+
+    Attributes:
+        checked: how many files there are.
+        size: how many bytes they have.
+        unsummed: how many have no recorded checksum: those of an object store, and of graphs that older releases wrote.
+        damages: the files that are damaged.
+    """
+
+    checked: int
+    size: int
+    unsummed: int
+    damages: tuple[FileDamage, ...]
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is damage that cannot be made up for: an index can be built again."""
+        return any(damage.index is None for damage in self.damages)
+
+    def to_json(self) -> dict[str, object]:
+        """The report as every surface gives it."""
+        return {
+            "checked": self.checked,
+            "bytes": self.size,
+            "without_checksum": self.unsummed,
+            "damaged": [{"path": each.path, "reason": each.reason} for each in self.damages],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What a look at all files of a version found.
 
@@ -168,6 +199,17 @@ class FileChecks:
                 raise each.error(self.root)
         self._known |= fresh
         return found
+
+    def damages(self, table: str, directory: str, path: str, version: int, expected: str | None) -> list[FileDamage]:
+        """The damaged files of a version: its manifest file alone, or others that it needs."""
+        try:
+            manifest = self.manifest(path, version, expected)
+            if manifest is None:
+                return [FileDamage(path, "it is missing")]
+            needed = [file for fragment in manifest.fragments for file in fragment_files(fragment)]
+            return self._damages(list(self._placed(table, directory, manifest, [*needed, *manifest.indexes])))
+        except DamagedFileError as error:
+            return [FileDamage(error.path, error.reason)]
 
     def look(self, table: str, directory: str, manifest: ManifestFile, *, blobs: bool = True) -> Looked:
         """Look at all files of a version anew, whatever their size, and whatever was checked before."""

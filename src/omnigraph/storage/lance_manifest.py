@@ -18,7 +18,7 @@ _NAME = re.compile(r"(\d{20})\.manifest")
 _MAGIC = b"LANC"
 _FOOTER = 16
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
-_FRAGMENT, _VERSION, _INDEX_SECTION, _BASE_PATH = 2, 3, 6, 18
+_FRAGMENT, _VERSION, _INDEX_SECTION, _TRANSACTION_FILE, _BASE_PATH = 2, 3, 6, 12, 18
 _BASE_PATH_TAG = b"\x92\x01"
 _DELETION_SUFFIXES = ("arrow", "bin")
 
@@ -56,12 +56,14 @@ class ManifestFile:
         fragments: the messages of its fragments, for `fragment_files`.
         indexes: the files of its indexes.
         bases: the base directories by number, as absolute paths.
+        transaction: the name of the file that says how it was made; empty when it does not say.
     """
 
     version: int
     fragments: tuple[bytes, ...]
     indexes: tuple[NeededFile, ...]
     bases: dict[int, str]
+    transaction: str = ""
 
 
 def version_of(name: str) -> int | None:
@@ -143,7 +145,7 @@ def read(file: bytes) -> ManifestFile:
         TornManifestError: it is damaged in a way that shows.
     """
     head, message, _ = split(file)
-    version, section = 0, None
+    version, section, transaction = 0, None, ""
     fragments: list[bytes] = []
     bases: dict[int, str] = {}
     for number, value, _, _ in fields(message):
@@ -156,8 +158,10 @@ def read(file: bytes) -> ManifestFile:
         elif number == _BASE_PATH:
             key, path = _base(_message(value))
             bases[key] = path
+        elif number == _TRANSACTION_FILE:
+            transaction = _text(value)
     indexes = () if section is None else tuple(_indexes(head, section))
-    return ManifestFile(version, tuple(fragments), indexes, bases)
+    return ManifestFile(version, tuple(fragments), indexes, bases, transaction)
 
 
 def damage(file: bytes, version: int) -> str | None:
@@ -273,6 +277,35 @@ def _text(value: int | bytes) -> str:
         return _message(value).decode()
     except UnicodeDecodeError:
         raise TornManifestError("a name in it is no text") from None
+
+
+_OPERATIONS = {
+    100: "Append",
+    101: "Delete",
+    102: "Overwrite",
+    103: "CreateIndex",
+    104: "Rewrite",
+    105: "Merge",
+    106: "Restore",
+    107: "ReserveFragments",
+    108: "Update",
+    109: "Project",
+    110: "UpdateConfig",
+    111: "DataReplacement",
+}
+"""The operations of a transaction by the number of their field."""
+
+
+def operation(transaction: bytes) -> str | None:
+    """The name of the operation in a transaction file; None when it is damaged, or of no known kind.
+
+    Not asked of Lance, which cannot decode every transaction that it writes.
+    """
+    try:
+        numbers = [number for number, _, _, _ in fields(transaction) if number >= 100]
+    except TornManifestError:
+        return None
+    return _OPERATIONS.get(numbers[0]) if len(numbers) == 1 else None
 
 
 def base_paths(message: bytes) -> dict[int, str]:

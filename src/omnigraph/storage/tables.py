@@ -50,7 +50,7 @@ from omnigraph.storage.change import Replaced, RowSource, TableRows, replaced, w
 from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.checksums import Sums, sum_files
 from omnigraph.storage.difference import Difference, difference, touched
-from omnigraph.storage.file_checks import FileChecks, Looked
+from omnigraph.storage.file_checks import FileChecks, FileDamage, Looked
 from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
@@ -265,6 +265,35 @@ class TableStorage:
         damages = self.look(ref).damages
         if damages:
             raise damages[0].error(self._root) from error
+
+    def damages(self, ref: TableRef) -> list[FileDamage]:
+        """The damaged files of a version, as far as a first look shows: lengths, and checksums of small files.
+
+        Nothing is remembered from earlier looks.
+        """
+        if self._checks is None:
+            missing = self._find(ref.path, ref.branch, ref.version, remembered=False) is None
+            return [FileDamage(_manifest_path(ref), "it is missing")] if missing else []
+        return FileChecks(self._root).damages(
+            ref.path, table_directory(ref.path, ref.branch), _manifest_path(ref), ref.version, ref.seal
+        )
+
+    def commit_restore(self, good: TableRef, head: int) -> TableRef:
+        """Make the content of a version the newest of its table, whatever is damaged of the versions after it.
+
+        For `repair`, which can be run again when it is interrupted; nothing else moves a table without a sidecar.
+
+        Args:
+            good: the version.
+            head: the newest version.
+        """
+        transaction = Transaction(head, LanceOperation.Restore(good.version))
+        with reporting(self._root, good.path, write=True):
+            made = LanceDataset.commit(self._found(good), transaction, max_retries=0)
+        ref = good.at(int(made.version))
+        self.forget(good.path)
+        self._sync_version(ref)
+        return ref
 
     def look(self, ref: TableRef) -> Looked:
         """Compare all files of a version with what is recorded about them, however large they are.
