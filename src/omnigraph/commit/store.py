@@ -133,10 +133,17 @@ class Store:
             return self.manifest.open(name, version - 1)
         latest = 0 if found is None else found.version
         expected = max(hint, known.version if known is not None else 0)
-        if found is not None and expected > latest and not self._unacknowledged(branch, expected):
-            path = f"{table_directory(self.manifest.path, name)}/_versions/{manifest_name(expected)}"
+        if found is not None and expected > latest and self._lost(branch, name, expected):
+            path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
             raise DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
         return found
+
+    def _lost(self, branch: str, name: str | None, version: int) -> bool:
+        """Whether a version was made, and acknowledged, that is not there. A hint may be damaged itself."""
+        made = f"{table_directory(self.manifest.path, name)}/_transactions"
+        if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
+            return False
+        return not self._unacknowledged(branch, version)
 
     def _hint(self, name: str | None, *, cold: bool) -> int:
         """The newest version that Lance has noted, looked at before the versions are: so it cannot be ahead of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -37,6 +38,13 @@ def sync_sums(store: Store, operation_id: str) -> None:
         except StorageError:
             if store.objects.exists(path):
                 raise
+
+
+def drop_sums(store: Store) -> None:
+    """Forget the checksums of files that are gone, for who has just removed some."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        root = store.objects.uri.path
+        fold_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
 
 
 def fold_sums(store: Store) -> None:

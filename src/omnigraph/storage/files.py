@@ -19,6 +19,9 @@ from omnigraph.errors import CorruptionError
 
 _MANIFEST = re.compile(r"\d{20}\.manifest")
 _HINT = "latest_version_hint.json"
+_SET_ASIDE = ".torn"
+"""What repair and recovery have set aside, for a person to look at."""
+
 _SWEPT = ("data", "_deletions", "_indices", "_transactions")
 
 
@@ -95,6 +98,8 @@ def is_swept(name: str) -> bool:
     A version that only its makers know of is none for that: they remove it themselves, unless they die.
     """
     directory, _, rest = name.partition("/")
+    if name.endswith(_SET_ASIDE):
+        return False
     if directory == "_versions":
         return not (_MANIFEST.fullmatch(rest) or rest == _HINT)
     return directory in _SWEPT

@@ -18,7 +18,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import CorruptionError, DamagedFileError, VersionReclaimedError
+from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError, VersionReclaimedError
 from omnigraph.storage.files import below
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
@@ -175,6 +175,18 @@ class Ledger:
 
     def _version(self, branch: str | None, dataset: LanceDataset, requested: int | None = None) -> LedgerVersion:
         """A version that was opened, if it is what was written. Of zeros, Lance makes an empty version 0."""
+        found = int(dataset.version)
+        path = f"{table_directory(self.path, branch)}/_versions/{manifest_name(found)}"
+        try:
+            return self._read(branch, dataset, requested)
+        except (OmnigraphError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and not panics(error):
+                raise
+            raise DamagedFileError(self._root, path, "it cannot be read") from error
+
+    def _read(self, branch: str | None, dataset: LanceDataset, requested: int | None) -> LedgerVersion:
         directory = table_directory(self.path, branch)
         found = int(dataset.version)
         if found == 0 or requested not in (None, found):

@@ -172,6 +172,7 @@ class TableStorage:
         self._checks = FileChecks(root) if "://" not in root else None
         self._handles: HandleCache[LanceDataset] = HandleCache(64)
         self._without_indexes: dict[TableRef, frozenset[str]] = {}
+        self._told: set[str] = set()
         self._parts: HandleCache[tuple[str, ...]] = HandleCache(256)
 
     # Opening
@@ -233,6 +234,9 @@ class TableStorage:
             self._without_indexes.pop(ref, None)
             return False
         for each in damages:
+            if each.path in self._told:
+                continue
+            self._told.add(each.path)
             _LOG.warning(
                 "%s is damaged: %s; indexes of the table are left out of account, which is slow; "
                 "run 'omnigraph repair', then 'omnigraph optimize'",
@@ -716,7 +720,8 @@ class TableStorage:
     # Reading
 
     def schema(self, ref: TableRef) -> pa.Schema:
-        schema: pa.Schema = self._open(ref).schema
+        with self._reporting(ref):
+            schema: pa.Schema = self._open(ref).schema
         return schema
 
     def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:

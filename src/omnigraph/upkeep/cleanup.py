@@ -20,6 +20,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
 from omnigraph.commit.sidecar import pending
 from omnigraph.commit.store import Store
+from omnigraph.commit.sums import drop_sums
 from omnigraph.commit.writer import owns
 from omnigraph.errors import ConflictError, CorruptionError, DriftError, InputError, OmnigraphError
 from omnigraph.storage.objects import ObjectInfo
@@ -132,6 +133,7 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
         if preview or plan.removed_versions(store):
             if not preview:
                 plan.remove_files(store)
+                drop_sums(store)
             return plan.report(preview=preview)
     raise ConflictError("branches and tags came while versions of theirs were about to go", hint="try again")
 
