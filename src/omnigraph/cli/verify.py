@@ -34,7 +34,8 @@ def verify(uri: str | None, uri_option: str | None, store: str | None, branch: s
         said = "every constraint holds" if report.total == 0 else f"{report.total} violations"
         if report.files.lost:
             said = "constraints were not checked"
-        click.echo(f"verified {report.files.checked} files: {len(report.files.damages) or 'none'} damaged")
+        if report.files.damages:
+            click.echo(f"{len(report.files.damages)} files are damaged; see 'omnigraph repair'")
         click.echo(f"verified {entities} entities on branch {report.branch}: {said}")
     if not report.ok:
         raise click.exceptions.Exit(1)

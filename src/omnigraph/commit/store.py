@@ -26,11 +26,12 @@ from omnigraph.errors import (
     ObjectNotFoundError,
     ReadSetChangedError,
     StorageError,
+    StorageErrorKind,
 )
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.ledger import Ledger, LedgerVersion
-from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local
+from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableConflictError, TableStorage, manifest_name, table_directory
 from omnigraph.storage.uri import GraphUri, Scheme
@@ -126,10 +127,11 @@ class Store:
         hint = self._hint(name, cold=known is None)
         try:
             found = self.manifest.open(name) if known is None else self.manifest.newest(known)
-        except DamagedFileError as error:
-            version = version_of(error.path.rpartition("/")[2])
+        except StorageError as error:
+            damaged = self._damaged(name, error)
+            version = version_of(damaged.path.rpartition("/")[2])
             if version is None or version < 2 or not self._unacknowledged(branch, version):
-                raise
+                raise damaged from error
             return self.manifest.open(name, version - 1)
         latest = 0 if found is None else found.version
         expected = max(hint, known.version if known is not None else 0)
@@ -137,6 +139,14 @@ class Store:
             path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
             raise DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
         return found
+
+    def _damaged(self, name: str | None, error: StorageError) -> StorageError:
+        """What is wrong with a ledger that cannot be opened: the newest file, if that is torn."""
+        exact = isinstance(error, DamagedFileError) and not error.path.endswith(VERSIONS)
+        if exact or error.kind is not StorageErrorKind.PERMANENT:
+            return error
+        torn = torn_version(self.objects, table_directory(self.manifest.path, name))
+        return error if torn is None else DamagedFileError(str(self.objects.uri), torn.path, torn.reason)
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
         """Whether a version was made, and acknowledged, that is not there. A hint may be damaged itself."""

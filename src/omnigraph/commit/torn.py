@@ -8,7 +8,6 @@ made. A version that no sidecar intends was acknowledged, and is left for `omnig
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import orjson
 
@@ -18,41 +17,20 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store, ledger_branch, now_micros
 from omnigraph.errors import ObjectChangedError, ObjectNotFoundError
-from omnigraph.storage.lance_manifest import damage, version_of
-from omnigraph.storage.newest import HINT, TORN, VERSIONS, read_hint
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, read_hint, torn_version
+from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
 
 
-@dataclass(frozen=True, slots=True)
-class TornVersion:
-    """A newest version whose file is damaged in a way that shows.
+def aside_path(store: Store, path: str) -> str:
+    """Where a file lies that was set aside: beside its old place.
 
-    Attributes:
-        path: the file, below the root.
-        reason: what is wrong with it.
+    In an object store Lance takes the first name in `_versions` for the newest version, whatever it ends with.
     """
-
-    path: str
-    version: int
-    reason: str
-    etag: str
-
-
-def torn_version(store: Store, directory: str) -> TornVersion | None:
-    """The newest version of a dataset, if its file is torn."""
-    listed = store.objects.list(f"{directory}/{VERSIONS}")
-    versions = [v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None]
-    if not versions:
-        return None
-    newest = max(versions)
-    path = f"{directory}/{VERSIONS}/{manifest_name(newest)}"
-    try:
-        found = store.objects.get(path)
-    except ObjectNotFoundError:
-        return None
-    reason = damage(found.data, newest)
-    return None if reason is None else TornVersion(path, newest, reason, found.etag)
+    if store.objects.uri.scheme is Scheme.S3:
+        path = path.replace(f"/{VERSIONS}/", "/_torn/")
+    return f"{path}{TORN}"
 
 
 def set_aside(store: Store, path: str, etag: str | None = None) -> str:
@@ -64,10 +42,13 @@ def set_aside(store: Store, path: str, etag: str | None = None) -> str:
     found = store.objects.get(path)
     if etag is not None and found.etag != etag:
         raise ObjectChangedError(str(store.objects.uri), path)
-    kept = f"{path}{TORN}"
+    kept = aside_path(store, path)
     store.objects.put(kept, found.data)
     reach(Failpoint.TORN_COPIED)
     store.objects.delete_if(path, found.etag)
+    if store.objects.uri.scheme is Scheme.S3:
+        # There is a tombstone now, which only we may remove: nobody can write over it, and others see no file.
+        store.objects.delete(path)
     return kept
 
 
@@ -79,7 +60,7 @@ def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> No
         if store.branch_identifier(branch) != sidecar.branch_identifier:
             continue
         directory = table_directory(store.manifest.path, ledger_branch(branch))
-        torn = torn_version(store, directory)
+        torn = torn_version(store.objects, directory)
         if torn is not None and torn.version == sidecar.commit.manifest_version:
             _set_aside(store, sidecar, store.manifest.path, torn)
             store.forget(branch)
@@ -90,7 +71,7 @@ def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> No
             place = table_directory(table.base.path, table.base.branch)
             own = pin is not None and pin.ref.branch == table.base.branch
             floor = pin.ref.version if pin is not None and own else table.base.version
-            while (torn := torn_version(store, place)) is not None and torn.version > floor:
+            while (torn := torn_version(store.objects, place)) is not None and torn.version > floor:
                 _set_aside(store, sidecar, table.key, torn)
 
 

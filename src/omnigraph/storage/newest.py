@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import orjson
 from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
-from omnigraph.errors import DamagedFileError
+from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import base_paths, damage, version_of, without_indexes
+from omnigraph.storage.objects import ObjectStore
 
 VERSIONS = "_versions"
 HINT = "latest_version_hint.json"
@@ -88,3 +90,34 @@ def opened_without_indexes(dataset: LanceDataset, options: Mapping[str, str] | N
         storage_options=dict(options) if options else None,
         session=Session(),  # a session remembers the indexes of a version
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TornVersion:
+    """A newest version whose file is damaged in a way that shows.
+
+    Attributes:
+        path: the file, below the root.
+        reason: what is wrong with it.
+    """
+
+    path: str
+    version: int
+    reason: str
+    etag: str
+
+
+def torn_version(objects: ObjectStore, directory: str) -> TornVersion | None:
+    """The newest version of a dataset, if its file is torn."""
+    listed = objects.list(f"{directory}/{VERSIONS}")
+    versions = [v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None]
+    if not versions:
+        return None
+    newest = max(versions)
+    path = f"{directory}/{VERSIONS}/{2**64 - 1 - newest:020d}.manifest"
+    try:
+        found = objects.get(path)
+    except ObjectNotFoundError:
+        return None
+    reason = damage(found.data, newest)
+    return None if reason is None else TornVersion(path, newest, reason, found.etag)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from urllib.parse import unquote
 
 import orjson
 from ulid_transform import ulid_now
@@ -24,7 +25,7 @@ from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.sidecar import Sidecar, WriterKind, pending, unreadable
 from omnigraph.commit.store import Store, ledger_branch, now_micros
-from omnigraph.commit.torn import correct_hint, set_aside, torn_version
+from omnigraph.commit.torn import correct_hint, set_aside
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, owns, write
 from omnigraph.errors import (
     CorruptionError,
@@ -35,7 +36,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.storage.lance_manifest import TornManifestError, operation, read, version_of
-from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.newest import VERSIONS, torn_version
 from omnigraph.storage.tables import TableRef, manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
@@ -124,7 +125,7 @@ def repair(store: Store, *, confirm: bool = False, force: bool = False) -> Repai
     run = _Repair(store, confirm, force)
     run.sidecars()
     run.references()
-    for branch in run.branches():
+    for branch in [MAIN, *referenced_branches(store)]:
         run.branch(branch)
     version = None
     with suppress(OmnigraphError):
@@ -175,16 +176,6 @@ class _Repair:
             row.plan = "set it aside; there is no such branch then, and its files stay"
             if self._decide(row, needs_force=True):
                 self._set_aside(row, path)
-
-    def branches(self) -> list[str]:
-        names = [MAIN]
-        try:
-            names += sorted(self.store.manifest.branches())
-        except OmnigraphError as error:
-            row = Repaired(None, "branches", None, None, Classification.UNREADABLE, error=str(error))
-            row.action = Action.REFUSED if self.confirm else Action.PREVIEW
-            self.rows.append(row)
-        return names
 
     def _set_aside(self, row: Repaired, path: str) -> None:
         try:
@@ -266,6 +257,11 @@ class _Repair:
             version = version_of(info.path.rpartition("/")[2])
             if version is not None and row.head is not None and version > row.head:
                 self._set_aside(row, info.path)
+        if self.store.objects.uri.scheme is Scheme.S3 and row.head is not None:
+            # Who died while setting a file aside may have left a tombstone, which Lance takes for a version.
+            path = f"{directory}/{VERSIONS}/{manifest_name(row.head + 1)}"
+            if not self.store.objects.exists(path):
+                self.store.objects.delete(path)
         correct_hint(self.store, directory)
         row.action = Action.QUARANTINED
 
@@ -347,7 +343,7 @@ class _Table:
         """Find the newest version, after torn ones above the graph's are set aside. Whether to go on."""
         store, ref = self.run.store, self.pin.ref
         directory = table_directory(ref.path, ref.branch)
-        while (torn := torn_version(store, directory)) is not None and torn.version > ref.version:
+        while (torn := torn_version(store.objects, directory)) is not None and torn.version > ref.version:
             found = replace(row, head=torn.version, classification=Classification.UNREADABLE)
             found.error = f"{torn.path}: {torn.reason}"
             found.plan = "set it aside: the graph does not point at it"
@@ -411,7 +407,7 @@ class _Table:
             return None
         assert self.held is not None
         self.held.check()
-        torn = torn_version(store, table_directory(ref.path, ref.branch))
+        torn = torn_version(store.objects, table_directory(ref.path, ref.branch))
         if torn is not None:
             self.run._set_aside(row, torn.path)
         store.tables.forget(ref.path)
@@ -447,6 +443,14 @@ def _operation(store: Store, ref: TableRef) -> str | None:
 
 
 _REFERENCES = ("__manifest/_refs/branches",)
+
+
+def referenced_branches(store: Store) -> list[str]:
+    """The branches that have a reference, sorted; also if the manifest of `main` cannot be read."""
+    damaged = damaged_references(store)
+    paths = [info.path for directory in _REFERENCES for info in store.objects.list(directory)]
+    names = [path.rpartition("/")[2] for path in paths if path not in damaged]
+    return sorted(unquote(name.removesuffix(".json")) for name in names if name.endswith(".json"))
 
 
 def damaged_references(store: Store) -> dict[str, str]:
