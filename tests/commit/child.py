@@ -42,7 +42,7 @@ from omnigraph.errors import (
     TransactionConflictError,
     VersionReclaimedError,
 )
-from omnigraph.graph import Graph, init, open
+from omnigraph.graph import Graph, init, open, repair
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = dict[str, Any]
@@ -145,6 +145,11 @@ def reopen(job: Job) -> object:
     """Open for writing, which settles what is left."""
     _graph(job).close()
     return None
+
+
+def repair_all(job: Job) -> object:
+    """Repair with every consent."""
+    return len(repair(job["uri"], confirm=True, force=True).rows)
 
 
 def create(job: Job) -> object:
@@ -368,7 +373,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
         *(create_tag, delete_tag),
         *(clean_many, name_many, merge_many, export_many, load_many),
-        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize),
+        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )
 }
 

@@ -121,7 +121,7 @@ class Kill:
         return f"{self.point.value}#{self.pass_}=kill"
 
 
-ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE)
+ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE, Operation.DROP_DAMAGED_INDEXES)
 """Operations that need something to be made before, and are killed where that is done."""
 
 
@@ -166,6 +166,12 @@ RECOVERY_POINTS = (
     Failpoint.RECOVERY_RESTORED,
     Failpoint.RECOVERY_PUBLISHED,
     Failpoint.RECOVERY_AUDITED,
+)
+REPAIR_POINTS = (
+    Failpoint.TORN_COPIED,
+    Failpoint.REPAIR_SET_ASIDE,
+    Failpoint.REPAIR_RESTORED,
+    Failpoint.REPAIR_PUBLISHED,
 )
 BRANCH_CREATION_POINTS = (
     Failpoint.BRANCH_CREATE_CHECKED,
@@ -333,6 +339,7 @@ def page() -> str:
             f"| `{point}`, finishing or undoing a write | the same as if recovery had not been interrupted |"
             for point in RECOVERY_POINTS
         ),
+        *(f"| `{point}`, repairing | running it again ends as it would have |" for point in REPAIR_POINTS),
         "| `branch_create_checked`, `branch_ledger_created` | no branch; its name can be used |",
         "| `branch_ref_created` | the branch exists |",
         "| `branch_delete_checked` | the branch is as it was |",

@@ -39,6 +39,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.graph import Graph, init, open
+from omnigraph.storage.ledger_seal import SEAL
 from omnigraph.storage.objects import ObjectStore, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -358,7 +359,7 @@ def stamp(place: Path, value: str | None) -> None:
     """Stamp a graph by hand."""
     dataset = lance.dataset(str(place / "__manifest"))
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    metadata = {key: text for key, text in (dataset.schema.metadata or {}).items() if key != STAMP.encode()}
+    metadata = {key: text for key, text in (dataset.schema.metadata or {}).items() if key not in (STAMP.encode(), SEAL)}
     schema: pa.Schema = dataset.schema.with_metadata(metadata if value is None else {**metadata, STAMP: value})
     lance.LanceDataset.commit(dataset, lance.LanceOperation.Overwrite(schema, fragments), read_version=dataset.version)
 

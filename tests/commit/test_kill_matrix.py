@@ -19,6 +19,7 @@ from tests.commit.matrix import (
     OPTIMIZE_POINTS,
     PAGE,
     RECOVERY_POINTS,
+    REPAIR_POINTS,
     TAG_POINTS,
     TRANSACTION_POINTS,
     WRITE_POINTS,
@@ -213,7 +214,7 @@ def test_every_failpoint_is_exercised() -> None:
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS, *OPTIMIZE_POINTS}
-    others |= {*BRANCH_CREATION_POINTS, *BRANCH_DELETION_POINTS, *TAG_POINTS, *MIGRATION_POINTS}
+    others |= {*BRANCH_CREATION_POINTS, *BRANCH_DELETION_POINTS, *TAG_POINTS, *MIGRATION_POINTS, *REPAIR_POINTS}
     assert exercised | others == set(Failpoint)
 
 

@@ -26,6 +26,7 @@ from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import print_json
 from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
+from omnigraph.cli.repair import repair
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
@@ -56,7 +57,7 @@ CAPABILITIES = {
             recovery,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, optimize, cleanup, lint)),
+    "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -176,6 +177,7 @@ for command in (
     recovery,
     indexes,
     optimize,
+    repair,
     cleanup,
     lint,
     check,

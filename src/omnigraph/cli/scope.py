@@ -99,9 +99,14 @@ def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
     from omnigraph.graph import open
 
     if not quiet:
-        command = " ".join(click.get_current_context().command_path.split()[1:])
-        click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
+        say_target(uri)
     return open(uri, actor=actor, blob_sources=_blob_sources())
+
+
+def say_target(uri: str) -> None:
+    """Say on stderr what is written to."""
+    command = " ".join(click.get_current_context().command_path.split()[1:])
+    click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
 
 
 def _blob_sources() -> list[str]:

@@ -32,6 +32,7 @@ class RecoveryKind(StrEnum):
     ROLLED_FORWARD = "RolledForward"
     ROLLED_BACK = "RolledBack"
     ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
+    TORN_FILE_SET_ASIDE = "TornFileSetAside"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     AlreadyInitializedError,
+    DamagedFileError,
     InitializationClaimedError,
     InitializationCommittedError,
     InitializationIndeterminateError,
@@ -195,3 +196,10 @@ def created_at(store: Store) -> str | None:
         return str(orjson.loads(store.objects.get(GRAPH_PATH).data)["root"])
     except ObjectNotFoundError:
         return None
+    except (LookupError, TypeError, ValueError) as error:
+        raise DamagedFileError(
+            str(store.objects.uri),
+            GRAPH_PATH,
+            f"it does not say where the graph was created: {error}",
+            hint="put it back from a backup; if the graph was never moved since, it may be removed",
+        ) from None

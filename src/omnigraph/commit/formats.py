@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.commit.manifest import STAMP
+from omnigraph.commit.manifest import MAIN, STAMP
 from omnigraph.commit.migrations import MIGRATIONS
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store
@@ -34,7 +34,7 @@ def bring_up_to_date(store: Store, *, read_only: bool) -> int:
         FormatError: the graph is newer than this release, or older and opened to read only.
     """
     while True:
-        ledger = store.manifest.open()
+        ledger = store.newest(MAIN, None)
         if ledger is None:
             raise CorruptionError("the manifest is gone")
         stamp = read_stamp(ledger)

@@ -322,10 +322,17 @@ def _pin_rows(pin: TablePin) -> list[dict[str, Any]]:
             "table_version": pin.ref.version,
             "table_branch": pin.ref.branch,
             "row_count": pin.row_count,
-            "metadata": _json({"models": dict(pin.models)}) if pin.models else None,
+            "metadata": _pin_json(pin),
             **identity,
         },
     ]
+
+
+def _pin_json(pin: TablePin) -> str | None:
+    members: dict[str, Any] = {"models": dict(pin.models)} if pin.models else {}
+    if pin.ref.seal is not None:
+        members["seal"] = pin.ref.seal
+    return _json(members) if members else None
 
 
 def commit_rows(commits: Iterable[Commit]) -> pa.Table:
@@ -467,8 +474,8 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
     if identity not in locations:
         raise CorruptionError(f"the manifest has a version of table {identity}, which is not registered")
     key, path = locations[identity]
-    ref = TableRef(path, row["table_branch"], row["table_version"])
     said = orjson.loads(row["metadata"]) if row["metadata"] else {}
+    ref = TableRef(path, row["table_branch"], row["table_version"], said.get("seal"))
     return TablePin(key, identity, ref, row["row_count"], models_of(said.get("models", {})))
 
 

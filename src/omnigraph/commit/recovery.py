@@ -21,6 +21,8 @@ from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_ba
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.sums import sync_sums
+from omnigraph.commit.torn import set_aside_torn
 from omnigraph.errors import CorruptionError, FlushFailedError, LeaseTimeoutError, StorageError
 from omnigraph.storage.objects import local
 from omnigraph.storage.tables import table_directory
@@ -89,6 +91,9 @@ def interrupted(store: Store, branch: str) -> bool:
 def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
     """Settle every write of a branch. Whoever holds the lease knows that no other writer is at work on it."""
     mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]
+    if mine:
+        held.check()
+        set_aside_torn(store, branch, mine)
     return [settle(store, sidecar, held) for sidecar in mine]
 
 
@@ -165,6 +170,7 @@ def _roll_forward(
     """Publish a write whose tables have all moved as it intended."""
     # The writer may have died before its tables were forced to disk.
     store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
+    sync_sums(store, sidecar.operation_id)
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     manifest = store.publish(view, replace(sidecar.change, ancestors=ancestors), sidecar.commit, held)

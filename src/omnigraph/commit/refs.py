@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import orjson
 
 from omnigraph.commit.names import SYSTEM
-from omnigraph.errors import CorruptionError, ObjectNotFoundError
+from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
 
 BRANCH_DIRECTORY = "__refs"
@@ -92,7 +92,7 @@ def find_branch(objects: ObjectStore, name: str) -> BranchRef | None:
     """The reference of a branch, or None when there is no such branch.
 
     Raises:
-        CorruptionError: the object cannot be read as a reference.
+        DamagedFileError: the object cannot be read as a reference.
     """
     return _find(objects, branch_ref_path(name), BranchRef)
 
@@ -101,7 +101,7 @@ def find_tag(objects: ObjectStore, name: str) -> TagRef | None:
     """The reference of a tag, or None when there is no such tag.
 
     Raises:
-        CorruptionError: the object cannot be read as a reference.
+        DamagedFileError: the object cannot be read as a reference.
     """
     return _find(objects, tag_ref_path(name), TagRef)
 
@@ -117,9 +117,14 @@ def branch_ref_names(objects: ObjectStore) -> list[str]:
     return sorted(_names(objects, BRANCH_DIRECTORY))
 
 
+def tag_ref_names(objects: ObjectStore) -> list[str]:
+    """The names of all tags, sorted. Costs one listing."""
+    return sorted(_names(objects, TAG_DIRECTORY))
+
+
 def list_tag_refs(objects: ObjectStore) -> dict[str, TagRef]:
     """All tags by name. Files that are no reference are ignored."""
-    found = (find_tag(objects, name) for name in sorted(_names(objects, TAG_DIRECTORY)))
+    found = (find_tag(objects, name) for name in tag_ref_names(objects))
     return {ref.name: ref for ref in found if ref is not None}
 
 
@@ -171,20 +176,17 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
         stored = objects.get(path)
     except ObjectNotFoundError:
         return None
-    return _load(path, stored, kind)
+    return _load(objects, path, stored, kind)
 
 
-def _load(path: str, stored: StoredObject, kind: Callable[..., Ref]) -> Ref:
+def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[..., Ref]) -> Ref:
     try:
         members: dict[str, Any] = orjson.loads(stored.data)
         if members.pop("version") != _VERSION:
             raise ValueError("it was written by a later release")
         return kind(**members, etag=stored.etag)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CorruptionError(
-            f"{path} cannot be read as a reference: {error}",
-            hint="restore the file from a backup; 'omnigraph repair' shows what can be done",
-        ) from error
+        raise DamagedFileError(str(objects.uri), path, f"it is no reference: {error}") from error
 
 
 def _dump(ref: BranchRef | TagRef) -> bytes:

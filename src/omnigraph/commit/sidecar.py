@@ -32,6 +32,7 @@ class WriterKind(StrEnum):
     ENSURE_INDEXES = "EnsureIndexes"
     OPTIMIZE = "Optimize"
     EMBED = "Embed"
+    REPAIR = "Repair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,20 @@ def pending(objects: ObjectStore) -> list[Sidecar]:
             found.append(Sidecar.load(info.path, objects.get(info.path).data))
         except ObjectNotFoundError:
             continue  # its writer finished in between
+    return found
+
+
+def unreadable(objects: ObjectStore) -> dict[str, str]:
+    """The sidecars that cannot be read, by path, and why."""
+    found: dict[str, str] = {}
+    for info in objects.list(RECOVERY_DIRECTORY):
+        if _NAME.fullmatch(info.path) is not None:
+            try:
+                Sidecar.load(info.path, objects.get(info.path).data)
+            except CorruptionError as error:
+                found[info.path] = error.message
+            except ObjectNotFoundError:
+                continue
     return found
 
 

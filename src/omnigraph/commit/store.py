@@ -15,20 +15,26 @@ from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
 from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
+from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
     BranchNotFoundError,
+    DamagedFileError,
     InputError,
     LeaseLostError,
     LeaseTimeoutError,
+    ObjectNotFoundError,
     ReadSetChangedError,
     StorageError,
+    StorageErrorKind,
     VersionReclaimedError,
 )
 from omnigraph.lang.names import did_you_mean
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.ledger import Ledger, LedgerVersion
+from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableConflictError, TableStorage
-from omnigraph.storage.uri import GraphUri
+from omnigraph.storage.tables import TableConflictError, TableStorage, manifest_name, table_directory
+from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
@@ -98,18 +104,79 @@ class Store:
         with self._lock:
             known = self._known.get(branch)
         with self._unless_deleted(branch, incarnation):
-            if known is not None and known.incarnation == incarnation:
-                ledger = self.manifest.newest(known.ledger)
-                if ledger is known.ledger:
-                    return known
-            else:
-                ledger = self.manifest.open(name)
+            if known is not None and known.incarnation != incarnation:
+                known = None
+            ledger = self.newest(branch, name, known.ledger if known is not None else None)
+            if known is not None and ledger is known.ledger:
+                return known
             if ledger is None:
                 raise self._no_branch(branch)
             view = read_manifest(branch, incarnation, ledger)
         if view.closed:
             raise self._no_branch(branch)  # its deletion stopped before the reference was removed
         return self._remember(view)
+
+    def newest(self, branch: str, name: str | None, known: LedgerVersion | None = None) -> LedgerVersion | None:
+        """The newest version of a branch's ledger; None when there is none.
+
+        A newest version that is damaged or gone is not passed over in silence, unless a sidecar says that its write was
+        never acknowledged.
+
+        Args:
+            branch: the graph branch.
+            name: the Lance branch of its manifest; None is that of `main`.
+            known: the newest that was seen so far.
+
+        Raises:
+            DamagedFileError: it is damaged or gone.
+        """
+        hint = self._hint(name, cold=known is None)
+        try:
+            found = self.manifest.open(name) if known is None else self.manifest.newest(known)
+        except StorageError as error:
+            damaged = self._damaged(name, error)
+            version = version_of(damaged.path.rpartition("/")[2])
+            if version is None or version < 2 or not self._unacknowledged(branch, version):
+                raise damaged from error
+            return self.manifest.open(name, version - 1)
+        latest = 0 if found is None else found.version
+        expected = max(hint, known.version if known is not None else 0)
+        if found is not None and expected > latest and self._lost(branch, name, expected):
+            path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
+            raise DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
+        return found
+
+    def _damaged(self, name: str | None, error: StorageError) -> StorageError:
+        """What is wrong with a ledger that cannot be opened: the newest file, if that is torn."""
+        exact = isinstance(error, DamagedFileError) and not error.path.endswith(VERSIONS)
+        if exact or error.kind is not StorageErrorKind.PERMANENT:
+            return error
+        torn = torn_version(self.objects, table_directory(self.manifest.path, name))
+        return error if torn is None else DamagedFileError(str(self.objects.uri), torn.path, torn.reason)
+
+    def _lost(self, branch: str, name: str | None, version: int) -> bool:
+        """Whether a version was made, and acknowledged, that is not there. A hint may be damaged itself."""
+        made = f"{table_directory(self.manifest.path, name)}/_transactions"
+        if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
+            return False
+        return not self._unacknowledged(branch, version)
+
+    def _hint(self, name: str | None, *, cold: bool) -> int:
+        """The newest version that Lance has noted, looked at before the versions are: so it cannot be ahead of them."""
+        scheme = self.objects.uri.scheme
+        if scheme is Scheme.MEMORY or (scheme is Scheme.S3 and not cold):
+            return 0
+        path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{HINT}"
+        try:
+            data = read_local(self.objects.uri.path, path) if scheme is Scheme.LOCAL else self.objects.get(path).data
+        except (OSError, ObjectNotFoundError):
+            return 0
+        return read_hint(data) or 0
+
+    def _unacknowledged(self, branch: str, version: int) -> bool:
+        """Whether a write that stopped half way intends a manifest version."""
+        waiting = [sidecar for sidecar in pending(self.objects) if sidecar.branch == branch]
+        return any(sidecar.commit.manifest_version == version for sidecar in waiting)
 
     def manifest_at(self, branch: str, version: int) -> Manifest:
         """A manifest version of a branch.
@@ -198,6 +265,14 @@ class Store:
         ref = find_branch(self.objects, branch)
         return None if ref is None else ref.incarnation
 
+    def ledger_of(self, branch: str) -> str | None:
+        """The Lance branch of the manifest that holds the versions of a branch; None is that of `main`.
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+        """
+        return self._identity(branch)[1]
+
     def is_closed(self, ref: BranchRef) -> bool:
         """Whether a branch is deleted although its reference is there: its deletion stopped half way."""
         newest = self.manifest.open(ref.ledger)
@@ -274,6 +349,7 @@ class Store:
             ReadSetChangedError: the branch head or a table is not what the write was prepared against.
         """
         current = base
+        change = replace(change, pins=tuple(replace(pin, ref=self.tables.sealed(pin.ref)) for pin in change.pins))
         for _ in range(PUBLISH_ATTEMPTS):
             _check_expectations(base, current, change, held)
             made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)

@@ -33,6 +33,7 @@ from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.sums import fold_sums, record_sums, sync_sums
 from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
     FlushFailedError,
@@ -71,6 +72,7 @@ class Operation(StrEnum):
     FRAGMENTS = "fragments"
     INDEX = "index"
     OPTIMIZE = "optimize"
+    DROP_DAMAGED_INDEXES = "drop_damaged_indexes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +416,8 @@ class Staging:
             return tables.stage_fragments(base, write.fragments, replacing=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
+        if write.operation is Operation.DROP_DAMAGED_INDEXES:
+            return tables.stage_indexes(base, ())
         if write.operation is Operation.OPTIMIZE:
             return Layouts(tables).stage(base, write.layout, write.segments, kept=write.kept)
         if write.operation is Operation.CHANGE and write.replaced is not None:
@@ -495,6 +499,8 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
         return not write.fragments and not (write.replace and pin.row_count > 0)
     if write.operation is Operation.INDEX:
         return not store.tables.lacks_indexes(pin.ref, write.indexes, write.kept)
+    if write.operation is Operation.DROP_DAMAGED_INDEXES:
+        return False
     if write.operation is Operation.OPTIMIZE:
         settled = write.layout is None and not write.segments
         return settled and not store.tables.lacks_indexes(pin.ref, (), write.kept)
@@ -528,6 +534,7 @@ def commit_staged(
             file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
             sidecar = replace(sidecar, ancestors=file)
         staging.committed()
+        record_sums(store, sidecar.operation_id, staging.staged)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
         # If the sidecar is there all the same, or comes later, it speaks of tables that never moved: it is rolled back.
@@ -552,6 +559,7 @@ def commit_staged(
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
         store.tables.make_durable(staging.staged)
+        sync_sums(store, sidecar.operation_id)
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)
@@ -566,6 +574,7 @@ def commit_staged(
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
         remove_ancestors(store.objects, sidecar.ancestors)
+    fold_sums(store)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
 

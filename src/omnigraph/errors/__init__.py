@@ -55,7 +55,9 @@ from omnigraph.errors.query import BudgetExceededError, CancelledError, Executio
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
+    WAY_OUT,
     ClockError,
+    DamagedFileError,
     FlushFailedError,
     ObjectChangedError,
     ObjectExistsError,
@@ -69,6 +71,7 @@ from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, Resou
 
 __all__ = [
     "REPORTS",
+    "WAY_OUT",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",
@@ -85,6 +88,7 @@ __all__ = [
     "ConflictKind",
     "ConstraintError",
     "CorruptionError",
+    "DamagedFileError",
     "Disposition",
     "DriftError",
     "EmbeddingError",

@@ -138,3 +138,24 @@ class ObjectChangedError(StorageError):
             path=path,
             hint="read the object again, then decide",
         )
+
+
+WAY_OUT = (
+    "put the file back from a backup; commits that do not need it can still be read; "
+    "'omnigraph verify' names all damaged files, and 'omnigraph repair' says what can be done"
+)
+"""What to do about a damaged file, where nothing better is known."""
+
+
+class DamagedFileError(StorageError):
+    """A file of the graph is missing, cut, overwritten or changed. Nothing was done; other files are not concerned.
+
+    Attributes:
+        reason: what is wrong with it.
+    """
+
+    code = "damaged_file"
+
+    def __init__(self, uri: str, path: str, reason: str, *, hint: str = WAY_OUT) -> None:
+        super().__init__(f"damaged: {reason}", kind=StorageErrorKind.PERMANENT, uri=uri, path=path, hint=hint)
+        self.reason = reason

@@ -49,7 +49,7 @@ from omnigraph.errors.graph import (
 from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError, TransactionConflictError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
-from omnigraph.errors.storage import ClockError, FlushFailedError, StorageError
+from omnigraph.errors.storage import ClockError, DamagedFileError, FlushFailedError, StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
 
@@ -125,6 +125,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     SparkError: Report(500, "internal", 1, "spark"),
     PipelineCheckError: Report(400, "bad_request", 1, "pipeline_check"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
+    DamagedFileError: Report(500, "internal", 1, "damaged_file"),
 }
 
 

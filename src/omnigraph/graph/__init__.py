@@ -1,6 +1,6 @@
 """The embedded API: open a graph and work with it in this process."""
 
-from omnigraph.graph.graph import Graph, init, open
+from omnigraph.graph.graph import Graph, init, open, repair
 from omnigraph.read.budget import Budget, Cancellation
 
-__all__ = ["Budget", "Cancellation", "Graph", "init", "open"]
+__all__ = ["Budget", "Cancellation", "Graph", "init", "open", "repair"]

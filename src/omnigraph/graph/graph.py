@@ -67,7 +67,10 @@ from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT, OptimizeReceipt, optimize
 from omnigraph.upkeep.reachable import Policy
+from omnigraph.upkeep.repair import RepairReport
+from omnigraph.upkeep.repair import repair as repair_store
 from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
+from omnigraph.upkeep.verify_files import verify_files
 from omnigraph.write.blobs import BlobPolicy
 from omnigraph.write.checks import Room
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
@@ -158,12 +161,35 @@ def open(
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
-    if store.manifest.open() is None:
-        raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
+    if store.newest(MAIN, None) is None:
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}",
+            hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
+        )
     if not read_only:
         with unless_full():
             probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
+
+
+def repair(
+    uri: str | os.PathLike[str],
+    *,
+    confirm: bool = False,
+    force: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> RepairReport:
+    """Repair a graph that may be too damaged to be opened. See `Graph.repair`.
+
+    Raises:
+        NotFoundError: there is no graph.
+    """
+    store = _store(uri, storage_options)
+    if not store.objects.list(store.manifest.path):
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}", hint="if there was one, put its __manifest back from a backup"
+        )
+    return repair_store(store, confirm=confirm, force=force)
 
 
 def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
@@ -833,10 +859,11 @@ class Graph:
         return mutate(self, query_text(text), {} if params is None else params, name, request)
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
-        """Check every constraint of the schema on everything that is stored.
+        """Check all files, and every constraint of the schema on everything that is stored.
 
-        Writes check what they change, so this is for what no write can see: nodes that `@card(1..)` wants edges of and
-        that never had one, and files that were changed by other hands.
+        Every file that the state needs has to be there, with its recorded length and checksum, and to read back. If one
+        is damaged, constraints are not looked at. Writes check what they change, so the rest is for what no write can
+        see: nodes that `@card(1..)` wants edges of and that never had one, and what was changed by other hands.
 
         Args:
             branch: what to check; by default the newest state of the handle's branch.
@@ -854,10 +881,37 @@ class Graph:
             ResourceLimitError: a check does not fit the memory; `OMNIGRAPH_LOAD_MEMORY` says how much there is.
         """
         view = self.snapshot(branch=branch, commit=commit)
-        with reading(self._store.leases, WorkKind.VERIFY, view.manifest):
-            found = verify(self._schema_at(view), view, Room(memory_budget(None)))
         entities = {key: pin.row_count for key, pin in view.tables.items()}
-        return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total)
+        with reading(self._store.leases, WorkKind.VERIFY, view.manifest):
+            files = verify_files(self._store, view.manifest)
+            if files.lost:
+                return IntegrityReport(view.branch, view.commit, entities, (), 0, files)
+            found = verify(self._schema_at(view), view, Room(memory_budget(None)))
+        return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total, files)
+
+    def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
+        """Classify every table of every branch against what the graph points at, and repair it with consent.
+
+        A table may be ahead of the graph with no write that explains it, or not be readable. Without `confirm`, nothing
+        is changed. No file is ever deleted: what blocks others gets another name.
+
+        Args:
+            confirm: adopt tables that only maintenance has moved, set files aside that the graph does not need, drop
+                damaged indexes.
+            force: with `confirm`: also adopt what others wrote, and go back to an older version of what cannot be read.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     [(row.type_key, row.classification.value) for row in graph.repair().rows]
+            [('node:Person', 'no_drift')]
+
+        Raises:
+            ReadOnlyError: with `confirm`, the handle was opened to read.
+        """
+        if confirm:
+            self._writable()
+        return repair_store(self._store, confirm=confirm, force=force)
 
     def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
         """The indexes that the schema asks for, and the rows that each covers. Rows without an index are found too.

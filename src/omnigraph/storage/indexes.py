@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -126,6 +126,11 @@ def fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) ->
 def segment_ids(dataset: LanceDataset) -> set[str]:
     """What names the segments of all indexes."""
     return {segment.uuid for segment in _segments(dataset)}
+
+
+def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[Index]:
+    """The segments with some ids, those of which files are damaged."""
+    yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
 def distinct(segments: Iterable[Index]) -> list[Index]:

@@ -90,7 +90,7 @@ class Layouts:
     def unbuilt(self, ref: TableRef, spec: IndexSpec) -> list[int]:
         """The parts of a version that an index has to be built for, in order."""
         with reporting(self._root, ref.path):
-            return unbuilt(self._tables._open(ref), spec)
+            return unbuilt(self._tables._intact(ref), spec)
 
     def build_segment(self, ref: TableRef, spec: IndexSpec, numbers: Sequence[int]) -> bytes:
         """Build an index for some parts of a version, in whatever process. Returns what `stage` takes.
@@ -117,7 +117,7 @@ class Layouts:
         """What there is to pack in a version; or in a layout, beside what was packed for that already."""
         done = set() if laid_out is None else laid_out.come
         with reporting(self._root, ref.path):
-            found = plan(self._tables._open(ref if laid_out is None else laid_out.ref), rows_per_fragment)
+            found = plan(self._tables._intact(ref if laid_out is None else laid_out.ref), rows_per_fragment)
         return [pack for pack in found if not fragments_of(pack) & done]
 
     def pack(self, ref: TableRef, each: Pack) -> Packed:
@@ -135,7 +135,7 @@ class Layouts:
     def trim(self, base: TableRef, specs: Sequence[IndexSpec]) -> Layout | None:
         """A version without the segments of indexes that should become one; None when there are none."""
         with reporting(self._root, base.path):
-            dropped = scattered(self._tables._open(base), specs)
+            dropped = scattered(self._tables._intact(base), specs)
         if not dropped:
             return None
         ref, manifest = self._detached(base, LanceOperation.CreateIndex([], dropped))
@@ -145,7 +145,7 @@ class Layouts:
         """The version that packing makes of another, or of that as it was trimmed. HEAD stays where it is."""
         begun = trimmed or Layout.as_it_is(base)
         with reporting(self._root, base.path):
-            operation = rewrite(self._tables._open(begun.ref), packed)
+            operation = rewrite(self._tables._intact(begun.ref), packed)
         ref, manifest = self._detached(begun.ref, operation)
         removed, added = sum(each.removed for each in packed), sum(each.added for each in packed)
         manifests = (*begun.manifests, manifest)
@@ -154,7 +154,7 @@ class Layouts:
     def _detached(self, base: TableRef, operation: Any) -> tuple[TableRef, str]:
         """A version that only its makers know of, and the file that makes it one."""
         with reporting(self._root, base.path, write=True):
-            dataset = self._tables._open(base)
+            dataset = self._tables._intact(base)
             made = LanceDataset.commit(dataset, Transaction(base.version, operation), detached=True)
         ref = base.at(int(made.version))
         return ref, f"{table_directory(base.path, base.branch)}/_versions/d{ref.version}.manifest"
@@ -172,7 +172,7 @@ class Layouts:
         """
         begun = layout or Layout.as_it_is(base)
         with reporting(self._root, base.path):
-            dataset = self._tables._open(begun.ref)
+            dataset = self._tables._intact(begun.ref)
             built: list[Index] = [pickle.loads(each) for each in segments]
             gone = distinct([*others(dataset, kept), *superseded(dataset, built)])
         return self._staged(base, begun, begun._operation, built, gone)

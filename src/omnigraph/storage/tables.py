@@ -7,6 +7,7 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,19 +25,33 @@ from lance.dataset import Index, Session  # type: ignore[attr-defined]  # public
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
-from omnigraph.errors import ConflictError, KeyConflictError, StorageError, VersionReclaimedError
+from omnigraph.errors import (
+    WAY_OUT,
+    ConflictError,
+    DamagedFileError,
+    InputError,
+    KeyConflictError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
 from omnigraph.storage.blobs import (
     StoredBlob,
+    check_blobs_by,
     find_blob,
     read_range,
+    stored_blobs,
     stored_columns,
     stored_schema,
     with_content,
 )
 from omnigraph.storage.change import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
 from omnigraph.storage.change import stage as stage_rows
+from omnigraph.storage.checksums import Sums, sum_files
 from omnigraph.storage.difference import Difference, difference, touched
-from omnigraph.storage.files import Needs, needs, versions
+from omnigraph.storage.file_checks import FileChecks, FileDamage, Looked
+from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
 from omnigraph.storage.handles import HandleCache
@@ -45,6 +60,7 @@ from omnigraph.storage.indexes import (
     IndexSpec,
     build,
     coverage,
+    damaged_segments,
     distinct,
     fit,
     looked_up,
@@ -59,14 +75,18 @@ from omnigraph.storage.lance_failures import (
     is_conflict,
     is_missing,
     lance_failure,
+    panics,
     reporting,
     with_refs,
     without_ref,
 )
 from omnigraph.storage.lookup import matching
+from omnigraph.storage.newest import base_directories, damaged_newest, opened_without_indexes
 from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
+_WITH_INDEXES = "with indexes"
+_LOG = logging.getLogger("omnigraph")
 
 _MARK = "omnigraph:staged"
 """The property of every transaction that this engine commits to a table."""
@@ -89,11 +109,13 @@ class TableRef:
         path: the dataset's place below the graph root.
         branch: the Lance branch that the version is on; None is the dataset itself.
         version: the version, never "latest".
+        seal: a checksum of the version's manifest file, where it is known.
     """
 
     path: str
     branch: str | None
     version: int
+    seal: str | None = field(default=None, compare=False)
 
     def at(self, version: int) -> TableRef:
         return TableRef(self.path, self.branch, version)
@@ -165,7 +187,10 @@ class TableStorage:
         self._options = dict(options) if options else None
         self._sync = sync
         self._session = Session()
+        self._checks = FileChecks(root) if "://" not in root else None
         self._handles: HandleCache[LanceDataset] = HandleCache(64)
+        self._without_indexes: dict[TableRef, frozenset[str]] = {}
+        self._told: set[str] = set()
         self._parts: HandleCache[tuple[str, ...]] = HandleCache(256)
 
     # Opening
@@ -177,10 +202,134 @@ class TableStorage:
         return self._handles.get(ref, lambda: self._load(ref))
 
     def _load(self, ref: TableRef) -> LanceDataset:
+        """A version for reading. If files of its indexes are damaged, it is opened as if it had none."""
+        damaged = self._check(ref)
+        found = self._found(ref)
+        if damaged:
+            found = opened_without_indexes(found, self._options)
+        if self._checks is not None and stored_blobs(found.schema):
+            bases = base_directories(found)
+            own = table_directory(ref.path, ref.branch)
+
+            def check(name: str, base: int | None) -> None:
+                directory = own if base is None else below(bases[base], ref.path)
+                checks.check_file(f"{directory}/data/{name}")
+
+            checks = self._checks
+            check_blobs_by(found, check)
+        return found
+
+    def _intact(self, ref: TableRef) -> LanceDataset:
+        """A version with all its indexes, damaged ones too: for commits, and for changing indexes."""
+        handle = self._open(ref)
+        if ref not in self._without_indexes:
+            return handle
+        return self._handles.get((ref, _WITH_INDEXES), lambda: self._found(ref))
+
+    def _found(self, ref: TableRef) -> LanceDataset:
         found = self._find(ref.path, ref.branch, ref.version)
         if found is None:
             raise _gone(ref)
         return found
+
+    def _check(self, ref: TableRef) -> bool:
+        """Check the files of a version. Whether some of its indexes are damaged.
+
+        Raises:
+            DamagedFileError: a file of it is damaged that nothing can stand in for.
+        """
+        if self._checks is None:
+            return False
+        directory = table_directory(ref.path, ref.branch)
+        manifest = self._checks.manifest(_manifest_path(ref), ref.version, ref.seal)
+        if manifest is None:
+            return False  # only its makers know of it, or it is gone
+        damages = self._checks.check(ref.path, directory, manifest)
+        if not damages:
+            self._without_indexes.pop(ref, None)
+            return False
+        for each in damages:
+            if each.path in self._told:
+                continue
+            self._told.add(each.path)
+            _LOG.warning(
+                "%s is damaged: %s; indexes of the table are left out of account, which is slow; "
+                "run 'omnigraph repair', then 'omnigraph optimize'",
+                each.path,
+                each.reason,
+            )
+        self._without_indexes[ref] = frozenset(str(each.index) for each in damages)
+        return True
+
+    @contextmanager
+    def _reporting(self, ref: TableRef, *, write: bool = False) -> Iterator[None]:
+        """Turn what Lance raises into errors of the family. If a file of the version is damaged, that is the error."""
+        try:
+            with reporting(self._root, ref.path, write=write):
+                yield
+        except StorageError as error:
+            if error.kind not in (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION):
+                self._blame(ref, error)
+            raise
+        except (OmnigraphError, GeneratorExit):
+            raise
+        except Exception as error:
+            self._blame(ref, error)
+            raise
+
+    def _blame(self, ref: TableRef, error: Exception) -> None:
+        """Look for a damaged file, after something failed that should not."""
+        if self._checks is None:
+            return
+        damages = self.look(ref).damages
+        if damages:
+            raise damages[0].error(self._root) from error
+
+    def damages(self, ref: TableRef) -> list[FileDamage]:
+        """The damaged files of a version, as far as a first look shows: lengths, and checksums of small files.
+
+        Nothing is remembered from earlier looks.
+        """
+        if self._checks is None:
+            missing = self._find(ref.path, ref.branch, ref.version, remembered=False) is None
+            return [FileDamage(_manifest_path(ref), "it is missing")] if missing else []
+        return FileChecks(self._root).damages(
+            ref.path, table_directory(ref.path, ref.branch), _manifest_path(ref), ref.version, ref.seal
+        )
+
+    def commit_restore(self, good: TableRef, head: int) -> TableRef:
+        """Make the content of a version the newest of its table, whatever is damaged of the versions after it.
+
+        For `repair`, which can be run again when it is interrupted; nothing else moves a table without a sidecar.
+
+        Args:
+            good: the version.
+            head: the newest version.
+        """
+        transaction = Transaction(head, LanceOperation.Restore(good.version))
+        with reporting(self._root, good.path, write=True):
+            made = LanceDataset.commit(self._found(good), transaction, max_retries=0)
+        ref = good.at(int(made.version))
+        self.forget(good.path)
+        self._sync_version(ref)
+        return ref
+
+    def look(self, ref: TableRef) -> Looked:
+        """Compare all files of a version with what is recorded about them, however large they are.
+
+        Of an object store only their presence can be told, and their lengths: it keeps checksums of its own.
+
+        Raises:
+            DamagedFileError: its manifest file is damaged.
+            VersionReclaimedError: the version is gone.
+        """
+        directory = table_directory(ref.path, ref.branch)
+        if self._checks is None:
+            raise InputError("the files of a graph in an object store are checked by reading them")
+        manifest = self._checks.manifest(_manifest_path(ref), ref.version, ref.seal)
+        if manifest is None:
+            raise VersionReclaimedError(f"{_manifest_path(ref)} is gone", hint=WAY_OUT)
+        return self._checks.look(ref.path, directory, manifest)
 
     def _find(
         self, path: str, branch: str | None, version: int | None, *, remembered: bool = True
@@ -191,13 +340,25 @@ class TableStorage:
         """
         session = self._session if remembered else None
         try:
-            return lance.dataset(
+            found = lance.dataset(
                 self._uri(path, branch), version=version, storage_options=self._options, session=session
             )
-        except ValueError as error:
+        except Exception as error:
             if is_missing(error):
                 return None
-            raise lance_failure(error, self._root, table_directory(path, branch)) from error
+            raise self._unopened(error, path, branch, version) from error
+        except BaseException as error:
+            if not panics(error):
+                raise
+            raise self._unopened(error, path, branch, version) from error
+        if found.version == 0 or version not in (None, found.version):
+            raise self._unopened(ValueError("its newest file is no version"), path, branch, version)
+        return found
+
+    def _unopened(self, error: BaseException, path: str, branch: str | None, version: int | None) -> OmnigraphError:
+        """What to say about a version that Lance cannot open: which file is damaged, if one is."""
+        directory = table_directory(path, branch)
+        return damaged_newest(self._root, directory, version) or lance_failure(error, self._root, directory)
 
     def _trunk(self, path: str) -> LanceDataset:
         found = self._find(path, None, None)
@@ -241,7 +402,7 @@ class TableStorage:
             )
         ref = TableRef(path, None, int(made.version))
         self._sync_version(ref)
-        return ref
+        return self.sealed(ref)
 
     def fork(self, ref: TableRef, name: str) -> TableRef:
         """A branch of a table that begins at an exact version. Copies nothing."""
@@ -309,6 +470,8 @@ class TableStorage:
         self._session = Session()
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
         self._parts.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        if self._checks is not None:
+            self._checks.forget(path)
 
     # Staging
 
@@ -439,7 +602,7 @@ class TableStorage:
             base: the version that will be changed.
             addresses: where the rows are; all that are gone from a fragment have to be told at once.
         """
-        with reporting(self._root, base.path, write=True):
+        with self._reporting(base, write=True):
             return replaced(self._open(base), addresses)
 
     def write_fragments(self, base: TableRef, rows: pa.Table, row_ids: pa.Array | None = None) -> tuple[str, ...]:
@@ -453,7 +616,7 @@ class TableStorage:
         if rows.num_rows == 0:
             return ()
         dataset = self._open(base)
-        with reporting(self._root, base.path, write=True):
+        with self._reporting(base, write=True):
             written = write_fragments(
                 _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
             )
@@ -492,8 +655,10 @@ class TableStorage:
         dataset = self._open(base)
         with self._reading(base):
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
-            dropped = [] if kept is None else others(dataset, kept)
-            gone = distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
+            whole = self._intact(base)
+            dropped = list(damaged_segments(whole, self._without_indexes.get(base, ())))
+            dropped += [] if kept is None else others(whole, kept)
+            gone = distinct([*dropped, *superseded(whole, built)]) if built or dropped or kept is not None else []
         if not built and not gone:
             return None
         return self._indexed(base, built, gone)
@@ -526,7 +691,8 @@ class TableStorage:
         """Whether some indexes do not cover everything, or others are there that should go."""
         dataset = self._open(ref)
         with self._reading(ref):
-            return any(uncovered(dataset, spec) for spec in specs) or any(True for _ in others(dataset, kept))
+            unwanted = any(True for _ in others(self._intact(ref), kept))
+            return unwanted or ref in self._without_indexes or any(uncovered(dataset, spec) for spec in specs)
 
     def stage_restore(self, base: TableRef, version: int) -> Staged:
         """The content of an earlier version as the next one: how an interrupted write is undone."""
@@ -550,6 +716,18 @@ class TableStorage:
             return [name]
         return [f"{name}{found[len(place) :]}/{file}" for found, _, files in os.walk(place) for file in files]
 
+    def staged_sums(self, staged: Sequence[Staged]) -> Sums:
+        """The checksums of all files of staged writes, on a local disk.
+
+        Raises:
+            DamagedFileError: a file is gone.
+        """
+        try:
+            return sum_files(self._root, [file for each in staged for step in each.steps for file in step._files])
+        except OSError as error:
+            path = os.path.relpath(str(error.filename), self._root)
+            raise DamagedFileError(self._root, path, "it is gone before its write was committed") from error
+
     # Committing
 
     def commit_staged(self, staged: Staged) -> TableRef:
@@ -561,7 +739,7 @@ class TableStorage:
         """
         base = staged.base
         try:
-            made = LanceDataset.commit(self._open(base), staged._transaction, max_retries=0)
+            made = LanceDataset.commit(self._intact(base), staged._transaction, max_retries=0)
         except CommitConflictError as error:
             raise TableConflictError(f"{base.path}: {error}") from error
         except OSError as error:
@@ -571,7 +749,8 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        self._handles.put(ref, made)
+        if base not in self._without_indexes:
+            self._handles.put(ref, made)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:
@@ -587,6 +766,16 @@ class TableStorage:
             files.append(f"{directory}/_versions/{manifest_name(base.version + 1)}")
         self._sync(files, levels=_BELOW_TABLE)
 
+    def sealed(self, ref: TableRef) -> TableRef:
+        """A version with the checksum of its manifest file, for whoever is about to point at it.
+
+        Raises:
+            DamagedFileError: the file is damaged already.
+        """
+        if self._checks is None or ref.seal is not None:
+            return ref
+        return replace(ref, seal=self._checks.seal_of(_manifest_path(ref), ref.version))
+
     def _sync_version(self, ref: TableRef) -> None:
         if self._sync is not None:
             self._sync([f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"])
@@ -594,7 +783,8 @@ class TableStorage:
     # Reading
 
     def schema(self, ref: TableRef) -> pa.Schema:
-        schema: pa.Schema = self._open(ref).schema
+        with self._reporting(ref):
+            schema: pa.Schema = self._open(ref).schema
         return schema
 
     @contextmanager
@@ -604,7 +794,7 @@ class TableStorage:
         Cleanup removes versions before the files that they need, so whoever misses a file can see why.
         """
         try:
-            with reporting(self._root, ref.path):
+            with self._reporting(ref):
                 yield
         except StorageError as error:
             with suppress(StorageError):
@@ -847,6 +1037,11 @@ def _gone(ref: TableRef) -> VersionReclaimedError:
 def table_directory(path: str, branch: str | None) -> str:
     """Where the files of a branch of a table are, below the root."""
     return path if branch is None else f"{path}/tree/{branch}"
+
+
+def _manifest_path(ref: TableRef) -> str:
+    """The file of a version, below the root."""
+    return f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"
 
 
 def branch_ref_path(name: str) -> str:

@@ -34,6 +34,7 @@ from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.staged_rows import DIRECTORY as STAGING
 from omnigraph.commit.staged_rows import StagedRows, delete_empty, staged_rows
 from omnigraph.commit.store import CLEANUP, Store
+from omnigraph.commit.sums import drop_sums
 from omnigraph.commit.work_records import WorkRecord, read_records, remove_dead, watch
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -207,6 +208,7 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     reach(Failpoint.CLEANUP_VERSIONS_REMOVED)
     plan.remove_files(store)
     plan.remove_staged(store)
+    drop_sums(store)
     reach(Failpoint.CLEANUP_FILES_REMOVED)
     with suppress(ObjectChangedError):  # whoever took over has finished it
         condemned.finish(store.objects, final)
