@@ -159,6 +159,7 @@ class WriteRequest:
         schema: the schema that takes force with it.
         work: the record that keeps files which were written before; a write that stages all its files by itself needs
             none.
+        healed: whether the caller has just settled what interrupted writers left on the branch.
     """
 
     branch: str = MAIN
@@ -171,6 +172,7 @@ class WriteRequest:
     idempotency_key: str | None = None
     schema: SchemaChange | None = None
     work: Work | None = None
+    healed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what a commit cannot hold.
@@ -215,7 +217,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     """
     request = replace(request, branch=branch_name(request.branch))
     # What an interrupted writer left is settled first: it may be what this write has to see.
-    interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
+    interrupted = not request.healed and any(s.branch == request.branch for s in pending(store.objects))
     # Two changes of schema would make their new tables in the same places.
     alone = interrupted or request.schema is not None
     # A change of schema was made from one schema, and means nothing to another.

@@ -133,7 +133,7 @@ def _load(graph: Graph, source: LoadSource, request: LoadRequest, said: WriteReq
         return Prepared(rows.prepare(Snapshot(store, now), changes), (answer.label(),))
 
     try:
-        commit = graph.write_tables(said, prepare)
+        commit = graph.write_tables(replace(said, healed=True), prepare)
     except BaseException:
         if created:
             take_back(graph, target, view)

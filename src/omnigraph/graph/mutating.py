@@ -28,7 +28,7 @@ def mutate(
     _check_given(text, params)
     # An interrupted writer may have changed the schema that the query is compiled for.
     query = _query(graph, text, name, healed(graph._store, request.branch))
-    request = replace(request, replayable=is_replayable(query))
+    request = replace(request, replayable=is_replayable(query), healed=True)
     keyed = request.idempotency_key is not None
     digest = of_query(text, query.name, bind(query.params, params)) if keyed else None
     now = time.time_ns() // 1_000_000
