@@ -241,7 +241,7 @@ def main() -> None:
     """Write the page."""
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     with tempfile.TemporaryDirectory() as directory:
-        result = run(Path(directory), seed, flips=12, most=3)
+        result = run(Path(directory), seed, flips=4, most=2)
     PAGE.write_text(page(result, seed), encoding="utf-8")
     print("\n".join(result.bad))  # noqa: T201
 
