@@ -61,7 +61,7 @@ from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import unless_full
-from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.storage.uri import GraphUri, Scheme, check_directory
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
@@ -194,6 +194,7 @@ def repair(
 
 def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
     address = GraphUri.parse(os.fspath(uri), storage_options)
+    check_directory(address)
     return Store.at(address, durable=os.environ.get(FSYNC_VARIABLE) != "0")
 
 
