@@ -737,9 +737,10 @@ class Graph:
     ) -> MergeReceipt:
         """Bring what a branch has done to another, as one commit.
 
-        Rows are compared by id in three versions: as they were when the branches parted, and as each has them now.
-        What only one has changed is taken. What both have changed in different ways is a conflict, and so is what
-        breaks a constraint once it comes together; with one conflict, nothing is written.
+        Rows are compared by id in three versions: as they were at the best common ancestor of both heads, and as each
+        branch has them now. Several best ancestors are merged with each other first. What only one branch has changed
+        is taken. What both have changed in different ways is a conflict, and so is what breaks a constraint once it
+        comes together; with one conflict, nothing is written.
 
         Args:
             source: the branch to merge. Its head is fixed when the merge begins.
