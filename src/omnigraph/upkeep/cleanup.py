@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,7 +47,6 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageError,
 )
-from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.objects import ObjectInfo, room
 from omnigraph.storage.objects.room import is_full
 from omnigraph.storage.tables import table_directory
@@ -294,8 +293,8 @@ class _Plan:
         dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
         at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
         at_work += [_put_aside(rows) for rows in idle if rows not in dead and rows.newest < limit]
-        dead_ledgers = [name for name in sorted({*found.ledgers, *trees}) if _is_dead_ledger(store, found, name, now)]
-        ledgers = _with_children(dead_ledgers, found.ledgers)
+        unnamed = [name for name in sorted({*found.ledgers, *trees}) if _is_dead_ledger(store, found, name, now)]
+        ledgers = found.without_made_from(unnamed)
         return cls(found, _each(plan, listed), dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:
@@ -307,7 +306,7 @@ class _Plan:
             self,
             sweeps=sweeps,
             staged=[rows for rows in self.staged if rows.name in staged],
-            ledgers=[name for name in self.ledgers if name in first.ledgers],
+            ledgers=self.reach.without_made_from([name for name in self.ledgers if name in first.ledgers]),
         )
 
     @property
@@ -401,16 +400,6 @@ def _is_dead_ledger(store: Store, found: Reach, name: str, now: datetime) -> boo
     if _LEDGER.fullmatch(name) is None:
         return False
     return datetime.fromtimestamp(ulid_to_timestamp(name) / 1000, UTC) < now - _UNNAMED
-
-
-def _with_children(going: list[str], ledgers: Mapping[str, LedgerBranch]) -> list[str]:
-    """Those Lance branches that go of which every branch that was made from them goes, too: it reads their files."""
-    while True:
-        needed = {branch.parent for name, branch in ledgers.items() if name not in going}
-        rest = [name for name in going if name not in needed]
-        if len(rest) == len(going):
-            return rest
-        going = rest
 
 
 def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
