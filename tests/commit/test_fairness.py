@@ -430,6 +430,7 @@ def steadily(stop: threading.Event, graph: Graph, key: str) -> Iterator[Thread]:
     yield running(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["node:A", "node:C"], ids=["same table", "other table"])
 def test_beside_a_steady_inserter_everybody_succeeds(place: Path, graph: Graph, key: str) -> None:
     """Transactions, updates, conditional writes and optimize, through another handle: all of them, at the first try."""
