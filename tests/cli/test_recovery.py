@@ -42,12 +42,13 @@ def test_a_write_that_was_finished_and_one_that_was_undone(shell: Shell, graph: 
         {"key": "node:Person", "state": "RolledPastExpected", "from_version": 1, "to_version": 2}
     ]
     assert undone["recovery_kind"] == "RolledBack"
-    assert undone["graph_commit_id"] is None
+    assert shell.json("commit", "show", undone["graph_commit_id"], "--uri", graph)["actor_id"] == "omnigraph:recovery"
     lines = shell.run("recovery", "list", graph).stdout.splitlines()
     assert lines == [
         f"{finished['operation_id']} RolledForward graph_branch=main writer=Load "
         f"commit={finished['graph_commit_id']} actor=kim",
         "  node:Person RolledPastExpected version 1 → version 2",
-        f"{undone['operation_id']} RolledBack graph_branch=main writer=Load actor=kim",
-        "  node:Person NoMovement version 2 → version 2",
+        f"{undone['operation_id']} RolledBack graph_branch=main writer=Load "
+        f"commit={undone['graph_commit_id']} actor=kim",
+        "  node:Person NoMovement version 2 → version 3",
     ]

@@ -50,7 +50,7 @@ DAMAGES: dict[str, Damage] = {
     "replaced": lambda data, chance, other: other,
 }
 
-UNCHECKED = frozenset({"table reference", "manifest reference", "place", "schema", "past schema", "lease"})
+UNCHECKED = frozenset({"reference", "table reference", "manifest reference", "place", "schema", "past schema", "lease"})
 """Classes without a checksum: a flipped bit may be another valid content, which is believed."""
 
 
@@ -151,7 +151,7 @@ class Run:
     def add(self, kind: str, damage: str, path: str, outcome: Outcome) -> None:
         # Without its reference there is no such branch or tag, and no file to name. What the note of the graph's place
         # says is the error.
-        excused = (kind, damage) == ("manifest reference", "removed") or kind == "place"
+        excused = (kind, damage) in (("manifest reference", "removed"), ("reference", "removed")) or kind == "place"
         if outcome.kind == "unnamed" and excused:
             outcome = replace(outcome, kind="error")
         self.counts.setdefault((kind, damage), Counter())[outcome.kind] += 1

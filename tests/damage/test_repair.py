@@ -252,7 +252,7 @@ def test_damaged_indexes_are_dropped(graph: Graph, place: Path, caplog: pytest.L
 
 def test_a_damaged_reference_is_set_aside_by_force_only(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
-    (file,) = (place / "__manifest" / "_refs" / "branches").glob("*.json")
+    (file,) = (place / "__refs").glob("*.json")
     file.write_bytes(b"")
     path = str(file.relative_to(place))
     with pytest.raises(DamagedFileError, match=file.name):

@@ -41,6 +41,7 @@ BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```", re.MULTI
 VARIES = [
     (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b"), "ID"),
     (re.compile(r"(?<=\"created_at\": )\d{16}"), "MICROS"),
+    (re.compile(r"(?<=-)[0-9a-hjkmnp-tv-z]{26}\b"), "…"),
     (re.compile(r"(?<=etag: \")[0-9a-f]{32}"), "…"),
 ]
 

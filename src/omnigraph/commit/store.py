@@ -215,7 +215,13 @@ class Store:
             VersionReclaimedError: the Lance branch is there, and the version is not.
         """
         self._check_open()
-        found = self.manifest.open(ledger, version)
+        try:
+            found = self.manifest.open(ledger, version)
+        except StorageError as error:
+            if isinstance(error, DamagedFileError) or error.kind is not StorageErrorKind.PERMANENT:
+                raise
+            path = f"{table_directory(self.manifest.path, ledger)}/{VERSIONS}/{manifest_name(version)}"
+            raise DamagedFileError(str(self.objects.uri), path, error.message) from error
         return None if found is None else read_manifest(branch, ledger or MAIN, found)
 
     @contextmanager

@@ -19,6 +19,7 @@ from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Network, Parts, least_names, names, network, number_of
 from omnigraph.pipeline.analytics.outcome import FrameOutcome, Outcome, TableOutcome
 from omnigraph.pipeline.engine import Choice, Engine, engine_named
+from omnigraph.pipeline.preflight import check_installed
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import query_memory
@@ -126,6 +127,7 @@ class Analysis:
             raise InputError(f"damping is from 0 to less than 1, not {damping}")
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
+            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             ranks = on_spark.pagerank(self._spark_network, damping, iterations, tolerance)
@@ -139,6 +141,7 @@ class Analysis:
             `type`, `id`, `component`: the least member, as `Type:id`.
         """
         if self.engine is Engine.SPARK:
+            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             return self._named(on_spark.components(self._spark_network).withColumnRenamed("root", "value"), "component")
@@ -159,6 +162,7 @@ class Analysis:
         """
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
+            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             return self._named(
@@ -173,6 +177,7 @@ class Analysis:
             `type`, `id`, `triangles`.
         """
         if self.engine is Engine.SPARK:
+            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             return self._frame(
@@ -214,6 +219,7 @@ class Analysis:
         return TableOutcome(self._target, "distance", pa.concat_tables([empty.empty_table(), *parts]))
 
     def _spark_paths(self, numbers: Sequence[int], direction: Direction) -> Outcome:
+        check_installed()
         from pyspark.sql import functions as sql
 
         from omnigraph.pipeline.analytics import on_spark
