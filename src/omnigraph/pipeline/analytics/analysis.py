@@ -19,6 +19,7 @@ from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Network, Parts, least_names, names, network, number_of
 from omnigraph.pipeline.analytics.outcome import FrameOutcome, Outcome, TableOutcome
 from omnigraph.pipeline.engine import Choice, Engine, engine_named
+from omnigraph.pipeline.preflight import check_installed
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import query_memory
@@ -70,11 +71,14 @@ def analyse(
     Raises:
         InputError: there is no such type, property or engine.
         NotFoundError: there is no such branch or commit.
+        SparkUnavailableError: it needs Spark, which is not installed.
     """
     view = graph._view(branch, at)
     accepted = graph._schema_at(view)
     parts = Parts.chosen(accepted.catalog, nodes, edges, weight)
     where = _placed(engine_named(engine), view, parts)
+    if where.engine is Engine.SPARK:
+        check_installed()  # before anything that imports it
     return Analysis(graph, view, graph._views.of(view, accepted), accepted.catalog, parts, where, session)
 
 
