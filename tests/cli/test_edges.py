@@ -49,7 +49,7 @@ def test_closed_stdout_and_stderr(filled: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, redirect=">&-")
     assert (ended.returncode, ended.stderr) == (1, b"there is no stdout to write to: it is closed\n")
     ended = run("query", "--uri", filled, "-e", READ, "--format", "csv", redirect="2>&-")
-    assert (ended.returncode, ended.stdout) == (0, f"name\n{CODED}\n".encode())
+    assert (ended.returncode, ended.stdout) == (0, f"p.name\n{CODED}\n".encode())
     assert run("query", "--uri", "nowhere", "-e", READ, redirect=">&- 2>&- <&-").returncode == 1
 
 
@@ -129,7 +129,7 @@ def test_explain_in_the_shell_is_about_the_query_behind_it(shell: Shell, filled:
 
 
 def test_a_shell_goes_on_after_lines_that_mean_nothing(shell: Shell, filled: str) -> None:
-    ended = shell.run("shell", filled, stdin=":nope\n:set\n:params {\nmatch {\n\n;\n:format zz\n" + READ + ";\n")
+    ended = shell.run("shell", filled, stdin=":nope\n:set\n:params {\nmatch nonsense;\n:format zz\n" + READ + ";\n")
     assert ended.exit_code == 1
     assert "1 row" in ended.output
 

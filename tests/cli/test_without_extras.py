@@ -33,7 +33,6 @@ with omnigraph.open(sys.argv[1]) as graph:
     for work in (
         lambda: graph.pipeline.load(sys.argv[2], mode="merge"),
         lambda: graph.pipeline.export(sys.argv[2] + ".out"),
-        lambda: graph.pipeline.optimize(rows_per_fragment=1),
         lambda: graph.pipeline.analyse(engine="spark").pagerank(),
     ):
         try:
@@ -74,7 +73,7 @@ def test_commands_that_need_no_spark_work_and_others_say_what_is_missing(shell: 
         ["query", "--uri", graph, "-e", "match { $p: Person } return { $p.name }"],
         ["verify", graph],
         ["indexes", graph],
-        ["cleanup", graph],
+        ["cleanup", graph, "--keep", "3"],
     ]
     needs = [
         ["load", graph, "--data", people, "--mode", "merge", "--engine", "spark"],

@@ -99,3 +99,9 @@ def test_what_a_program_made() -> None:
         made.members()["a"].items()[0].text()
     with pytest.raises(InputError, match=r"the mapping: a: a set has no place in a document"):
         as_document({"a": {1}}, "the mapping")
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "{a: " * 5000])
+def test_a_document_that_is_nested_too_deeply(text: str) -> None:
+    with pytest.raises(InputError, match="too deeply|not YAML"):
+        read_document(text.encode(), "deep.yaml")

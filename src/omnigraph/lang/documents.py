@@ -129,6 +129,8 @@ def read_document(data: bytes, name: str) -> Value:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         where = name if mark is None else f"{name}, line {mark.line + 1}, column {mark.column + 1}"
         raise InputError(f"{where}: not YAML: {cut(str(problem or error))}") from None
+    except RecursionError:
+        raise InputError(f"{name}: the document is nested too deeply") from None
     if top is None:
         raise InputError(f"{name} is empty")
     return _Reader(name).value(top, "", 0)

@@ -71,11 +71,14 @@ def analyse(
     Raises:
         InputError: there is no such type, property or engine.
         NotFoundError: there is no such branch or commit.
+        SparkUnavailableError: it needs Spark, which is not installed.
     """
     view = graph._view(branch, at)
     accepted = graph._schema_at(view)
     parts = Parts.chosen(accepted.catalog, nodes, edges, weight)
     where = _placed(engine_named(engine), view, parts)
+    if where.engine is Engine.SPARK:
+        check_installed()  # before anything that imports it
     return Analysis(graph, view, graph._views.of(view, accepted), accepted.catalog, parts, where, session)
 
 
