@@ -169,6 +169,7 @@ RECOVERY_POINTS = (
 BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
 OPTIMIZE_POINTS = (Failpoint.TABLE_PACKED,)
 CLEANUP_POINTS = (Failpoint.CLEANUP_VERSIONS_REMOVED,)
+PLACE_POINTS = (Failpoint.PLACE_MANIFEST_REWRITTEN, Failpoint.PLACE_REWRITTEN, Failpoint.PLACE_ENDED)
 TRANSACTION_POINTS = (
     Failpoint.TRANSACTION_RECORDED,
     Failpoint.TRANSACTION_MERGED,
@@ -243,6 +244,8 @@ def page() -> str:
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",
+        "| `place_manifest_rewritten`, `place_rewritten`, `place_ended` | a copied graph answers as before, and the next "
+        "open for writing settles it in its place |",
     ]
     lines += [
         "",

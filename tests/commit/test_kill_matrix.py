@@ -16,6 +16,7 @@ from tests.commit.matrix import (
     INIT_POINTS,
     OPTIMIZE_POINTS,
     PAGE,
+    PLACE_POINTS,
     RECOVERY_POINTS,
     TRANSACTION_POINTS,
     WRITE_POINTS,
@@ -179,7 +180,7 @@ def test_every_failpoint_is_exercised() -> None:
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS}
-    others |= {*OPTIMIZE_POINTS}
+    others |= {*OPTIMIZE_POINTS, *PLACE_POINTS}
     assert exercised | others == set(Failpoint)
 
 

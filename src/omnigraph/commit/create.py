@@ -12,6 +12,7 @@ from ulid_transform import ulid_now
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
+from omnigraph.commit.place import STAMP_PATH, stamp_place
 from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.stamp import CURRENT
@@ -30,8 +31,6 @@ from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
 
 CLAIM_PATH = "__init_claim.json"
-GRAPH_PATH = "__graph.json"
-"""Where the graph was created: branches hold absolute paths, so a moved graph can be recognised."""
 
 
 def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedSchema:
@@ -64,7 +63,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         for path, data in files.items():
             store.objects.put(path, data)
         archive_contract(store.objects, source, accepted)
-        record_place(store)
+        stamp_place(store)
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
         reach(Failpoint.INIT_TABLES_CREATED)
@@ -140,18 +139,5 @@ def _give_up(store: Store, error: Exception) -> None:
             f"the graph at {store.objects.uri} was created, but then: {error}", hint="open it, and look at the reason"
         ) from error
     with suppress(OmnigraphError):
-        for path in (*CONTRACT, GRAPH_PATH, CLAIM_PATH):
+        for path in (*CONTRACT, STAMP_PATH, CLAIM_PATH):
             store.objects.delete(path)
-
-
-def record_place(store: Store) -> None:
-    """Write down that the graph is at the store's address."""
-    store.objects.put(GRAPH_PATH, orjson.dumps({"root": str(store.objects.uri)}))
-
-
-def created_at(store: Store) -> str | None:
-    """The address that the graph was created at, if it says so."""
-    try:
-        return str(orjson.loads(store.objects.get(GRAPH_PATH).data)["root"])
-    except ObjectNotFoundError:
-        return None

@@ -95,6 +95,12 @@ def reclaim(store: Store) -> None:
                 _remove(store, found.name, forks=None, wait=_PATIENCE_SECONDS)
 
 
+def remove(store: Store, branch: HiddenBranch) -> None:
+    """Remove a hidden branch whoever made it: of a graph that was copied, it belongs to nobody."""
+    with suppress(OmnigraphError):  # as above
+        _remove(store, branch.name, forks=None, wait=_PATIENCE_SECONDS)
+
+
 def hidden_branches(store: Store) -> list[HiddenBranch]:
     """All that are there, oldest first."""
     read = (_read(store, info.path) for info in store.objects.list(RECORDS))

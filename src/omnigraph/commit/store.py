@@ -34,6 +34,8 @@ from omnigraph.storage.uri import GraphUri, Scheme
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
 """The lease that stands for all branches and tags together; no branch can have this name."""
+PLACE = "__place"
+"""The lease of whoever brings a copied or moved graph to its new place."""
 
 
 @dataclass(slots=True)
@@ -206,6 +208,10 @@ class Store:
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
+
+    def exclusive_place(self) -> AbstractContextManager[Lease]:
+        """The right to bring the graph to another place."""
+        return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:

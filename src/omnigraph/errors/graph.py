@@ -170,12 +170,6 @@ class FormatError(InputError):
     code = "unsupported_format"
 
 
-class MovedGraphError(InputError):
-    """The graph was moved or copied: its branches point at files in the old place."""
-
-    code = "moved_graph"
-
-
 class ReadOnlyError(InputError):
     """A write through a handle that was opened to read."""
 

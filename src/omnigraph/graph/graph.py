@@ -14,10 +14,11 @@ from typing import Literal, overload
 import pyarrow as pa
 
 from omnigraph.commit import hidden, snapshots
-from omnigraph.commit.create import create_graph, created_at, record_place
+from omnigraph.commit.create import create_graph
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.names import branch_name
+from omnigraph.commit.place import settle_place
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
 from omnigraph.commit.said import check_actor
@@ -27,7 +28,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
 from omnigraph.embed import Embedder, default_embedder
-from omnigraph.errors import InputError, MovedGraphError, NotFoundError, ReadOnlyError, shown
+from omnigraph.errors import InputError, NotFoundError, ReadOnlyError, shown
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
@@ -48,7 +49,7 @@ from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
-from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.storage.uri import GraphUri
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
@@ -197,8 +198,8 @@ class Graph:
         self._blobs = blobs or BlobPolicy()
         self.default_branch = branch
         bring_up_to_date(store, read_only=read_only)
-        self._check_place()
         if not read_only:
+            settle_place(store)
             hidden.reclaim(store)
             recover_all(store)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
@@ -1003,23 +1004,6 @@ class Graph:
     def _writable(self) -> None:
         if self.read_only:
             raise ReadOnlyError("this graph was opened to read only", hint="open it without read_only")
-
-    def _check_place(self) -> None:
-        """Branches hold absolute paths, so a local graph that was moved has lost them."""
-        here, there = self._store.objects.uri, created_at(self._store)
-        if here.scheme is not Scheme.LOCAL or there is None or _same_place(here.path, there):
-            return
-        if len(self._store.branch_names()) > 1:
-            raise MovedGraphError(
-                f"this graph was created at {there} and is now at {here}: its branches point at the old place",
-                hint="move it back, delete the branches there, and move it again; 'main' loses nothing",
-            )
-        if not self.read_only:
-            record_place(self._store)  # branches that are made from now on point here
-
-
-def _same_place(left: str, right: str) -> bool:
-    return os.path.realpath(left) == os.path.realpath(right)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
@@ -19,6 +18,7 @@ from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import CorruptionError, VersionReclaimedError
+from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     is_conflict,
@@ -136,7 +136,7 @@ class Ledger:
         try:
             # No shared session: its caches go by path and version, and a branch that was deleted and made again has
             # the same paths and versions with other contents.
-            return lance.dataset(self._uri(branch), version=version, storage_options=self._options)
+            return open_dataset(self._root, self.path, branch, version, options=self._options)
         except ValueError as error:
             if is_missing(error):
                 return None
@@ -187,7 +187,7 @@ class Ledger:
                 raise TableConflictError(f"{self.path}: {error}") from error
             raise lance_failure(error, self._root, self.path, write=True) from error
         self._flush(branch, [], [int(made.version)], created=made.version == 1)
-        return _version(branch, made)
+        return _version(branch, at_root(made, self._root, self.path, options=self._options))
 
     def make_durable(self, version: LedgerVersion) -> None:
         """Force a version to disk whose publisher may have died before it did so itself."""
@@ -242,7 +242,8 @@ class Ledger:
         if self._sync is not None:
             manifest = f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}"
             self._sync([manifest, self.branch_ref(name)])
-        return _version(name, made)
+        # The branch has the base paths that its base has on disk.
+        return _version(name, at_root(made, self._root, self.path, options=self._options))
 
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
-import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pd
@@ -24,6 +23,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
+from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import (
     StoredBlob,
     find_blob,
@@ -175,9 +175,7 @@ class TableStorage:
         """
         session = self._session if remembered else None
         try:
-            return lance.dataset(
-                self._uri(path, branch), version=version, storage_options=self._options, session=session
-            )
+            return open_dataset(self._root, path, branch, version, options=self._options, session=session)
         except ValueError as error:
             if is_missing(error):
                 return None
@@ -507,7 +505,9 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        self._handles.put(ref, made)
+        # A restore brings back the base paths of the version that it restores.
+        home = at_root(made, self._root, base.path, options=self._options, session=self._session)
+        self._handles.put(ref, home)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:

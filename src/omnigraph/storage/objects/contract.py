@@ -123,6 +123,15 @@ class ObjectStore(Protocol):
         It is no error if one is not there.
         """
 
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        """Replace a file that somebody else wrote below the root, if it still is what the caller read.
+
+        A reader sees the old one or the new one. On a disk the file keeps its time.
+
+        Raises:
+            ObjectChangedError: it was changed or deleted.
+        """
+
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Make files durable that somebody else wrote below the root: the files, then the directories above them.
 

@@ -22,6 +22,8 @@ from omnigraph.storage.uri import GraphUri
 _LOCK = f"{INTERNAL}lock"
 _TEMPORARY = f"{INTERNAL}tmp-"
 _STALE_SECONDS = 3600
+_REWRITTEN = "__rewritten"
+"""Where files lie that are about to replace others. Empty but for what a killed process left."""
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _ATTEMPTS = 16
@@ -141,6 +143,28 @@ class LocalObjectStore:
             path = normal_path(path)
             with self._reporting(path), suppress(*_ABSENT):
                 os.unlink(self._file(path))
+
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        path = normal_path(path)
+        with self._reporting(path):
+            file = self._file(path)
+            # Not beside the file: nothing of ours lies in the directories of tables.
+            directory = self._uri.key(_REWRITTEN)
+            self._make_directory(directory)
+            temporary = f"{directory}/{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+            try:
+                self._write_temporary(temporary, data)
+                found = _stat(file)
+                if found is None:
+                    raise ObjectChangedError(str(self._uri), path)
+                os.utime(temporary, ns=(found.st_atime_ns, found.st_mtime_ns))
+                os.chmod(temporary, stat.S_IMODE(found.st_mode))
+                self._expect(path, file, etag)
+                os.rename(temporary, file)
+                self._sync_directory(os.path.dirname(file))
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Flush files that Lance wrote, and the directories above them up to the root; nothing without `fsync`."""

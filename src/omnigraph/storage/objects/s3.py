@@ -195,6 +195,9 @@ class S3ObjectStore:
         if keys:
             self._call("", lambda: obstore.delete(self._patient, keys), write=True)
 
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        self._replace(normal_path(path), data, etag)
+
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: an object store acknowledges what is durable."""
 
