@@ -12,6 +12,7 @@ from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, conte
 from tests.commit.matrix import (
     BRANCH_POINTS,
     CLEANUP_POINTS,
+    COPY_POINTS,
     ELSEWHERE,
     INIT_POINTS,
     OPTIMIZE_POINTS,
@@ -180,7 +181,7 @@ def test_every_failpoint_is_exercised() -> None:
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS}
-    others |= {*OPTIMIZE_POINTS, *PLACE_POINTS}
+    others |= {*OPTIMIZE_POINTS, *PLACE_POINTS, *COPY_POINTS}
     assert exercised | others == set(Failpoint)
 
 

@@ -17,6 +17,7 @@ from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
+from omnigraph.cli.copies import backup, relocate, restore
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
@@ -58,7 +59,7 @@ CAPABILITIES = {
             recovery,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, optimize, cleanup, lint)),
+    "direct": ("a storage", (init, schema, indexes, embed, optimize, cleanup, backup, restore, relocate, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -200,6 +201,9 @@ for command in (
     indexes,
     optimize,
     cleanup,
+    backup,
+    restore,
+    relocate,
     lint,
     check,
     fmt,

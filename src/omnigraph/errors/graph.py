@@ -170,6 +170,12 @@ class FormatError(InputError):
     code = "unsupported_format"
 
 
+class IncompleteCopyError(InputError):
+    """A backup or a restore to this place was interrupted, or is at work."""
+
+    code = "incomplete_copy"
+
+
 class ReadOnlyError(InputError):
     """A write through a handle that was opened to read."""
 

@@ -14,6 +14,7 @@ from typing import Literal, overload
 import pyarrow as pa
 
 from omnigraph.commit import hidden, snapshots
+from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.create import create_graph
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
@@ -50,6 +51,7 @@ from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.uri import GraphUri
+from omnigraph.upkeep.backup import CopyReceipt, backup
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
@@ -140,13 +142,16 @@ def open(
         NotFoundError: there is no graph, or a schema file is missing.
         BranchNotFoundError: there is no such branch.
         FormatError: the graph is in a format that this release does not read.
+        IncompleteCopyError: a backup or a restore to this place was interrupted.
     """
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     if store.manifest.open() is None:
+        refuse_half_copy(store.objects)
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
     if not read_only:
+        refuse_half_copy(store.objects)
         probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
 
@@ -886,6 +891,41 @@ class Graph:
         if not preview:
             self._writable()
         return cleanup(self._store, policy, preview=preview)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        keep: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> CopyReceipt:
+        """Copy the whole graph to another place, beside writers: one state of all branches, tags and their history.
+
+        The copy is a graph: it can be opened where it is, and `omnigraph.restore` copies it to an empty place. A
+        second backup to the same place copies what is new. What is interrupted goes on where it stopped.
+
+        Args:
+            target: an empty directory or `s3://bucket/prefix`, or an earlier backup of this graph.
+            keep: how many of the newest commits of each branch can be read in the copy; by default all that can be
+                read here. Heads and tags always can.
+            storage_options: how to reach the target; by default as the graph is reached.
+
+        Example:
+            >>> import tempfile
+            >>> place = tempfile.mkdtemp()
+            >>> with init(place + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.backup(place + "/backup")
+            ...     sorted(done.branches), graph.backup(place + "/backup").files_copied
+            (['main'], 0)
+
+        A handle that only reads copies without writing to the graph: then cleanup may take what is to be copied.
+
+        Raises:
+            ConflictError: something else is at the place, or it was written to since the last backup.
+            VersionReclaimedError: cleanup took what was to be copied, again and again.
+        """
+        options = dict(self._store.objects.uri.storage_options) if storage_options is None else storage_options
+        return backup(self._store, _store(target, options), keep=keep, hold=not self.read_only)
 
     def embed(
         self,

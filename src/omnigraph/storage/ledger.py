@@ -6,10 +6,11 @@ those rows, and succeeds only if nobody published since: the compare-and-swap th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import CorruptionError, VersionReclaimedError
 from omnigraph.storage.base_paths import at_root, open_dataset
+from omnigraph.storage.files import Needs, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     is_conflict,
@@ -142,6 +144,22 @@ class Ledger:
                 return None
             raise lance_failure(error, self._root, table_directory(self.path, branch)) from error
 
+    def versions(self, branch: str | None = None) -> list[int]:
+        """The versions that there are, oldest first; none when there is no such ledger or branch."""
+        found = self._find(branch, None)
+        if found is None:
+            return []
+        with reporting(self._root, self.path):
+            return versions(found)
+
+    def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
+        """The files that some versions need, and those that others do."""
+        found = self._find(branch, None)
+        if found is None:
+            return Needs()
+        with reporting(self._root, self.path):
+            return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
+
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
         """The newest version of the branch of a version; cheap when that is the newest still."""
         try:
@@ -230,6 +248,10 @@ class Ledger:
     def branch_ref(self, name: str) -> str:
         """Where the ref of a branch is, below the root."""
         return f"{self.path}/{branch_ref_path(name)}"
+
+    def tag_ref(self, name: str) -> str:
+        """Where the ref of a tag is, below the root."""
+        return f"{self.path}/_refs/tags/{quote(name, safe='')}.json"
 
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
         """A branch that begins at a version. It exists from the moment its ref does."""

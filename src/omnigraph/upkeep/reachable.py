@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,6 +113,11 @@ def reach(store: Store, policy: Policy, now: datetime) -> Reach:
     for name in (MAIN, *refs.branches):
         with suppress(BranchNotFoundError):  # deleted meanwhile
             heads[name] = store.capture(recorded_branch(name))
+    return reach_from(store, refs, heads, policy, now)
+
+
+def reach_from(store: Store, refs: Refs, heads: Mapping[str, Manifest], policy: Policy, now: datetime) -> Reach:
+    """The same, from heads that were captured before."""
     places = {(tag.branch or MAIN, tag.version) for tag in refs.tags.values()}
     for name, view in heads.items():
         places.add((name, view.version))

@@ -12,6 +12,8 @@ from omnigraph.errors import InputError
 from omnigraph.storage.uri import GraphUri
 
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+PIECE = 8 << 20
+"""How many bytes of a large object are in memory at once."""
 INTERNAL = ".og-"
 """How the names of files begin that a store keeps for itself."""
 

@@ -23,7 +23,7 @@ from omnigraph.errors import (
     StorageError,
     StorageErrorKind,
 )
-from omnigraph.storage.objects.contract import ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.contract import PIECE, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.s3_failures import is_missing, is_precondition, s3_failure
 from omnigraph.storage.s3_settings import S3Settings
 from omnigraph.storage.uri import GraphUri
@@ -109,6 +109,17 @@ class S3ObjectStore:
         if changed:
             raise ObjectChangedError(str(self._uri), path)
         raise ObjectNotFoundError(str(self._uri), path) if missing else failure
+
+    def reading(self, path: str) -> Iterator[bytes]:
+        """The content of an object of any size, piece by piece.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+            ObjectChangedError: it became another one meanwhile.
+        """
+        info = self.head(path)
+        for start in range(0, info.size, PIECE):
+            yield self.read_range(path, start, min(start + PIECE, info.size), info.etag)
 
     def exists(self, path: str) -> bool:
         try:

@@ -1,0 +1,400 @@
+"""Copying a whole graph while others write to it: backups, and restoring them.
+
+One state of all branches is captured. Everything that it needs is a file that never changes, so it can be copied at
+leisure; what comes meanwhile is not part of the copy. The manifest's versions are copied last: a copy that was
+interrupted is no graph yet, or still the graph that it was, and the next attempt copies only what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import cast
+
+from omnigraph.commit import hidden
+from omnigraph.commit.copy_record import (
+    BACKUP,
+    RECORD_PATH,
+    RESTORE,
+    BranchState,
+    CopyRecord,
+    States,
+    read_record,
+)
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
+from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.names import SYSTEM
+from omnigraph.commit.place import stamp_place
+from omnigraph.commit.schema_files import promote_contract, read_contract, stage_contract
+from omnigraph.commit.store import PLACE, Store
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OmnigraphError,
+    VersionReclaimedError,
+)
+from omnigraph.storage.copies import FileStore, copy_files, in_parallel
+from omnigraph.storage.objects import ObjectInfo
+from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
+from omnigraph.upkeep.reachable import Refs
+
+_LOOKS = 20
+_ATTEMPTS = 8
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReceipt:
+    """What a backup or a restore did.
+
+    Attributes:
+        source: the graph that was copied.
+        uri: where the copy is.
+        branches: the head commit of every branch that was copied.
+        files_copied: how many files were copied.
+        bytes_copied: their size.
+        files_present: how many were there already.
+    """
+
+    source: str
+    uri: str
+    branches: Mapping[str, str]
+    files_copied: int
+    bytes_copied: int
+    files_present: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One state of all branches and tags: all of it was so at one moment."""
+
+    refs: Refs
+    heads: Mapping[str, Manifest]
+
+    @property
+    def states(self) -> States:
+        return {name: BranchState(view.incarnation, view.version, view.head.id) for name, view in self.heads.items()}
+
+
+def backup(store: Store, target: Store, *, keep: int | None = None, hold: bool = True) -> CopyReceipt:
+    """Copy a graph to an empty place, or bring an earlier backup there up to date.
+
+    Args:
+        store: the graph.
+        target: where the copy shall be.
+        keep: how many of the newest commits of each branch can be read in the copy; None for all that can be here.
+        hold: whether to keep cleanup from what is being copied, which writes to the graph.
+
+    Raises:
+        ConflictError: something else is at the place, or it was written to since the last backup.
+        VersionReclaimedError: without holding it, cleanup kept taking away what was to be copied.
+    """
+    if keep is not None and keep < 1:
+        raise InputError(f"keep: {keep} is no number of commits")
+    _check_apart(store.objects.uri, target.objects.uri)
+    with _alone(target, BACKUP) as held:
+        record = read_record(target.objects) or CopyRecord(BACKUP, str(store.objects.uri), None, None)
+        if record.kind != BACKUP:
+            raise ConflictError(
+                f"{target.objects.uri} holds an unfinished {record.kind} of {record.source}",
+                hint="choose another place",
+            )
+        _check_unwritten(store, target, record)
+        return _copy(store, _Target(target, held, record), keep, hold=hold)
+
+
+def restore(store: Store, target: Store) -> CopyReceipt:
+    """Copy a graph, most likely a backup, to an empty place. An interrupted restore goes on where it stopped.
+
+    Raises:
+        ConflictError: the place is not empty.
+    """
+    _check_apart(store.objects.uri, target.objects.uri)
+    with _alone(target, RESTORE) as held:
+        fresh = CopyRecord(RESTORE, str(store.objects.uri), None, None)
+        record = read_record(target.objects) or fresh
+        if record.kind != RESTORE or record.source != fresh.source:
+            raise ConflictError(
+                f"{target.objects.uri} is not empty: it holds a {record.kind} of {record.source}",
+                hint="restore to an empty place",
+            )
+        return _copy(store, _Target(target, held, fresh), None, hold=False)
+
+
+@contextmanager
+def _alone(target: Store, what: str) -> Iterator[Lease]:
+    """Be the only one who copies to a place, which is empty or has a record of a copy. No lease is left there."""
+    if read_record(target.objects) is None:
+        _check_empty(target, what)
+    with target.exclusive_place() as held:
+        try:
+            yield held
+        finally:
+            with suppress(OmnigraphError):
+                held.check()
+                target.leases.delete(lease_path(PLACE))
+
+
+def _check_apart(source: GraphUri, target: GraphUri) -> None:
+    for uri in (source, target):
+        if uri.scheme is Scheme.MEMORY:
+            raise InputError("a graph in memory is not copied", hint="export it, or load it into a graph in files")
+    here, there = (f"{uri.identity.rstrip('/')}/" for uri in (source, target))
+    if here.startswith(there) or there.startswith(here):
+        raise InputError(f"{target} and {source} lie in each other", hint="choose a place of its own for the copy")
+
+
+def _check_empty(target: Store, what: str) -> None:
+    uri = target.objects.uri
+    if uri.scheme is Scheme.LOCAL and os.path.lexists(uri.path) and not os.path.isdir(uri.path):
+        raise ConflictError(f"{uri} is a file", hint=f"{what} to an empty directory")
+    found = [info for info in target.objects.list() if not info.path.startswith(f"{LEASE_DIRECTORY}/")]
+    if found:
+        raise ConflictError(
+            f"{uri} is not empty: it holds {found[0].path}" + (" and more" if len(found) > 1 else ""),
+            hint=f"{what} to an empty place" + (", or to an earlier backup of this graph" if what == "backup" else ""),
+        )
+
+
+def _check_unwritten(store: Store, target: Store, record: CopyRecord) -> None:
+    """See that an earlier backup is still what was copied, and that it was copied from this graph.
+
+    Raises:
+        ConflictError: it is not.
+    """
+    if record.done is None:
+        return
+    for name in target.branch_names():
+        there = _state(target, name)
+        known = there in (record.done.get(name), (record.going or {}).get(name))
+        if not known and not _has(store, name, there):
+            raise ConflictError(
+                f"branch '{name}' of the backup at {target.objects.uri} was written to since it was copied",
+                hint="it is a graph of its own now: back up to another place",
+            )
+    if not _has(store, MAIN, record.done[MAIN]):
+        raise ConflictError(
+            f"{target.objects.uri} is a backup of another graph, or of a state that this one never had",
+            hint="back up to another place",
+        )
+
+
+def _has(store: Store, name: str, state: BranchState | None) -> bool:
+    """Whether a branch was in a state."""
+    try:
+        view = store.manifest_at(name, state.version) if state is not None else None
+    except (VersionReclaimedError, BranchNotFoundError):
+        return False
+    return view is None or BranchState(view.incarnation, view.version, view.head.id) == state
+
+
+def _state(store: Store, name: str) -> BranchState | None:
+    try:
+        view = store.capture(name)
+    except BranchNotFoundError:
+        return None
+    return BranchState(view.incarnation, view.version, view.head.id)
+
+
+# Capturing
+
+
+def capture(store: Store, *, hold: bool) -> Cut:
+    """One state of all branches and tags.
+
+    Two looks that see the same saw what was so in between. Beside steady writers that never happens; then their
+    branches are leased for the moment of a look.
+
+    Raises:
+        ConflictError: it never happened, and nothing may be written.
+    """
+    seen = _look(store)
+    for _ in range(_LOOKS):
+        again = _look(store)
+        if again.states == seen.states and again.refs == seen.refs:
+            return again
+        seen = again
+    if not hold:
+        raise ConflictError("branches moved faster than they could be looked at", hint="try again")
+    with ExitStack() as leases:
+        for name in store.branch_names():
+            leases.enter_context(store.exclusive(name))
+        leases.enter_context(store.exclusive_refs())
+        return _look(store)
+
+
+def _look(store: Store) -> Cut:
+    refs = Refs.of(store)
+    heads = {MAIN: store.capture(MAIN)}
+    branches = {}
+    for name, branch in refs.branches.items():
+        if name.startswith(SYSTEM):
+            continue
+        try:
+            heads[name] = store.capture(name)
+            branches[name] = branch
+        except BranchNotFoundError:
+            continue  # deleted meanwhile
+    return Cut(Refs(branches, refs.tags), heads)
+
+
+@contextmanager
+def _held(store: Store, cut: Cut) -> Iterator[None]:
+    """Keep cleanup from taking what the heads need: a hidden branch begins at each of them, as for a transaction."""
+    with ExitStack() as held:
+        for view in cut.heads.values():
+            held.callback(hidden.end, store, hidden.begin(store, view))
+        yield
+
+
+# Copying
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a copy shall be.
+
+    Attributes:
+        held: the right to copy there.
+        record: what was copied there before.
+    """
+
+    store: Store
+    held: Lease
+    record: CopyRecord
+
+
+def _copy(store: Store, target: _Target, keep: int | None, *, hold: bool) -> CopyReceipt:
+    source, there = cast(FileStore, store.objects), cast(FileStore, target.store.objects)
+    work = _Work(store, target.store, target.held, source, there, target.record, keep)
+    for attempt in range(_ATTEMPTS):
+        try:
+            cut = capture(store, hold=hold)
+            with _held(store, cut) if hold else ExitStack():
+                return work.run(cut)
+        except (VersionReclaimedError, ObjectNotFoundError, ObjectChangedError, BranchNotFoundError):
+            # Cleanup took a version of the history meanwhile, or a branch was deleted: look again.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+@dataclass(slots=True)
+class _Work:
+    store: Store
+    target: Store
+    held: Lease
+    source: FileStore
+    there: FileStore
+    record: CopyRecord
+    keep: int | None
+    files: int = 0
+    size: int = 0
+
+    def run(self, cut: Cut) -> CopyReceipt:
+        """Copy a state. The order is what makes it safe to be interrupted at any point."""
+        self._mark(cut)
+        reach(Failpoint.COPY_MARKED)
+        plan = plan_copy(self.store, cut.refs, cut.heads, self.keep, self._known())
+        self.held.check()
+        present = self._forget_branches(cut)
+        missing = [info for info in plan.files if present.get(info.path) != info.size]
+        copy_files(self.source, self.there, missing, self._copied)
+        self.there.sync_files([info.path for info in missing])
+        self._check_sizes(plan)
+        reach(Failpoint.COPY_FILES_COPIED)
+        source, accepted = read_contract(self.store.objects, cut.heads[MAIN])
+        stage_contract(self.target.objects, source, accepted)
+        for path in plan.schemas:
+            self.target.objects.put(path, self.store.objects.get(path).data)
+        self.held.check()
+        written = self._publish(plan, present)
+        promote_contract(self.target.objects, cut.heads[MAIN].schema_hash)
+        stamp_place(self.target)
+        reach(Failpoint.COPY_PUBLISHED)
+        self._finish(cut)
+        kept = len(plan.files) + len(plan.manifests) - len(missing) - written
+        heads = {name: view.head.id for name, view in cut.heads.items()}
+        return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
+
+    def _known(self) -> frozenset[str]:
+        """The commits that are in the copy with all their history."""
+        record = self.record
+        if record.done is None or record.going is not None or (record.keep or _ALL) < (self.keep or _ALL):
+            return frozenset()
+        return frozenset(state.head for state in record.done.values())
+
+    def _mark(self, cut: Cut) -> None:
+        going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, cut.states, self.record.keep)
+        self.target.objects.put(RECORD_PATH, going.dump())
+
+    def _finish(self, cut: Cut) -> None:
+        if self.record.kind == RESTORE:
+            self.target.objects.delete(RECORD_PATH)
+        else:
+            done = CopyRecord(self.record.kind, str(self.source.uri), cut.states, None, self.keep)
+            self.target.objects.put(RECORD_PATH, done.dump())
+
+    def _copied(self, info: ObjectInfo) -> None:
+        self.files += 1
+        self.size += info.size
+        reach(Failpoint.COPY_FILE_COPIED)
+
+    def _forget_branches(self, cut: Cut) -> dict[str, int]:
+        """Remove branches and tags from an earlier backup that the graph has no longer. Returns what is there then."""
+        manifest = self.target.manifest
+        if self.record.done is not None:
+            for name, known in self.record.done.items():
+                now = cut.states.get(name)
+                if name != MAIN and (now is None or now.incarnation != known.incarnation):
+                    self.there.delete(manifest.branch_ref(name))
+                    self.there.delete_prefix(f"{manifest.path}/tree/{name}")
+            for name, tag in manifest.tags().items():
+                if cut.refs.tags.get(name) != tag:
+                    manifest.delete_tag(name)
+        return {info.path: info.size for info in self.there.list()}
+
+    def _publish(self, plan: CopyPlan, present: Mapping[str, int]) -> int:
+        """Copy what makes files versions: those of tables, then those of the manifest, the newest of `main` last."""
+        root = self.there.uri.lance_uri()
+        written = 0
+        for point, paths in ((Failpoint.COPY_TABLES_PUBLISHED, plan.table_manifests), (None, plan.graph_manifests)):
+            for stage in paths:
+                made = in_parallel(lambda path: self._publish_one(plan, path, root, present), stage)
+                written += sum(made)
+                self.there.sync_files([path for path, new in zip(stage, made, strict=True) if new])
+            if point is not None:
+                reach(point)
+        return written
+
+    def _publish_one(self, plan: CopyPlan, path: str, root: str, present: Mapping[str, int]) -> bool:
+        try:
+            data = published(path, self.store.objects.get(path).data, root)
+        except ObjectNotFoundError:
+            if path not in plan.dispensable:
+                raise
+            return False  # cleanup took a version of the history meanwhile
+        if present.get(path) == len(data) and self.there.get(path).data == data:
+            return False
+        with self.there.writing(path) as file:
+            file.write(data)
+        return True
+
+    def _check_sizes(self, plan: CopyPlan) -> None:
+        """See that every file came with all its bytes."""
+        found = {info.path: info.size for info in self.there.list()}
+        for info in plan.files:
+            if found.get(info.path) != info.size:
+                raise NotFoundError(
+                    f"{info.path} did not arrive at {self.there.uri}: it has {found.get(info.path, 0)} of "
+                    f"{info.size} bytes",
+                    hint="files there were changed from outside; try again",
+                )

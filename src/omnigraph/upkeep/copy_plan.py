@@ -1,0 +1,170 @@
+"""What a state of a graph needs: the files that a copy of it has, in the order in which they may become visible."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.schema_files import ARCHIVE
+from omnigraph.commit.store import Store, ledger_branch
+from omnigraph.errors import VersionReclaimedError
+from omnigraph.storage.base_paths import moved_manifest
+from omnigraph.storage.copies import in_parallel
+from omnigraph.storage.files import Needs, is_needed, is_swept
+from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.objects import ObjectInfo
+from omnigraph.storage.tables import TableRef, branch_ref_path, manifest_name, table_directory
+from omnigraph.upkeep.reachable import Policy, Refs, reach_from
+
+_FORK_MANIFEST = re.compile(r"(__manifest|(?:nodes|edges)/[^/]+)/tree/.+/_versions/[^/]+\.manifest")
+_ALL = 1 << 62
+
+
+@dataclass(slots=True)
+class CopyPlan:
+    """What is copied.
+
+    Attributes:
+        files: files that never change, and that nothing sees by themselves.
+        table_manifests: the files that make them versions of tables and forks, in stages.
+        graph_manifests: the files that make those a graph, in stages.
+        schemas: earlier schemas.
+        dispensable: those of the table manifests that only the history needs, which cleanup may shorten.
+    """
+
+    files: list[ObjectInfo] = field(default_factory=list)
+    table_manifests: list[list[str]] = field(default_factory=list)
+    graph_manifests: list[list[str]] = field(default_factory=list)
+    schemas: list[str] = field(default_factory=list)
+    dispensable: set[str] = field(default_factory=set)
+
+    @property
+    def manifests(self) -> list[str]:
+        return [path for stages in (self.table_manifests, self.graph_manifests) for stage in stages for path in stage]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted(Policy):
+    """The commits that a copy lacks: the newest of each branch, back to what is there already."""
+
+    known: frozenset[str]
+
+    def stays(self, place: int, commit: Commit, now: datetime) -> bool:
+        return place < (self.keep or _ALL) and commit.id not in self.known
+
+
+def plan_copy(
+    store: Store, refs: Refs, heads: Mapping[str, Manifest], keep: int | None, known: frozenset[str]
+) -> CopyPlan:
+    """Find everything that a state of all branches needs.
+
+    Args:
+        store: the graph.
+        refs: its branches and tags.
+        heads: the newest state of each branch that is copied.
+        keep: how many commits of each branch can be read in the copy; None for all that can be here.
+        known: commits whose history, and all that it needs, is there already.
+
+    Raises:
+        VersionReclaimedError: cleanup took a version meanwhile that a head or a tag needs.
+    """
+    policy = _Wanted(keep or _ALL, None, timedelta(0), known)
+    found = reach_from(store, refs, heads, policy, datetime.now(UTC))
+    needed = {pin.ref for view in heads.values() for pin in view.tables.values()}
+    tables = [(path, versions) for path, versions in sorted(found.versions().items())]
+    parts = in_parallel(lambda table: _table(store, table[0], table[1], needed), tables)
+    plan = CopyPlan()
+    for part in parts:
+        plan.files += part.files
+        plan.dispensable |= part.dispensable
+    for stage in range(2):  # versions first, and then the refs that lead to them
+        plan.table_manifests.append([path for part in parts for path in part.table_manifests[stage]])
+    _audit(store.audit, store, plan)
+    _manifest(store, refs, heads, plan)
+    plan.schemas = [info.path for info in store.objects.list(ARCHIVE)]
+    return plan
+
+
+def published(path: str, data: bytes, root: str) -> bytes:
+    """A version file as it is below another root."""
+    fork = _FORK_MANIFEST.fullmatch(path)
+    return data if fork is None else moved_manifest(data, fork[1], root) or data
+
+
+def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: set[TableRef]) -> CopyPlan:
+    points = store.tables.fork_points(path)
+    # A merge compares a fork with the version that it was made from, which is also the first of the fork.
+    wanted: dict[str | None, set[int]] = {fork: set(versions) for fork, versions in pins.items()}
+    for name in pins.keys() & points.keys():
+        assert name is not None
+        wanted[name].add(points[name].version)
+        wanted.setdefault(points[name].branch, set()).add(points[name].version)
+    needs, stay = Needs(), {}
+    for fork, versions in wanted.items():
+        there = store.tables.versions(path, fork)
+        lost = {ref for ref in heads if (ref.path, ref.branch) == (path, fork) and ref.version not in there}
+        if lost:
+            raise VersionReclaimedError(f"version {lost.pop().version} of {table_directory(path, fork)} is gone")
+        stay[fork] = sorted(versions.intersection(there))  # what cleanup has removed of the history is no part of it
+        needs.add(store.tables.needs(path, fork, stay[fork], [each for each in there if each not in stay[fork]]))
+    versions_of_heads = {_version(path, ref.branch, ref.version) for ref in heads if ref.path == path}
+    manifests = [_version(path, fork, version) for fork, versions in stay.items() for version in versions]
+    forks = [fork for fork in wanted if fork is not None and fork in points]
+    return CopyPlan(
+        _needed(path, store.objects.list(path), [None, *points], needs),
+        [manifests, [f"{path}/{branch_ref_path(fork)}" for fork in forks]],
+        dispensable=set(manifests) - versions_of_heads,
+    )
+
+
+def _audit(ledger: Ledger, store: Store, plan: CopyPlan) -> None:
+    """The newest version of the ledger of recoveries."""
+    versions = ledger.versions()
+    if versions:
+        needs = ledger.needs(None, versions[-1:], versions[:-1])
+        plan.files += _needed(ledger.path, store.objects.list(ledger.path), [None], needs)
+        plan.table_manifests[0].append(_version(ledger.path, None, versions[-1]))
+
+
+def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], plan: CopyPlan) -> None:
+    """All versions of the manifest up to the heads: they are small, and hold the history."""
+    ledger = store.manifest
+    needs = Needs()
+    stay: dict[str, list[str]] = {}
+    for name, view in heads.items():
+        branch = ledger_branch(name)
+        versions = ledger.versions(branch)
+        kept = [version for version in versions if version <= view.version]
+        needs.add(ledger.needs(branch, kept, [version for version in versions if version > view.version]))
+        stay[name] = [_version(ledger.path, branch, version) for version in kept]
+    branches = [ledger_branch(name) for name in heads]
+    plan.files += _needed(ledger.path, store.objects.list(ledger.path), branches, needs)
+    trunk = stay.pop(MAIN)
+    plan.graph_manifests += [
+        [path for paths in stay.values() for path in paths],
+        [ledger.branch_ref(name) for name in heads if name != MAIN],
+        trunk[:-1],
+        trunk[-1:],
+        [ledger.tag_ref(name) for name in refs.tags],
+    ]
+
+
+def _needed(path: str, listed: Iterable[ObjectInfo], forks: Sequence[str | None], needs: Needs) -> list[ObjectInfo]:
+    """The files of a dataset that versions need, but for the version files themselves."""
+    directories = sorted((table_directory(path, fork) for fork in forks), key=len, reverse=True)
+    found = []
+    for info in listed:
+        directory = next((each for each in directories if info.path.startswith(f"{each}/")), None)
+        if directory is None:
+            continue
+        name = info.path[len(directory) + 1 :]
+        if is_swept(name) and not name.startswith("_versions/") and is_needed(directory, name, needs):
+            found.append(info)
+    return found
+
+
+def _version(path: str, fork: str | None, version: int) -> str:
+    return f"{table_directory(path, fork)}/_versions/{manifest_name(version)}"
