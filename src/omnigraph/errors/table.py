@@ -99,7 +99,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     InitializationCommittedError: Report(500, "internal", 1, "initialization_committed"),
     InitializationIndeterminateError: Report(500, "internal", 1, "initialization_indeterminate"),
     FormatError: Report(500, "internal", 1, "unsupported_format"),
-    IncompleteCopyError: Report(409, "conflict", 1, "incomplete_copy"),
+    IncompleteCopyError: Report(500, "internal", 1, "incomplete_copy"),
     ReadOnlyError: Report(400, "bad_request", 1, "read_only"),
     VersionReclaimedError: Report(500, "internal", 1, "version_reclaimed"),
     ParameterError: Report(400, "bad_request", 1, "parameter"),
