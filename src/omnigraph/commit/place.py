@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from omnigraph.commit import hidden, lease
+from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LeaseRecord
 from omnigraph.commit.loads import staged_loads
@@ -145,6 +146,7 @@ def settle_place(store: Store, *, always: bool = False) -> Relocation | None:
 
     Raises:
         LeaseTimeoutError: somebody else is at it, and does not come to an end.
+        IncompleteCopyError: a backup or a restore to this place was interrupted.
     """
     uri = store.objects.uri
     if uri.scheme is Scheme.MEMORY:
@@ -152,6 +154,7 @@ def settle_place(store: Store, *, always: bool = False) -> Relocation | None:
     here = Place.of(uri)
     if not always and read_stamp(store).names(here):
         return None
+    refuse_half_copy(store.objects)  # such a place has no stamp
     with store.exclusive_place() as held:
         # Looked at before the stamp: as long as that does not name the place, nobody has been at work in it.
         left = _Left.of(store)

@@ -151,7 +151,6 @@ def open(
         refuse_half_copy(store.objects)
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
     if not read_only:
-        refuse_half_copy(store.objects)
         probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
 

@@ -52,8 +52,8 @@ def relocate(uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] 
         NotFoundError: there is no graph.
     """
     store = _store(uri, storage_options)
-    refuse_half_copy(store.objects)
     if store.manifest.open() is None:
+        refuse_half_copy(store.objects)
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the place where it is now")
     bring_up_to_date(store, read_only=True)
     done = settle_place(store, always=True)

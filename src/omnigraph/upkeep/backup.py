@@ -27,7 +27,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.names import SYSTEM
-from omnigraph.commit.place import stamp_place
+from omnigraph.commit.place import STAMP_PATH, stamp_place
 from omnigraph.commit.schema_files import promote_contract, read_contract, stage_contract
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.errors import (
@@ -318,9 +318,9 @@ class _Work:
         self.held.check()
         written = self._publish(plan, present)
         promote_contract(self.target.objects, cut.heads[MAIN].schema_hash)
-        stamp_place(self.target)
         reach(Failpoint.COPY_PUBLISHED)
         self._finish(cut)
+        stamp_place(self.target)
         kept = len(plan.files) + len(plan.manifests) - len(missing) - written
         heads = {name: view.head.id for name, view in cut.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
@@ -335,6 +335,8 @@ class _Work:
     def _mark(self, cut: Cut) -> None:
         going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, cut.states, self.record.keep)
         self.target.objects.put(RECORD_PATH, going.dump())
+        # Without a stamp, whoever opens the place for writing looks for the record.
+        self.target.objects.delete(STAMP_PATH)
 
     def _finish(self, cut: Cut) -> None:
         if self.record.kind == RESTORE:
