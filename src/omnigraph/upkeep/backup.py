@@ -33,11 +33,13 @@ from omnigraph.commit.store import PLACE, Store
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
+    CorruptionError,
     InputError,
     NotFoundError,
     ObjectChangedError,
     ObjectNotFoundError,
     OmnigraphError,
+    StorageError,
     VersionReclaimedError,
 )
 from omnigraph.storage.copies import FileStore, copy_files, in_parallel
@@ -48,6 +50,7 @@ from omnigraph.upkeep.reachable import Refs
 
 _LOOKS = 20
 _ATTEMPTS = 8
+_PLANS = 32
 _ALL = 1 << 62
 
 
@@ -303,13 +306,9 @@ class _Work:
         """Copy a state. The order is what makes it safe to be interrupted at any point."""
         self._mark(cut)
         reach(Failpoint.COPY_MARKED)
-        plan = plan_copy(self.store, cut.refs, cut.heads, self.keep, self._known())
         self.held.check()
         present = self._forget_branches(cut)
-        missing = [info for info in plan.files if present.get(info.path) != info.size]
-        copy_files(self.source, self.there, missing, self._copied)
-        self.there.sync_files([info.path for info in missing])
-        self._check_sizes(plan)
+        plan = self._copy_files(cut)
         reach(Failpoint.COPY_FILES_COPIED)
         source, accepted = read_contract(self.store.objects, cut.heads[MAIN])
         stage_contract(self.target.objects, source, accepted)
@@ -321,9 +320,39 @@ class _Work:
         reach(Failpoint.COPY_PUBLISHED)
         self._finish(cut)
         stamp_place(self.target)
-        kept = len(plan.files) + len(plan.manifests) - len(missing) - written
+        kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
         heads = {name: view.head.id for name, view in cut.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
+
+    def _copy_files(self, cut: Cut) -> CopyPlan:
+        """Copy all files that a state needs and that are not there yet.
+
+        Cleanup may shorten the history meanwhile. The heads stay, so each plan is a part of the one before: it ends.
+        """
+        lost = None
+        for _ in range(_PLANS):
+            try:
+                plan = plan_copy(self.store, cut.refs, cut.heads, self.keep, self._known())
+                present = {info.path: info.size for info in self.there.list()}
+                missing = [info for info in plan.files if present.get(info.path) != info.size]
+                copy_files(self.source, self.there, missing, self._copied)
+                self.there.sync_files([info.path for info in plan.files])
+                self._check_sizes(plan)
+                return plan
+            except StorageError as error:
+                if not self._is_gone(error):
+                    raise
+                if str(error) == lost:
+                    break  # a version still needs it
+                lost = str(error)
+        raise CorruptionError(
+            f"the graph cannot be copied: {lost}", hint="run 'omnigraph verify'; restore what is missing from a backup"
+        )
+
+    def _is_gone(self, error: StorageError) -> bool:
+        """Whether something of the graph that is copied is not there any more."""
+        said = isinstance(error, ObjectNotFoundError) or "Not found" in str(error)
+        return said and error.uri in (str(self.source.uri), self.source.uri.lance_uri())
 
     def _known(self) -> frozenset[str]:
         """The commits that are in the copy with all their history."""

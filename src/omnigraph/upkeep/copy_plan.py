@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.schema_files import ARCHIVE
 from omnigraph.commit.store import Store, ledger_branch
-from omnigraph.errors import VersionReclaimedError
+from omnigraph.errors import ObjectNotFoundError, VersionReclaimedError
 from omnigraph.storage.base_paths import moved_manifest
 from omnigraph.storage.copies import in_parallel
 from omnigraph.storage.files import Needs, is_needed, is_swept
@@ -20,6 +20,7 @@ from omnigraph.storage.tables import TableRef, branch_ref_path, manifest_name, t
 from omnigraph.upkeep.reachable import Policy, Refs, reach_from
 
 _FORK_MANIFEST = re.compile(r"(__manifest|(?:nodes|edges)/[^/]+)/tree/.+/_versions/[^/]+\.manifest")
+_CONTENT = re.compile(r"/(data|_deletions)/[^/]+$")
 _ALL = 1 << 62
 
 
@@ -69,7 +70,8 @@ def plan_copy(
         known: commits whose history, and all that it needs, is there already.
 
     Raises:
-        VersionReclaimedError: cleanup took a version meanwhile that a head or a tag needs.
+        VersionReclaimedError: cleanup took a version meanwhile that a head needs.
+        ObjectNotFoundError: a file is missing: cleanup took it meanwhile, or the graph is damaged.
     """
     policy = _Wanted(keep or _ALL, None, timedelta(0), known)
     found = reach_from(store, refs, heads, policy, datetime.now(UTC))
@@ -110,11 +112,15 @@ def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: 
             raise VersionReclaimedError(f"version {lost.pop().version} of {table_directory(path, fork)} is gone")
         stay[fork] = sorted(versions.intersection(there))  # what cleanup has removed of the history is no part of it
         needs.add(store.tables.needs(path, fork, stay[fork], [each for each in there if each not in stay[fork]]))
+    listed = store.objects.list(path)
+    lost_files = {file for file in needs.files if _CONTENT.search(file)} - {info.path for info in listed}
+    if lost_files:
+        raise ObjectNotFoundError(str(store.objects.uri), min(lost_files))
     versions_of_heads = {_version(path, ref.branch, ref.version) for ref in heads if ref.path == path}
     manifests = [_version(path, fork, version) for fork, versions in stay.items() for version in versions]
     forks = [fork for fork in wanted if fork is not None and fork in points]
     return CopyPlan(
-        _needed(path, store.objects.list(path), [None, *points], needs),
+        _needed(path, listed, [None, *points], needs),
         [manifests, [f"{path}/{branch_ref_path(fork)}" for fork in forks]],
         dispensable=set(manifests) - versions_of_heads,
     )
