@@ -25,7 +25,7 @@ from lance.fragment import write_fragments
 
 import omnigraph
 from harness import Benchmark, Comparison, Timing, Work, duration
-from omnigraph.commit import lease, recovery, writer
+from omnigraph.commit import attempts, lease, recovery
 from omnigraph.commit.manifest import Commit, TableId, TablePin, state_rows
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
@@ -78,7 +78,7 @@ def bare_commits(place: Path, tables: int) -> Work:
 # ---- where the time goes
 
 PHASES: list[tuple[str, object, str]] = [
-    ("look for interrupted writes", writer, "pending"),
+    ("look for interrupted writes", attempts, "pending"),
     ("look for interrupted writes", recovery, "pending"),
     ("capture the view", Store, "capture"),
     ("stage the rows", TableStorage, "stage_append"),

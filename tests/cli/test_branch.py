@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 
 import pytest
@@ -134,12 +133,8 @@ def test_a_destructive_write_elsewhere_wants_consent(shell: Shell) -> None:
 
 @pytest.mark.parametrize(("answer", "said"), [("yes", "there is no graph"), ("n", "nothing was changed")])
 def test_a_person_is_asked(shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, said: str) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr("click.prompt", lambda *_, **__: answer)
-    monkeypatch.setattr(scope, "sys", type("sys", (), {"stdin": Terminal()}))
+    monkeypatch.setattr(scope, "at_terminal", lambda: True)
     result = shell.run("branch", "delete", "x", "--uri", "memory://nowhere")
     assert result.exit_code == 1
     assert said in result.stderr

@@ -9,7 +9,7 @@ from tests.cli.shell import Shell
 from ulid_transform import ulid_at_time
 
 from omnigraph.commit.lease import Owner
-from omnigraph.commit.loads import recorded
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.storage.objects import open_store
 
 
@@ -58,23 +58,24 @@ def test_json(shell: Shell, graph: str) -> None:
 def test_it_says_for_whose_sake_something_stayed(shell: Shell, graph: str) -> None:
     here, name = Owner.here(), ulid_at_time(1_000_000_000).lower()
     aside = ulid_at_time(1_000_000_001).lower()
-    with recorded(open_store(graph), name):
+    with at_work(open_store(graph), WorkKind.LOAD, name=name):
         rows = Path(graph) / "__staging" / aside / "rows.arrow"
-        rows.parent.mkdir()
+        rows.parent.mkdir(parents=True)
         rows.write_bytes(b"rows")
         said = shell.run("cleanup", graph, "--keep", "9", "--orphans-older-than", "0s", "--confirm").stdout
         told = shell.json("cleanup", graph, "--keep", "9", "--orphans-older-than", "0s")["loads_at_work"]
     _, first, second = said.splitlines()
+    began = str(told[0]["began"])[:19]
     assert first == (
-        f"  kept what nothing points at and came after 2001-09-09T01:46:40+00:00: load {name} "
+        f"  kept what nothing points at and came after {began}+00:00: load {name} "
         f"(process {here.pid} on {here.host}) is at work since then"
     )
     assert second.startswith(
         f"  kept what {aside} put aside, at work since 2001-09-09T01:46:41+00:00 and last heard of"
     )
-    assert [(load["name"], load["began"], load["on_tables"], load["pid"]) for load in told] == [
-        (name, "2001-09-09T01:46:40+00:00", True, here.pid),
-        (aside, "2001-09-09T01:46:41+00:00", False, None),
+    assert [(load["name"], load["kind"], load["on_tables"], load["pid"]) for load in told] == [
+        (name, "load", True, here.pid),
+        (aside, None, False, None),
     ]
 
 

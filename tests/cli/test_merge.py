@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.cli.shell import Shell
 
@@ -61,8 +63,17 @@ def test_conflicts(shell: Shell, place: str) -> None:
     assert preview.stdout.splitlines() == [
         "would merge side into main: merged",
         "  node:Person: 1 inserted, 0 updated, 0 deleted",
-        "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age",
+        "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age "
+        '(base {"age": 1}, ours {"age": 3}, theirs {"age": 2})',
     ]
+    printed = json.loads(shell.run("branch", "merge", "side", "--uri", place, "--preview", "--json").stdout)
+    (conflict,) = printed["merge_conflicts"]
+    assert {name: conflict[name] for name in ("base", "ours", "theirs", "base_undecided")} == {
+        "base": {"age": 1},
+        "ours": {"age": 3},
+        "theirs": {"age": 2},
+        "base_undecided": False,
+    }
     resolved = shell.run("branch", "merge", "side", "--uri", place, "--resolve", "Person/ann=theirs", "--quiet")
     assert resolved.exit_code == 0
     with omnigraph.open(place, read_only=True) as graph:

@@ -10,9 +10,9 @@ from tests.cli.shell import Shell
 def test_lines(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann")
     lines = shell.run("snapshot", graph).stdout.splitlines()
-    assert lines[:3] == ["graph_branch: main", "graph_manifest_version: 2", "internal_schema_version: 1"]
-    assert re.fullmatch(r"edge:Knows entities=0 version=1 path=edges/[0-9a-f]{16}-[0-9a-f]{16}", lines[3])
-    assert re.fullmatch(r"node:Person entities=1 version=2 path=nodes/[0-9a-f]{16}-[0-9a-f]{16}", lines[4])
+    assert lines[:3] == ["graph_branch: main", "graph_manifest_version: 2", "internal_schema_version: 2"]
+    assert re.fullmatch(r"edge:Knows entities=0 version=1 path=edges/[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-z]{26}", lines[3])
+    assert re.fullmatch(r"node:Person entities=1 version=2 path=nodes/[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-z]{26}", lines[4])
     assert len(lines) == 5
 
 
@@ -21,7 +21,7 @@ def test_json(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann", branch="draft")
     view = shell.json("snapshot", "--store", graph, "--branch", "draft")
     assert list(view) == ["graph_branch", "graph_manifest_version", "internal_schema_version", "datasets"]
-    assert (view["graph_branch"], view["graph_manifest_version"], view["internal_schema_version"]) == ("draft", 2, 1)
+    assert (view["graph_branch"], view["graph_manifest_version"], view["internal_schema_version"]) == ("draft", 2, 2)
     knows, person = view["datasets"]
     assert list(person) == [
         *("entity_kind", "type_name", "dataset_path"),

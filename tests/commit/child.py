@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,18 @@ from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation, WriteRequest
-from omnigraph.errors import ConflictError, MergeRequiredError, NotFoundError, OmnigraphError, RetryableError
-from omnigraph.graph import Graph, init, open
+from omnigraph.errors import (
+    ConflictError,
+    CorruptionError,
+    DriftError,
+    NotFoundError,
+    OmnigraphError,
+    RetryableError,
+    StorageError,
+    TransactionConflictError,
+    VersionReclaimedError,
+)
+from omnigraph.graph import Graph, init, open, repair
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = dict[str, Any]
@@ -82,8 +93,8 @@ def _load(job: Job, source: Path | dict[str, pa.Table]) -> object:
 
 def mutate(job: Job) -> object:
     """One mutation."""
-    said = {"branch": job.get("branch"), "idempotency_key": job.get("idempotency_key")}
-    commit = _graph(job).mutate(job["text"], job["params"], **said).commit
+    branch, key = job.get("branch"), job.get("idempotency_key")
+    commit = _graph(job).mutate(job["text"], job["params"], branch=branch, idempotency_key=key).commit
     return commit and commit.id
 
 
@@ -125,7 +136,7 @@ def transact_many(job: Job) -> object:
                     for type_name in ("A", "B"):
                         tx.load({type_name: pa.table({"k": [name]})}, mode="append")
                 break
-            except MergeRequiredError:
+            except TransactionConflictError:
                 again += 1
     return again
 
@@ -134,6 +145,11 @@ def reopen(job: Job) -> object:
     """Open for writing, which settles what is left."""
     _graph(job).close()
     return None
+
+
+def repair_all(job: Job) -> object:
+    """Repair with every consent."""
+    return len(repair(job["uri"], confirm=True, force=True).rows)
 
 
 def create(job: Job) -> object:
@@ -148,16 +164,151 @@ def change_schema(job: Job) -> object:
 
 
 def create_branch(job: Job) -> object:
-    return _graph(job).branches.create(job["name"]).head
+    return _graph(job).branches.create(job["name"], commit=job.get("commit")).head
 
 
 def delete_branch(job: Job) -> object:
-    _graph(job).branches.delete(job["name"])
+    _graph(job).branches.delete(job["name"], expect_head=job.get("expect_head"))
+    return None
+
+
+def create_tag(job: Job) -> object:
+    return _graph(job).tags.create(job["name"], commit=job.get("commit")).commit_id
+
+
+def delete_tag(job: Job) -> object:
+    _graph(job).tags.delete(job["name"])
     return None
 
 
 def cleanup(job: Job) -> object:
-    return _graph(job).cleanup(keep=job["keep"]).versions_removed
+    orphans = timedelta(seconds=job["orphans"]) if "orphans" in job else timedelta(days=7)
+    return _graph(job).cleanup(keep=job["keep"], orphans_older_than=orphans).versions_removed
+
+
+# Beside a loop of cleanups: each says what it did, what was lost, and what failed in other words than ours
+
+
+def clean_many(job: Job) -> object:
+    """Cleanup after cleanup, without mercy for files of the dead, until somebody makes a file."""
+    graph = _graph(job)
+    calls = 0
+    failures: list[str] = []
+    while not Path(job["stop"]).exists():
+        calls += 1
+        try:
+            failures += graph.cleanup(keep=1, orphans_older_than=timedelta(0)).errors
+        except Exception:
+            failures.append(traceback.format_exc())
+    return {"calls": calls, "failures": failures}
+
+
+def _rounds(job: Job, act: Callable[[Graph, int], Sequence[str]]) -> object:
+    """Act so many times. What may be tried again is tried again."""
+    graph = _graph(job)
+    said: dict[str, Any] = {"done": 0, "raw": [], "lost": [], "acknowledged": [], "refused": []}
+    until = time.monotonic() + PATIENCE / 4
+    while said["done"] < job["rounds"] and time.monotonic() < until:
+        try:
+            said["acknowledged"] += act(graph, said["done"])
+            said["done"] += 1
+        except AssertionError:
+            said["lost"].append(traceback.format_exc())
+            said["done"] += 1
+        except OmnigraphError as error:
+            said["refused"].append(f"{type(error).__name__}: {error}")
+            if isinstance(error, StorageError | CorruptionError | DriftError):
+                said["raw"].append(traceback.format_exc())
+        except Exception:
+            said["raw"].append(traceback.format_exc())
+            said["done"] += 1
+    return said
+
+
+def _names(graph: Graph, branch: str | None = None, at: str | None = None) -> list[str]:
+    view = graph._view(branch, at)
+    left, right = (sorted(view.scan(key, columns=["id"])["id"].to_pylist()) for key in ("node:A", "node:B"))
+    assert left == right
+    return left
+
+
+def _again(read: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """A read of the newest state. Its version may go while it is read, and then it is read anew."""
+    while True:
+        with suppress(VersionReclaimedError):
+            return read()
+
+
+def name_many(job: Job) -> object:
+    """Branches and tags come and go. Whatever was acknowledged can be read."""
+
+    def act(graph: Graph, number: int) -> Sequence[str]:
+        name = f"{job['name']}{number}"
+        if name in graph.branches:
+            graph.branches.delete(name)
+        tag = graph.tags.create(f"t{name}-{time.monotonic_ns()}")
+        tagged = _names(graph, at=tag.name)
+        graph.branches.create(name, commit=tag.commit_id)
+        graph.load({"A": pa.table({"k": [name]}), "B": pa.table({"k": [name]})}, mode="merge", branch=name)
+        assert _again(lambda: _names(graph, name)) == sorted({*tagged, name})
+        assert _names(graph, at=tag.name) == tagged
+        graph.branches.delete(name)
+        graph.tags.delete(tag.name)
+        return []
+
+    return _rounds(job, act)
+
+
+def merge_many(job: Job) -> object:
+    """A branch gets rows and is merged, time after time, and sometimes main into it."""
+
+    def act(graph: Graph, number: int) -> Sequence[str]:
+        branch, name = f"{job['name']}-{number // 4}", f"{job['name']} {number}"
+        if branch not in graph.branches:
+            graph.branches.create(branch)
+        graph.load({"A": pa.table({"k": [name]}), "B": pa.table({"k": [name]})}, mode="merge", branch=branch)
+        if number % 3 == 0:
+            graph.merge("main", into=branch)
+        graph.merge(branch)
+        assert name in _again(lambda: _names(graph))
+        if number % 4 == 3:
+            graph.branches.delete(branch)
+        return [name]
+
+    return _rounds(job, act)
+
+
+def export_many(job: Job) -> object:
+    """Exports, with pauses in between; each is of one commit."""
+
+    def act(graph: Graph, number: int) -> Sequence[str]:
+        kinds: dict[str, list[str]] = {"A": [], "B": []}
+        for key, batch in graph.export(format="arrow"):
+            kinds[key.partition(":")[2]] += batch.column("k").to_pylist()
+            time.sleep(0.05)
+        assert kinds["A"] == kinds["B"]
+        return []
+
+    return _rounds(job, act)
+
+
+def load_many(job: Job) -> object:
+    """Loads, mutations and a transaction by turns, each acknowledged."""
+
+    def act(graph: Graph, number: int) -> Sequence[str]:
+        name = f"{job['name']} {number}"
+        rows = {"A": pa.table({"k": [name]}), "B": pa.table({"k": [name]})}
+        if number % 3 == 0:
+            graph.load(rows, mode="merge")
+        elif number % 3 == 1:
+            graph.mutate("query q($k: String) { insert A { k: $k }  insert B { k: $k } }", {"k": name})
+        else:
+            with graph.branch().transaction() as tx:
+                tx.load(rows, mode="merge")
+        assert name in _again(lambda: _names(graph))
+        return [name]
+
+    return _rounds(job, act)
 
 
 def commit_many(job: Job) -> object:
@@ -220,7 +371,9 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
-        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize),
+        *(create_tag, delete_tag),
+        *(clean_many, name_many, merge_many, export_many, load_many),
+        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )
 }
 

@@ -116,7 +116,7 @@ def drift(view: Manifest, graph: Graph) -> dict[str, tuple[int, int | None]]:
 def assert_whole(graph: Graph) -> None:
     """What holds when nothing is in flight: every table is where the graph points, and every history is a chain."""
     assert sidecars(graph) == []
-    for branch in graph._store.branch_names():
+    for branch in [found.name for found in graph.branches]:
         view = graph._store.capture(branch)
         assert drift(view, graph) == {}, branch
         for key, pin in view.tables.items():

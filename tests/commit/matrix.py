@@ -121,7 +121,7 @@ class Kill:
         return f"{self.point.value}#{self.pass_}=kill"
 
 
-ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE)
+ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE, Operation.DROP_DAMAGED_INDEXES)
 """Operations that need something to be made before, and are killed where that is done."""
 
 
@@ -162,13 +162,38 @@ WRITE_POINTS = (
 )
 RECOVERY_POINTS = (
     Failpoint.RECOVERY_STARTED,
+    Failpoint.RECOVERY_CHECKED,
     Failpoint.RECOVERY_RESTORED,
     Failpoint.RECOVERY_PUBLISHED,
     Failpoint.RECOVERY_AUDITED,
 )
-BRANCH_POINTS = (Failpoint.BRANCH_REF_CREATED, Failpoint.BRANCH_REF_DELETED)
+REPAIR_POINTS = (
+    Failpoint.TORN_COPIED,
+    Failpoint.REPAIR_SET_ASIDE,
+    Failpoint.REPAIR_RESTORED,
+    Failpoint.REPAIR_PUBLISHED,
+)
+BRANCH_CREATION_POINTS = (
+    Failpoint.BRANCH_CREATE_CHECKED,
+    Failpoint.BRANCH_LEDGER_CREATED,
+    Failpoint.BRANCH_REF_CREATED,
+)
+BRANCH_DELETION_POINTS = (
+    Failpoint.BRANCH_DELETE_CHECKED,
+    Failpoint.BRANCH_CLOSED,
+    Failpoint.BRANCH_REF_DELETED,
+)
+TAG_POINTS = (Failpoint.TAG_CREATE_CHECKED, Failpoint.TAG_REF_CREATED, Failpoint.TAG_DELETE_CHECKED)
+MIGRATION_POINTS = (Failpoint.MIGRATION_REF_WRITTEN, Failpoint.MIGRATION_STAMPED)
 OPTIMIZE_POINTS = (Failpoint.TABLE_PACKED,)
-CLEANUP_POINTS = (Failpoint.CLEANUP_VERSIONS_REMOVED,)
+CLEANUP_POINTS = (
+    Failpoint.CLEANUP_LOOKED,
+    Failpoint.CLEANUP_PROPOSED,
+    Failpoint.CLEANUP_CHECKED,
+    Failpoint.CLEANUP_DECIDED,
+    Failpoint.CLEANUP_VERSIONS_REMOVED,
+    Failpoint.CLEANUP_FILES_REMOVED,
+)
 COPY_POINTS = (
     Failpoint.COPY_MARKED,
     Failpoint.COPY_FILE_COPIED,
@@ -189,6 +214,86 @@ INIT_POINTS = (
     Failpoint.INIT_TABLES_CREATED,
     Failpoint.INIT_COMMITTED,
 )
+
+PAUSES: dict[Failpoint, tuple[str, str, str]] = {
+    Failpoint.BRANCH_CREATE_CHECKED: (
+        "creating a branch",
+        "creates the branch, or one above it, and writes to it",
+        "the late creation is refused; every row stays",
+    ),
+    Failpoint.BRANCH_LEDGER_CREATED: (
+        "creating a branch",
+        "creates the branch, or one above it, and writes to it",
+        "the late creation is refused; every row stays",
+    ),
+    Failpoint.BRANCH_DELETE_CHECKED: (
+        "deleting a branch",
+        "deletes it and creates it again; or writes to it, when it was to go at one head",
+        "the late deletion is refused; every row of the new branch, or the new commit, stays",
+    ),
+    Failpoint.BRANCH_CLOSED: (
+        "deleting a branch",
+        "creates a branch of that name",
+        "the old branch is gone, the new one stays",
+    ),
+    Failpoint.BRANCH_REF_DELETED: (
+        "deleting a branch",
+        "creates a branch of that name",
+        "the old branch is gone, the new one stays",
+    ),
+    Failpoint.TAG_CREATE_CHECKED: (
+        "creating a tag",
+        "creates the tag at another commit",
+        "the late creation is refused",
+    ),
+    Failpoint.TAG_DELETE_CHECKED: ("deleting a tag", "deletes it and creates it again", "the new tag stays"),
+    Failpoint.LEASED: (
+        "changing the schema; writing to a branch",
+        "changes the schema and writes to the new table; deletes the branch and creates it again",
+        "the late write is refused, or begins again; every row stays",
+    ),
+    Failpoint.SIDECAR_WRITTEN: (
+        "changing the schema",
+        "settles it, changes the schema and writes to the new table",
+        "every row stays",
+    ),
+    Failpoint.TABLES_COMMITTED: (
+        "changing the schema; writing to a branch",
+        "settles it and writes; deletes the branch and creates it again",
+        "every row stays; nothing is published to the new branch",
+    ),
+    Failpoint.BEFORE_PUBLISH: (
+        "changing the schema; writing to a branch",
+        "settles it and writes; deletes the branch and creates it again",
+        "every row stays; nothing is published to the new branch",
+    ),
+    Failpoint.PUBLISHED: ("changing the schema", "puts the schema files in their places and writes", "every row stays"),
+    **dict.fromkeys(
+        RECOVERY_POINTS,
+        (
+            "settling an interrupted write",
+            "settles it and writes to the same tables",
+            "every row stays; a table that the late recovery moved is put back by the next writer",
+        ),
+    ),
+    **dict.fromkeys(
+        CLEANUP_POINTS,
+        (
+            "cleaning up",
+            "names old and new commits by branches, tags and pins, writes, and cleans up, too",
+            "whatever was acknowledged can be read; the rest is refused with `version_reclaimed`",
+        ),
+    ),
+    Failpoint.STAGED: (
+        "a mutation, a load or a merge",
+        "cleans up, files of no age included",
+        "the write lands, with all its files",
+    ),
+    Failpoint.INIT_CLAIMED: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
+    Failpoint.INIT_SCHEMA_WRITTEN: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
+    Failpoint.INIT_TABLES_CREATED: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
+}
+"""Places at which a process is stopped for longer than its lease: the act, the contrary act, and the outcome."""
 
 
 def outcome(write: Killable, kill: Kill) -> Outcome:
@@ -242,8 +347,15 @@ def page() -> str:
             f"| `{point}`, finishing or undoing a write | the same as if recovery had not been interrupted |"
             for point in RECOVERY_POINTS
         ),
+        *(f"| `{point}`, repairing | running it again ends as it would have |" for point in REPAIR_POINTS),
+        "| `branch_create_checked`, `branch_ledger_created` | no branch; its name can be used |",
         "| `branch_ref_created` | the branch exists |",
-        "| `branch_ref_deleted` | the branch is gone; its forks are reclaimed later, and its name can be used again |",
+        "| `branch_delete_checked` | the branch is as it was |",
+        "| `branch_closed`, `branch_ref_deleted` | the branch is gone; its name can be used; cleanup takes its files |",
+        "| `tag_create_checked` | no tag |",
+        "| `tag_ref_created`, `tag_delete_checked` | the tag exists |",
+        "| `migration_ref_written` | the older format; the next open for writing migrates it |",
+        "| `migration_stamped` | the new format |",
         "| `transaction_recorded`, or anywhere in the block of a transaction | none of the transaction |",
         "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | all of the transaction |",
         "| `cleanup_versions_removed` | the same as without cleanup; files that nothing needs go with the next one |",
@@ -255,6 +367,17 @@ def page() -> str:
         "next open for writing settles it in its place |",
         "| `copy_marked`, `copy_file_copied`, `copy_files_copied`, `copy_tables_published`, `copy_published` | of a "
         "restore, no graph; of a second backup, one that can be read; the next attempt copies what is missing |",
+    ]
+    lines += [
+        "",
+        "## Pauses",
+        "",
+        "A check is no fence: a process may be stopped (`SIGSTOP`) right after one, for longer than its lease. Another",
+        "process then does the contrary act, and the first goes on. `tests/commit/test_pause_matrix.py` holds it.",
+        "",
+        "| stopped at | while | the other process | outcome |",
+        "|---|---|---|---|",
+        *(f"| `{point}` | {act} | {contrary} | {end} |" for point, (act, contrary, end) in PAUSES.items()),
     ]
     lines += [
         "",

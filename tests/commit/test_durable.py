@@ -112,7 +112,7 @@ def test_a_publish_of_a_dead_writer_is_on_disk(flushed: set[str], place: Path, b
     flushed.clear()
     with open(place) as reopened:
         version = reopened.snapshot(branch=branch).manifest_version
-    directory = table_directory("__manifest", None if branch == "main" else branch)
+        directory = table_directory("__manifest", reopened._store.capture(branch).ledger.branch)
     assert f"{directory}/_versions/{manifest_name(version)}" in flushed
     assert any(path.startswith(f"{directory}/data/") for path in flushed)
 

@@ -22,9 +22,9 @@ from tests.storage.faults import FaultyStore, Operation
 
 from omnigraph.commit import store as store_module
 from omnigraph.commit.create import CLAIM_PATH
-from omnigraph.commit.formats import CURRENT
 from omnigraph.commit.manifest import STAMP
 from omnigraph.commit.schema_files import CONTRACT, SOURCE_PATH
+from omnigraph.commit.stamp import CURRENT
 from omnigraph.errors import (
     AlreadyInitializedError,
     CatalogError,
@@ -38,6 +38,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.graph import Graph, init, open
+from omnigraph.storage.ledger_seal import SEAL
 from omnigraph.storage.objects import ObjectStore, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -357,7 +358,7 @@ def stamp(place: Path, value: str | None) -> None:
     """Stamp a graph by hand."""
     dataset = lance.dataset(str(place / "__manifest"))
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    metadata = {key: text for key, text in (dataset.schema.metadata or {}).items() if key != STAMP.encode()}
+    metadata = {key: text for key, text in (dataset.schema.metadata or {}).items() if key not in (STAMP.encode(), SEAL)}
     schema: pa.Schema = dataset.schema.with_metadata(metadata if value is None else {**metadata, STAMP: value})
     lance.LanceDataset.commit(dataset, lance.LanceOperation.Overwrite(schema, fragments), read_version=dataset.version)
 

@@ -10,15 +10,19 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, put, sidecars
 from tests.commit.matrix import (
-    BRANCH_POINTS,
+    BRANCH_CREATION_POINTS,
+    BRANCH_DELETION_POINTS,
     CLEANUP_POINTS,
     COPY_POINTS,
     ELSEWHERE,
     INIT_POINTS,
+    MIGRATION_POINTS,
     OPTIMIZE_POINTS,
     PAGE,
     PLACE_POINTS,
     RECOVERY_POINTS,
+    REPAIR_POINTS,
+    TAG_POINTS,
     TRANSACTION_POINTS,
     WRITE_POINTS,
     Kill,
@@ -155,18 +159,37 @@ def test_killed_creation(children: Children, place: Path, point: Failpoint) -> N
         assert_whole(graph)
 
 
-@pytest.mark.parametrize("written", [False, True], ids=["fresh", "written"])
-def test_killed_branch_operations(children: Children, place: Path, written: bool) -> None:
+@pytest.mark.parametrize("point", BRANCH_CREATION_POINTS)
+def test_killed_branch_creation(children: Children, place: Path, point: Failpoint) -> None:
     with create(place) as graph:
         job = {"uri": str(place), "name": "dev"}
-        assert children.run("create_branch", failpoint="branch_ref_created=kill", **job).signal == signal.SIGKILL
-        assert "dev" in graph.branches
+        assert children.run("create_branch", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
+        if point is Failpoint.BRANCH_REF_CREATED:
+            assert "dev" in graph.branches
+        else:
+            assert "dev" not in graph.branches
+            graph.branches.create("dev")
         assert contents(graph, "dev") == contents(graph)
+        put(graph, ["again"], NODES, branch="dev")
+        assert_whole(graph)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["fresh", "written"])
+@pytest.mark.parametrize("point", BRANCH_DELETION_POINTS)
+def test_killed_branch_deletion(children: Children, place: Path, point: Failpoint, written: bool) -> None:
+    with create(place) as graph:
+        graph.branches.create("dev")
         if written:
             put(graph, ["mine"], NODES, branch="dev")
-        assert children.run("delete_branch", failpoint="branch_ref_deleted=kill", **job).signal == signal.SIGKILL
+        before = contents(graph, "dev")
+        job = {"uri": str(place), "name": "dev"}
+        assert children.run("delete_branch", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
+        if point is Failpoint.BRANCH_DELETE_CHECKED:
+            assert contents(graph, "dev") == before
+            graph.branches.delete("dev")
         with pytest.raises(BranchNotFoundError):
             graph.snapshot(branch="dev")
+        assert "dev" not in graph.branches
         graph.branches.create("dev")
         assert contents(graph, "dev") == contents(graph)
         put(graph, ["again"], NODES, branch="dev")
@@ -176,12 +199,25 @@ def test_killed_branch_operations(children: Children, place: Path, written: bool
         assert reopened.recovery.list() == []
 
 
+@pytest.mark.parametrize("point", TAG_POINTS)
+def test_killed_tag_operations(children: Children, place: Path, point: Failpoint) -> None:
+    with create(place) as graph:
+        job = {"uri": str(place), "name": "v1"}
+        if point is Failpoint.TAG_DELETE_CHECKED:
+            graph.tags.create("v1")
+        verb = "delete_tag" if point is Failpoint.TAG_DELETE_CHECKED else "create_tag"
+        assert children.run(verb, failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
+        assert [tag.name for tag in graph.tags] == ([] if point is Failpoint.TAG_CREATE_CHECKED else ["v1"])
+        assert_whole(graph)
+
+
 def test_every_failpoint_is_exercised() -> None:
     """Each test above, and that of cleanup, asserts that its child died at the place that it names."""
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
-    others = {*RECOVERY_POINTS, *BRANCH_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS}
-    others |= {*OPTIMIZE_POINTS, *PLACE_POINTS, *COPY_POINTS}
+    others = {*RECOVERY_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS, *OPTIMIZE_POINTS}
+    others |= {*BRANCH_CREATION_POINTS, *BRANCH_DELETION_POINTS, *TAG_POINTS, *MIGRATION_POINTS, *REPAIR_POINTS}
+    others |= {*PLACE_POINTS, *COPY_POINTS}
     assert exercised | others == set(Failpoint)
 
 

@@ -19,7 +19,7 @@ from tests.commit.graphs import SEED, assert_whole, ids, put
 from tests.patience import PATIENCE, until
 from tests.storage.faults import FaultyStore
 
-from omnigraph.commit import lease
+from omnigraph.commit import lease, owner
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lease import LeaseRecord, Owner, lease_path
@@ -380,6 +380,6 @@ def test_the_owner_is_this_process(place: Path, graph: Graph) -> None:
 
 def test_a_hidden_process_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may hide the processes of others: then only their silence tells."""
-    monkeypatch.setattr(lease, "_start_time", lambda pid: None)
+    monkeypatch.setattr(owner, "_start_time", lambda pid: None)
     assert not Owner(Owner.here().host, os.getppid(), "12345").is_dead()
     assert Owner(Owner.here().host, 2**22 + 1, "12345").is_dead()

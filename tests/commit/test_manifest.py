@@ -11,9 +11,9 @@ from tests.patience import PATIENCE
 from ulid_transform import ulid_now
 
 from omnigraph.commit import manifest as manifest_module
-from omnigraph.commit.manifest import FAN_IN, TAIL_COMMITS, Change, Commit
+from omnigraph.commit.manifest import FAN_IN, TAIL_COMMITS, Change, Commit, Manifest
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.writer import Operation, WriteRequest
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import ConflictError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.graph import Graph, open
 
@@ -189,20 +189,22 @@ def test_a_commit_in_between(graph: Graph, place: Path, replayable: bool) -> Non
     views = []
     with open(place) as other:
 
-        def prepare(view: object) -> list[object]:
-            views.append(view)
+        def prepare(view: Manifest) -> list[TableWrite]:
+            views.append(view.tables["node:A"])  # which makes it a part of the read set
             if len(views) == 1:
                 put(other, ["first"])
             return [table_write("node:A", Operation.APPEND, ["second"])]
 
         request = WriteRequest(replayable=replayable)
         if replayable:
-            graph.write_tables(request, prepare)  # type: ignore[arg-type]
+            graph.write_tables(request, prepare)
             assert len(views) == 2
         else:
             with pytest.raises(ReadSetChangedError) as caught:
-                graph.write_tables(request, prepare)  # type: ignore[arg-type]
-            assert (caught.value.member, caught.value.actual) == ("graph_head", other.snapshot().commit.id)
+                graph.write_tables(request, prepare)
+            version = other.snapshot().pin("node:A").ref.version
+            said = caught.value
+            assert (said.table_key, said.expected, said.actual) == ("node:A", version - 1, version)
             assert isinstance(caught.value, ConflictError)
     assert ids(graph) == sorted([*SEED, "first", *(["second"] if replayable else [])])
     assert_whole(graph)

@@ -11,6 +11,7 @@ from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, conte
 from tests.s3_server import S3Root
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.refs import branch_ref_path
 from omnigraph.commit.writer import Operation
 from omnigraph.errors import BranchNotFoundError, ConflictError, NotFoundError, StorageError
 from omnigraph.graph import Graph, init, open
@@ -85,7 +86,7 @@ def test_branches(graph: Graph) -> None:
 def test_files_without_a_ref_are_no_branch(graph: Graph) -> None:
     graph.branches.create("dev")
     put(graph, ["old"], branch="dev")
-    graph._store.objects.delete(graph._store.manifest.branch_ref("dev"))
+    graph._store.objects.delete(branch_ref_path("dev"))
     with pytest.raises(BranchNotFoundError):
         graph.snapshot(branch="dev")
     graph.branches.create("dev")

@@ -10,13 +10,14 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
 
-from omnigraph.commit import writer
+from omnigraph.commit import attempts, writer
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import LeaseRecord, lease_path
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.schema_files import CONTRACT, STAGED
 from omnigraph.commit.sidecar import Sidecar
+from omnigraph.commit.store import Store
 from omnigraph.commit.writer import SchemaChange, WriteRequest
 from omnigraph.errors import CorruptionError, InputError, LeaseLostError, ReadSetChangedError, RecoveryRequiredError
 from omnigraph.graph import Graph, open
@@ -216,11 +217,13 @@ def test_a_sleeper_removes_no_table_of_another(
 
     def overtake(reached: Failpoint) -> None:
         if reached is point:
-            monkeypatch.setattr(writer, "reach", lambda _: None)
+            for module in (attempts, writer):
+                monkeypatch.setattr(module, "reach", lambda _: None)
             change_elsewhere(children, graph)
 
     with create(place) as graph:
-        monkeypatch.setattr(writer, "reach", overtake)
+        for module in (attempts, writer):
+            monkeypatch.setattr(module, "reach", overtake)
         with pytest.raises((LeaseLostError, ReadSetChangedError, RecoveryRequiredError)):
             evolve_to(graph, OTHER, ["mine"])
     with open(place) as reopened:
@@ -234,9 +237,9 @@ def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
     """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
     make = writer._sidecar
 
-    def late(request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
+    def late(store: Store, request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
         change_elsewhere(children, graph)
-        return make(request, prepared, view, staging)
+        return make(store, request, prepared, view, staging)
 
     with create(place) as graph:
         monkeypatch.setattr(writer, "_sidecar", late)

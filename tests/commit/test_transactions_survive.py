@@ -14,6 +14,7 @@ from tests.patience import until
 from omnigraph.commit import hidden
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation
 from omnigraph.graph import Graph, open
@@ -31,12 +32,12 @@ def merges(forks: bool) -> Write:
 def left(graph: Graph) -> list[str]:
     """What hidden branches have left: records, refs, forks and leases."""
     store = graph._store
-    refs = store.manifest.branches()
-    public = {branch.identifier for name, branch in refs.items() if not name.startswith("__")}
+    refs = list_branch_refs(store.objects)
+    public = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     forks = {fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)}
     return [
         *(found.name for found in hidden.hidden_branches(store)),
-        *(name for name in refs if name.startswith("__")),
+        *(name for name, ref in refs.items() if ref.is_hidden),
         *(fork for fork in forks if fork.partition("-")[0] not in public),
         *(info.path for info in store.objects.list("__lease") if "__tx" in info.path),
     ]

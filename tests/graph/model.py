@@ -81,6 +81,40 @@ class Plan:
     def writes(self) -> list[TableWrite]:
         return [step.write() for step in self.steps]
 
+    def looks_at(self, other: Plan, before: Content) -> bool:
+        """Whether it depends on rows that another plan changes."""
+        changed = {step.table: step for step in other.steps if step.changes(before[step.table])}
+        mine = [(step, changed[step.table]) for step in self.steps if step.table in changed]
+        return any(
+            step.operation is Operation.OVERWRITE
+            or (step.operation is not Operation.APPEND and step.rows.keys() & theirs.rows.keys())
+            for step, theirs in mine
+        )
+
+
+def three_way(base: Content, source: Content, target: Content) -> Content | None:
+    """What a transaction that began at `base` and holds `source` makes of a branch; None when they disagree."""
+    merged: dict[str, Rows] = {}
+    taken: dict[str, set[str]] = {}
+    for table in TABLES:
+        was, mine, there = base[table], source[table], target[table]
+        rows = dict(there)
+        taken[table] = {key for key in was.keys() | mine.keys() if was.get(key) != mine.get(key) != there.get(key)}
+        for key in taken[table]:
+            if there.get(key) != was.get(key):
+                return None
+            if key in mine:
+                rows[key] = mine[key]
+            else:
+                rows.pop(key)
+        merged[table] = rows
+    ends = ("node:Person", "node:City")
+    for key in merged["edge:Lives"]:
+        missing = [end for end in ends if key not in merged[end]]
+        if missing and (key in taken["edge:Lives"] or any(key in target[end] for end in missing)):
+            return None  # an edge would have no end: it came with the transaction, or its end went with it
+    return merged
+
 
 @dataclass(frozen=True)
 class Commit:

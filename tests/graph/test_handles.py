@@ -112,6 +112,27 @@ def test_schema_files_that_contradict_each_other(place: Path, graph: Graph, dama
         omnigraph.open(place)
 
 
+@pytest.mark.parametrize("damaged", CONTRACT)
+def test_an_open_handle_notices_that_schema_files_were_changed(place: Path, graph: Graph, damaged: str) -> None:
+    """Every write checks them, and nothing is written; put back, the handle works again."""
+    add(graph, "Ann")
+    file = place / damaged
+    before, head = file.read_text(), graph.snapshot().commit
+    for wrong in ("{}" if damaged.endswith("json") else "node Other { x: String @key }", None):
+        file.write_text(wrong) if wrong is not None else file.unlink()
+        with pytest.raises(OmnigraphError) as error:
+            add(graph, "Ben")
+        assert error.value.hint is not None
+        assert graph.snapshot().commit == head
+    file.write_text(before)
+    add(graph, "Ben")
+
+
+def test_a_comment_in_the_schema_changes_nothing(place: Path, graph: Graph) -> None:
+    (place / "_schema.pg").write_text((place / "_schema.pg").read_text() + "\n// a remark\n")
+    add(graph, "Ann")
+
+
 def test_a_closed_handle_is_not_used_again(place: Path) -> None:
     with omnigraph.init(place, SCHEMA) as graph:
         add(graph, "Ann")

@@ -156,11 +156,11 @@ def test_a_failure_before_the_manifest_leaves_the_place_free(place: Path, point:
 def test_the_claim_stays_when_removing_fails(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows then what is left, so nobody else may begin."""
 
-    def fail(store: LocalObjectStore, path: str) -> None:
+    def fail(store: LocalObjectStore, path: str, etag: str) -> None:
         raise InputError("out of reach")
 
     with monkeypatch.context() as patch, armed(Failpoint.INIT_SCHEMA_WRITTEN):
-        patch.setattr(LocalObjectStore, "delete", fail)
+        patch.setattr(LocalObjectStore, "delete_if", fail)
         # The probe of the place removes an object too. It is not what is tested here.
         patch.setattr("omnigraph.commit.create.probe_create_if_absent", lambda _: None)
         with pytest.raises(FailpointError):

@@ -41,12 +41,12 @@ from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
     KeyConflictError,
-    MergeRequiredError,
     NotFoundError,
     PreconditionFailedError,
     ReadOnlyError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    TransactionConflictError,
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph
@@ -159,7 +159,7 @@ class GraphMachine(RuleBasedStateMachine):
             return None
         if first is None or first.conflicts(view) or not first.moved(view):
             return Commit
-        if strict:
+        if strict and plan.looks_at(first, view):
             return ReadSetChangedError
         later = first.apply(view)
         if plan.conflicts(later):
@@ -219,7 +219,7 @@ class GraphMachine(RuleBasedStateMachine):
                 plans.append(plan)
                 content = plan.apply(content)
         rival = self.plan(data, before, strict=False) if between == 0 else None
-        with suppress(MergeRequiredError, ZeroDivisionError), graph.branch(branch).transaction() as tx:
+        with suppress(TransactionConflictError, ZeroDivisionError), graph.branch(branch).transaction() as tx:
             self.observe()
             begun = self.head(branch)
             for plan in plans:
@@ -229,10 +229,12 @@ class GraphMachine(RuleBasedStateMachine):
                 self.interleave(1 - handle, branch, rival)
             if fails == 0:
                 raise ZeroDivisionError
-        overtaken = worked and self.head(branch) != begun
-        assert (tx.commit is not None) is (fails != 0 and content != before and not overtaken)
+        now = self.head(branch)
+        after = content if not worked or now == begun else model.three_way(before, content, now.content)
+        assert (tx.commit is not None) is (fails != 0 and content != before and after not in (None, now.content))
         if tx.commit is not None:
-            self.append(branch, tx.commit, content)
+            assert after is not None
+            self.append(branch, tx.commit, after)
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES), strict=st.booleans(), again=st.booleans())
     def write_to_a_branch_that_goes_away(self, data: st.DataObject, handle: int, strict: bool, again: bool) -> None:

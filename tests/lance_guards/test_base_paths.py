@@ -12,7 +12,7 @@ from tests.lance_guards.small import append, commit, create, ids, newest
 
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.base_paths import MovedDataset, at_root, moved_manifest, open_dataset
-from omnigraph.storage.protobuf import fields
+from omnigraph.storage.lance_manifest import fields
 from omnigraph.storage.tables import manifest_name
 
 T = "nodes/t"
@@ -105,7 +105,7 @@ def test_the_message_in_memory(moved: str) -> None:
     """Field 3 is the version, and field 18 the base paths."""
     dataset: LanceDataset = lance.dataset(f"{moved}/{T}/tree/kid")
     message = bytes(dataset._ds.serialized_manifest())
-    numbers = [field.number for field in fields(message)]
-    assert numbers.count(18) == 2
-    (version,) = [message[field.start] for field in fields(message) if field.number == 3]
+    found = [(number, value) for number, value, _, _ in fields(message)]
+    assert [number for number, _ in found].count(18) == 2
+    (version,) = [value for number, value in found if number == 3]
     assert version == dataset.version

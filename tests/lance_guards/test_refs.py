@@ -143,3 +143,18 @@ def test_a_store_out_of_reach_is_not_missing() -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         lance.dataset("s3://graphs/nothing", storage_options=options)
     assert not is_missing(caught.value)
+
+
+def test_a_branch_has_the_files_of_its_parent_by_the_same_names(tmp_path: Path) -> None:
+    """The search for merge bases reads a part once that two branches share, and knows it by its file."""
+    dataset = append(append(create(tmp_path), "m1"), "m2")
+    dev = append(dataset.create_branch("dev", dataset.version), "d1")
+    of = [[fragment.metadata.files[0].path for fragment in one.get_fragments()] for one in (dataset, dev)]
+    assert of[1][:2] == of[0]
+    assert len(set(of[1])) == 3
+
+
+def test_chosen_fragments_are_read_in_the_order_that_is_given(tmp_path: Path) -> None:
+    dataset = append(append(append(create(tmp_path), "m1"), "m2"), "m3")
+    chosen = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id != 1]
+    assert dataset.scanner(columns=["id"], fragments=chosen).to_table()["id"].to_pylist() == ["m1", "m3"]

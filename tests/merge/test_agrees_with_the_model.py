@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.merge.model import SCHEMA, World, empty
+from tests.merge.model import SCHEMA, World
+from tests.merge.repository_model import empty
 
 import omnigraph
 from omnigraph.merge import touched

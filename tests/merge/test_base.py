@@ -1,16 +1,20 @@
-"""Where branches parted: the nearest commit that leads to both, whatever was merged before."""
+"""The best common ancestors of two branches, whatever was merged and deleted before, and what it costs to find them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.commit import manifest
-from omnigraph.commit.ancestors import merge_base
+from omnigraph.commit import ancestors, manifest
+from omnigraph.commit.ancestors import CommonAncestors, History, lineage_of
+from omnigraph.commit.lineage import commits, find_in
+from omnigraph.commit.manifest import RowKind
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
+from omnigraph.storage.ledger import LedgerVersion
 
 
 @pytest.fixture
@@ -23,18 +27,25 @@ def _add(graph: Graph, name: str, branch: str = "main") -> str:
     return graph.branch(branch).head.id
 
 
-def _base(graph: Graph, source: str, target: str = "main") -> str:
+def _common(graph: Graph, source: str, target: str = "main") -> CommonAncestors:
     store = graph._store
-    return merge_base(store, store.capture(source), store.capture(target)).id
+    return History(store, store.capture(source), store.capture(target)).common()
+
+
+def _best(graph: Graph, source: str, target: str = "main") -> tuple[str, ...]:
+    found = _common(graph, source, target)
+    assert found.is_certain
+    assert found.best == _common(graph, target, source).best
+    return found.best
 
 
 def test_a_branch_begins_where_it_was_made(graph: Graph) -> None:
     begun = _add(graph, "a")
     graph.branches.create("side")
     _add(graph, "b")
-    assert _base(graph, "side") == begun
+    assert _best(graph, "side") == (begun,)
     _add(graph, "c", "side")
-    assert _base(graph, "side") == _base(graph, "main", "side") == begun
+    assert _best(graph, "side") == (begun,)
 
 
 def test_what_was_merged_is_the_base_of_what_follows(graph: Graph) -> None:
@@ -42,13 +53,13 @@ def test_what_was_merged_is_the_base_of_what_follows(graph: Graph) -> None:
     _add(graph, "a")
     first = _add(graph, "b", "side")
     graph.merge("side")
-    assert _base(graph, "side") == first
+    assert _best(graph, "side") == (first,)
     _add(graph, "c", "side")
-    assert _base(graph, "side") == first
+    assert _best(graph, "side") == (first,)
     _add(graph, "d")
     second = graph.merge("main", into="side").commit
     assert second is not None
-    assert _base(graph, "side") == graph.branch("main").head.id
+    assert _best(graph, "side") == (graph.branch("main").head.id,)
     assert graph.merge("side").outcome == "fast_forward"
 
 
@@ -61,68 +72,159 @@ def test_a_third_branch_brings_two_together(graph: Graph) -> None:
     shared = _add(graph, "c", "shared")
     graph.merge("shared", into="one")
     graph.merge("shared", into="two")
-    assert _base(graph, "one", "two") == shared
+    assert _best(graph, "one", "two") == (shared,)
     assert graph.merge("one", into="two").outcome == "merged"
 
 
-def test_a_branch_that_is_gone_leads_nowhere(graph: Graph) -> None:
-    begun = graph.branch("main").head.id
-    graph.branches.create("keeps")
-    graph.branches.create("goes")
-    _add(graph, "a", "goes")
-    _add(graph, "b")
-    _add(graph, "c", "keeps")
-    assert graph.merge("goes", delete_branch=True).branch_deleted is True
-    assert _base(graph, "keeps") == begun
-    assert graph.merge("keeps").outcome == "merged"
+def test_an_older_ancestor_that_is_nearer_is_not_the_base(graph: Graph) -> None:
+    """By distance, the beginning of two short branches is nearer than the commit from which the long ones parted."""
+    graph.branches.create("old")
+    graph.branches.create("older")
+    _add(graph, "o", "old")
+    _add(graph, "p", "older")
+    for name in "abcdef":
+        parted = _add(graph, name)
+    graph.branches.create("release")
+    for name in "ghij":
+        _add(graph, name)
+        _add(graph, f"{name}{name}", "release")
+    graph.merge("old", into="main")
+    graph.merge("older", into="release")
+    assert _best(graph, "release") == (parted,)
 
 
-def test_what_came_with_a_branch_that_is_gone_is_new_to_whoever_does_not_have_it(graph: Graph) -> None:
-    """As the guide says: nobody can tell that it was there when the two were last alike."""
+def test_criss_cross_merges_have_two_bases(graph: Graph) -> None:
+    graph.branches.create("dev")
+    one, two = _add(graph, "a"), _add(graph, "b", "dev")
+    graph.branches.create("was", commit=one)
+    graph.merge("dev")
+    graph.merge("was", into="dev")
+    assert _best(graph, "dev") == tuple(sorted((one, two)))
+
+
+def test_a_deleted_branch_is_still_a_common_ancestor(graph: Graph) -> None:
     graph.branches.create("keeps")
     graph.branches.create("goes")
-    _add(graph, "a", "goes")
+    merged = _add(graph, "a", "goes")
     _add(graph, "b")
     _add(graph, "c", "keeps")
     graph.merge("goes", into="keeps")
-    graph.merge("goes")
-    graph.mutate('query q() { delete Person where name = "a" }')
-    assert graph.merge("keeps", preview=True).changes["node:Person"].inserted == 1
-    graph.branches.delete("goes")
-    assert graph.merge("keeps", preview=True).changes["node:Person"].inserted == 2
+    assert graph.merge("goes", delete_branch=True).branch_deleted is True
+    assert _best(graph, "keeps") == (merged,)
 
 
-def test_ties_go_to_the_higher_version(graph: Graph) -> None:
-    """Two branches that have merged each other's heads have two bases at the same distance."""
+def test_a_merge_brings_the_whole_lineage(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every branch holds all commits that lead to its head, and lists only its own."""
+    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    graph.branches.create("one")
+    graph.branches.create("two")
+    made = [_add(graph, f"one{i}", "one") for i in range(7)]
+    made += [_add(graph, f"two{i}", "two") for i in range(3)]
+    _add(graph, "m")
+    one = graph.merge("one", into="two", delete_branch=True).commit
+    assert one is not None
+    two = graph.merge("two", delete_branch=True).commit
+    assert two is not None
+    view = graph._store.capture("main")
+    rows = {row["id"]: row for row in lineage_of(view).to_pylist()}
+    assert rows.keys() == {*made, one.id, *(commit.id for commit in commits(view))}
+    assert {name for name, row in rows.items() if row["is_ancestor"]} == {*made, one.id}
+    for row in rows.values():
+        parents = [parent for parent in (row["parent"], row["merged_parent"]) if parent is not None]
+        assert row["generation"] == 1 + max((rows[parent]["generation"] for parent in parents), default=0)
+    assert [commit.id for commit in graph.commits] == [commit.id for commit in commits(view)]
+    assert not {commit.id for commit in commits(view)} & {*made, one.id}
+    assert all(find_in(view, name) is None for name in made)
+    parts = [view.ledger.read_part(i)["object_type"].to_pylist() for i in range(len(view.ledger.parts))]
+    assert parts[-1].count(RowKind.ANCESTOR) + parts[-1].count(RowKind.GRAPH_COMMIT) <= 4
+
+
+def test_an_idempotency_key_does_not_travel_with_a_merge(graph: Graph) -> None:
     graph.branches.create("side")
-    _add(graph, "a", "side")
-    low = _add(graph, "b")
-    high = _add(graph, "c", "side")
-    high = _add(graph, "d", "side")
-    heads = {"main": low, "side": high}
-    store = graph._store
-    versions = {name: store.capture(name).version for name in heads}
-    assert versions["side"] > versions["main"]
-    # Both merge what the other had before the other merged.
-    graph.branches.create("old", commit=low)
-    graph.merge("side", into="main")
-    graph.merge("old", into="side")
-    assert _base(graph, "main", "side") == high
+    graph.mutate('query q() { insert Person { name: "a" } }', branch="side", idempotency_key="k")
+    graph.merge("side")
+    made = graph.mutate('query q() { insert Person { name: "b" } }', idempotency_key="k").commit
+    assert made is not None
+    assert made.branch == "main"
+    assert graph.entity("Person", "b") is not None
 
 
 def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
-    for name in "abcdefghij":
-        _add(graph, name)
-    begun = graph.branch("main").head.id
+    monkeypatch.setattr(manifest, "TAIL_COMMITS", 2)
+    for i in range(30):
+        begun = _add(graph, f"p{i}")
     graph.branches.create("side")
-    for name in "klmnopqrst":
+    for name in "klmno":
         _add(graph, name)
         _add(graph, f"{name}{name}", "side")
-    assert _base(graph, "side") == begun
+    read: list[int] = []
+    plain = LedgerVersion.read_parts
+
+    def counted(self: LedgerVersion, indexes: list[int], columns: list[str]) -> pa.Table:
+        read.extend(self.parts[i] for i in indexes)
+        return plain(self, indexes, columns)
+
+    monkeypatch.setattr(LedgerVersion, "read_parts", counted)
+    assert _common(graph, "side").best == (begun,)
+    assert sum(read) <= 20
+    monkeypatch.undo()
     assert graph.merge("side").outcome == "merged"
+
+
+def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on commits have no generation, and merges publish no ancestors."""
+    monkeypatch.setattr("omnigraph.commit.writer.generation_of", lambda *_: 0)
+    plain = manifest._commit_json
+    monkeypatch.setattr(
+        manifest, "_commit_json", lambda commit: {k: v for k, v in plain(commit).items() if k != "generation"}
+    )
+    monkeypatch.setattr(History, "brought", lambda *_: None)
+
+
+def test_commits_of_an_older_release_have_no_generation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        _as_an_older_release(graph, older)
+        begun = _add(graph, "a")
+        graph.branches.create("side")
+        merged = _add(graph, "c", "side")
+        _add(graph, "b")
+        graph.merge("side")
+    graph = omnigraph.open(graph.uri)
+    assert graph.branch("side").head.generation is None
+    assert _best(graph, "side") == (merged,)
+    _add(graph, "d")
+    assert graph.branch("main").head.generation == 5  # the genesis, a, b or c, the merge, and d
+    graph.branches.create("third", commit=begun)
+    _add(graph, "e", "third")
+    # The second parent of the old merge is known to the other branch alone. The next merge brings it along.
+    graph.merge("third")
+    graph.branches.delete("side")
+    ids = set(lineage_of(graph._store.capture("main"))["id"].to_pylist())
+    assert merged in ids
+
+
+def test_what_an_older_release_forgot_leaves_the_base_uncertain(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        _as_an_older_release(graph, older)
+        graph.branches.create("keeps")
+        graph.branches.create("goes")
+        _add(graph, "a", "goes")
+        _add(graph, "b", "keeps")
+        graph.merge("goes", delete_branch=True)
+    graph = omnigraph.open(graph.uri)
+    _add(graph, "c")
+    assert not _common(graph, "keeps").is_certain
 
 
 def test_a_branch_is_not_merged_into_itself(graph: Graph) -> None:
     with pytest.raises(InputError, match="cannot be merged into itself"):
         graph.merge("main", into=" main ")
+
+
+def test_all_commits_are_decoded_once(graph: Graph) -> None:
+    """A branch that was just made has its head in its history, and as its head."""
+    _add(graph, "a")
+    graph.branches.create("side")
+    rows = lineage_of(graph._store.capture("side"))
+    assert len(set(rows["id"].to_pylist())) == rows.num_rows
+    assert rows.schema == ancestors.LINEAGE

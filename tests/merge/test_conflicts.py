@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError, MergeConflictsError
 from omnigraph.graph import Graph
-from omnigraph.merge import compare, merge
+from omnigraph.merge import compare, conflicts
 
 SCHEMA = """
 node Person { name: String @key  age: I64?  mail: String?  @unique(mail) }
@@ -79,6 +79,10 @@ def test_all_are_listed_in_one_order(graph: Graph) -> None:
         "entity_id": "b",
         "kind": "delete_vs_update",
         "message": "'side' has deleted what 'main' has changed",
+        "base": {"age": 1},
+        "ours": {"age": 3},
+        "theirs": None,
+        "base_undecided": False,
     }
 
 
@@ -203,7 +207,7 @@ def test_cardinality_across_branches(graph: Graph) -> None:
 
 def test_very_many_are_counted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "MOST", 3)
-    monkeypatch.setattr(merge, "MOST", 3)
+    monkeypatch.setattr(conflicts, "MOST", 3)
     people = pa.table({"name": list("abcdef"), "age": [2] * 6})
     graph.load({"Person": people}, mode="merge", branch="side")
     graph.load({"Person": people.set_column(1, "age", pa.array([3] * 6))}, mode="merge")

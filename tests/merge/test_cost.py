@@ -49,9 +49,9 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     original = classify
 
-    def noted(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
+    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *, unknown: bool) -> pa.Table:
         found.append((base.num_rows, source.num_rows, target.num_rows))
-        return original(base, source, target)
+        return original(base, source, target, unknown=unknown)
 
     monkeypatch.setattr(compare, "classify", noted)
     return found
@@ -136,9 +136,9 @@ def _largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     original = classify
 
-    def noted(*tables: pa.Table) -> pa.Table:
+    def noted(*tables: pa.Table, unknown: bool) -> pa.Table:
         sizes.append(sum(table.nbytes for table in tables))
-        return original(*tables)
+        return original(*tables, unknown=unknown)
 
     monkeypatch.setattr(compare, "classify", noted)
     return sizes

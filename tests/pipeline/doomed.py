@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any
 
-from omnigraph.commit import writer
+from omnigraph.commit import attempts, writer
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.graph import open
 from omnigraph.pipeline.load import driver, reading
@@ -67,7 +67,8 @@ def main(file: str) -> None:
         stops(READ)
         collect(self)
 
-    writer.reach = reached  # type: ignore[attr-defined]  # imported there by name
+    for module in (attempts, writer):
+        module.reach = reached  # type: ignore[attr-defined]  # imported there by name
     driver._SparkLoad._collect = collected  # type: ignore[method-assign]
     session = Session(
         SparkSettings(

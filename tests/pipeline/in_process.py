@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
 
+from omnigraph.pipeline.frames import NAME
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.session import Session
-from omnigraph.pipeline.source.source import NAME, OmnigraphSource
+from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.types import batch_schema
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.merge.model import SCHEMA, World, empty
+from tests.merge.model import SCHEMA, World
+from tests.merge.repository_model import empty
 from tests.pipeline.in_process import InProcess
 
 import omnigraph
@@ -190,3 +191,36 @@ def test_a_target_that_moves_meanwhile(tmp_path: Path, outcome: str, monkeypatch
     for pin in pins:
         own = [fork for fork in graph._store.tables.forks(pin.ref.path) if fork.startswith(f"{identifier}-")]
         assert own == [pin.ref.branch] * (pin.ref.branch in own), pin.key
+
+
+def _crossed(place: Path, seed: int) -> World:
+    """Two branches that have merged each other at once, and have gone on."""
+    world = _world(place, seed)
+    random = Random(1000 + seed)
+    world.branch("was-side", "side")
+    world.merge("main", "side", "ours")
+    world.merge("was-side", "main", "ours")
+    for _ in range(3):
+        world.write("side", random)
+        world.write("main", random)
+    return world
+
+
+@pytest.mark.parametrize("strategy", [None, "theirs"])
+@pytest.mark.parametrize("seed", [1, 10, 11])
+def test_several_common_ancestors(
+    tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inner merges that make a virtual base run on Spark, too."""
+    world = _crossed(tmp_path / "graph", seed)
+    kept = tmp_path / "kept"
+    shutil.copytree(world.graph.uri, kept)
+    assert len(world.graph.merge("side", preview=True).base_commits) == 2
+    wanted = _told(world.graph, lambda graph: graph.merge("side", strategy=strategy))
+    request = MergeRequest("side", "main", strategy)
+    for tasks, threshold in ((2, None), (3, "1 B")):
+        monkeypatch.setattr(on_spark, "_SIFTED", 0 if tasks == 2 else 1_000_000)
+        graph = _copy(world, kept)
+        options = MergeOptions(InProcess(), tasks=tasks, threshold=threshold)
+        assert _told(graph, lambda graph, o=options: merge(graph, request, o)) == wanted, f"{tasks} tasks"
+        assert graph.verify().ok

@@ -13,7 +13,7 @@ from tests.s3_server import S3Root
 from tests.upkeep.test_optimize import SCHEMA, covered, fill, fragments, people, seen
 
 import omnigraph
-from omnigraph.commit.loads import staged_loads
+from omnigraph.commit.work_records import read_records
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.engine import Choice, choose_by_size
@@ -121,13 +121,13 @@ def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatc
     def packing(self: OnSpark, jobs: Sequence[PackJob]) -> list[Packed]:
         packed = pack(self, jobs)
         graph.cleanup(keep=0, orphans_older_than=timedelta(0))
-        at_work.append(len(staged_loads(graph._store.objects)))
+        at_work.append(len(read_records(graph._store.objects)))
         return packed
 
     monkeypatch.setattr(OnSpark, "pack", packing)
     before = seen(graph)
     assert by_tasks(graph, InProcess(), rows_per_fragment=8, segment_rows=8).commit is not None
-    assert at_work == [1]
-    assert staged_loads(graph._store.objects) == []
+    assert at_work == [2], "its own, and that of what tasks put aside"
+    assert read_records(graph._store.objects) == []
     assert seen(graph) == before
     assert graph.verify().ok

@@ -16,6 +16,7 @@ from tests.pipeline.in_process import InProcess
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline import session as sessions
 from omnigraph.pipeline.jobs import JobProgress, Watch
+from omnigraph.pipeline.preflight import java_path
 from omnigraph.pipeline.session import Session, SparkSettings, _no_copy
 from omnigraph.read.budget import Cancellation
 
@@ -116,7 +117,7 @@ def test_java_says_nothing_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyP
     starting._owned = True
     flags = starting._options()["spark.driver.extraJavaOptions"].split()
     (tmp_path / "cache" / "spark").rmdir()
-    java = sessions._java(os.environ)
+    java = java_path(os.environ)
     assert java is not None
     ended = subprocess.run([java, *flags, "-version"], capture_output=True, check=False)
     assert b"Unable to" in ended.stderr

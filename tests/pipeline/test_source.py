@@ -17,10 +17,12 @@ import omnigraph
 from omnigraph.errors import BranchNotFoundError, CompileError, InputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.pipeline import fragment_groups
+from omnigraph.pipeline.fragment_groups import grouped
 from omnigraph.pipeline.source import reader
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import pinned
-from omnigraph.pipeline.source.reader import Part, Reader, grouped, width
+from omnigraph.pipeline.source.reader import Part, Reader, width
 from omnigraph.pipeline.source.types import batch_schema
 from omnigraph.storage.fragments import Fragment
 
@@ -258,9 +260,9 @@ def test_small_fragments_are_read_together() -> None:
 
     assert list(grouped([])) == []
     assert list(grouped(sized(1, 2, 3))) == [(0, 1, 2)]
-    most = reader.PARTITION_ROWS
+    most = fragment_groups.PARTITION_ROWS
     assert list(grouped(sized(most, 1, most - 1, 2, 2))) == [(0,), (1, 2), (3, 4)]
-    wide = [Fragment(i, 10, reader.PARTITION_BYTES // 2 + 1) for i in range(3)]
+    wide = [Fragment(i, 10, fragment_groups.PARTITION_BYTES // 2 + 1) for i in range(3)]
     assert list(grouped(wide)) == [(0,), (1,), (2,)]
     assert list(grouped(wide, 2 * wide[0].size)) == [(0, 1), (2,)]
 
@@ -281,7 +283,7 @@ def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypat
 
 
 def test_every_row_is_in_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PARTITION_ROWS", 10)
+    monkeypatch.setattr(fragment_groups, "PARTITION_ROWS", 10)
     monkeypatch.setattr(reader, "BATCH_ROWS", 3)
     place = tmp_path / "g"
     made = omnigraph.init(place, "node P { name: String @key  n: I64? }")

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 import omnigraph
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.source import changes, reader
+from omnigraph.pipeline import fragment_groups
+from omnigraph.pipeline.source import changes
 from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.stream import StreamReader
 
@@ -194,7 +195,7 @@ def test_commits_that_do_not_touch_the_type_say_nothing(graph: Graph) -> None:
 
 
 def test_a_large_first_commit_is_read_in_parts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PARTITION_ROWS", 1)
+    monkeypatch.setattr(fragment_groups, "PARTITION_ROWS", 1)
     put(graph, a=1)
     put(graph, b=1)
     reading = stream(graph)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 
 import omnigraph
-from omnigraph.commit.loads import now, staged_loads
+from omnigraph.commit.work_records import read_records, watch
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.source.source import OmnigraphSource
@@ -177,7 +177,8 @@ def test_others_see_a_write_that_loads_its_rows(graph: Graph, monkeypatch: pytes
     load = Graph.load
 
     def looked(self: Graph, *given: Any, **named: Any) -> Any:
-        seen.extend((each.recorded, each.is_running(now())) for each in staged_loads(graph._store.objects))
+        records = read_records(graph._store.objects)
+        seen.extend((each.writes, watch.is_alive(each, 30)) for each in records)
         return load(self, *given, **named)
 
     monkeypatch.setattr(Graph, "load", looked)

@@ -9,6 +9,7 @@ from pathlib import Path
 import lance
 
 from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.refs import list_branch_refs
 from omnigraph.graph import Graph
 from omnigraph.storage.tables import TableRef, manifest_name, table_directory
 
@@ -30,10 +31,11 @@ def views(graph: Graph, keep: int) -> list[Manifest]:
     for name in store.branch_names():
         found.append(store.capture(name))
         for commit in list(graph.commits.list(branch=name).commits)[:keep]:
-            found.append(store.manifest_at(commit.branch, commit.manifest_version))
-    for branch in store.manifest.branches().values():
-        found.append(store.manifest_at(branch.parent or "main", branch.parent_version))
-    found += [store.manifest_at(tag.branch, tag.manifest_version) for tag in graph.tags]
+            found.append(store.manifest_of(commit))
+    for ref in list_branch_refs(store.objects).values():
+        begun = store.manifest_in(ref.parent_ledger, ref.parent, ref.parent_version)
+        found += [] if begun is None else [begun]
+    found += [store.manifest_of(graph.commits.get(tag.commit_id)) for tag in graph.tags]
     return found
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
+import lance
 import orjson
 import pyarrow as pa
 import pytest
@@ -24,9 +26,9 @@ from tests.s3_server import S3Root
 from tests.upkeep.reached import listing, pins, reached, unreached, views
 from ulid_transform import ulid_at_time, ulid_now
 
-from omnigraph.commit import loads
 from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
 from omnigraph.commit.lease import Owner
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import (
     ConflictError,
     CorruptionError,
@@ -37,6 +39,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph, init, open
+from omnigraph.upkeep import cleanup as cleanup_module
 from omnigraph.upkeep import reachable
 from omnigraph.upkeep.cleanup import CleanupReport
 from omnigraph.upkeep.optimize import _Work
@@ -172,7 +175,8 @@ def test_which_commits_stay(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> No
     assert readable() == [True] * 5 + [False] * 4
     graph.cleanup(older_than=timedelta(days=1))
     assert readable() == [True] * 5 + [False] * 4
-    monkeypatch.setattr("omnigraph.upkeep.cleanup.now", lambda: loads.now() + timedelta(days=2))
+    later = cleanup_module.now() + timedelta(days=2)
+    monkeypatch.setattr("omnigraph.upkeep.cleanup.now", lambda: later)
     graph.cleanup(keep=3, older_than=timedelta(days=1))
     assert readable() == [True] * 3 + [False] * 6
     graph.cleanup(older_than=timedelta(days=1))
@@ -220,17 +224,18 @@ def test_a_name_that_is_made_meanwhile_keeps_what_it_names(graph: Graph, monkeyp
     for i in range(3):
         people(graph, f"p{i}")
     before = b"".join(graph.export(at=old.id))
-    exclusive = graph._store.exclusive_refs
+    read = reachable.reach
     made: list[bool] = []
 
-    def overtaken(self: object, **said: object) -> object:
+    def overtaken(*given: object) -> object:
+        found = read(*given)  # type: ignore[arg-type]  # passed on
         if not made:
             made.append(True)
             with open(graph.uri) as other:
                 other.tags.create("kept", commit=old.id)
-        return exclusive(**said)  # type: ignore[arg-type]  # passed on
+        return found
 
-    monkeypatch.setattr(type(graph._store), "exclusive_refs", overtaken)
+    monkeypatch.setattr(reachable, "reach", overtaken)
     graph.cleanup(keep=1)
     with open(graph.uri) as fresh:
         assert b"".join(fresh.export(at="kept")) == before
@@ -288,7 +293,7 @@ def test_a_load_that_begins_meanwhile_keeps_what_it_writes(graph: Graph, monkeyp
     def overtaken(self: object, prefix: str = "") -> object:
         if prefix == "nodes" and not begun:
             begun.append(True)
-            work.enter_context(loads.recorded(graph._store.objects, ulid_now().lower()))
+            work.enter_context(at_work(graph._store.objects, WorkKind.LOAD))
             orphan(graph)
             aged(root(graph) / "nodes", 60)  # the clock of the store is behind
         return listed(self, prefix)  # type: ignore[arg-type]  # passed on
@@ -309,8 +314,17 @@ def staged(graph: Graph, owner: Owner | None, began: float) -> str:
     directory.mkdir(parents=True)
     (directory / "rows.arrow").write_bytes(b"rows")
     if owner is not None:
-        (directory / "load.json").write_bytes(orjson.dumps({"version": 1, "owner": asdict(owner)}))
+        record(graph, name, owner)
     return name
+
+
+def record(graph: Graph, name: str, owner: Owner, beat: int = 0, **more: object) -> Path:
+    """A record of a load."""
+    members = {"version": 1, "kind": "load", "owner": asdict(owner), "beat": beat, "began": None, "commits": []}
+    path = root(graph) / "__work" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(orjson.dumps(members | {"needs": {}} | more))
+    return path
 
 
 def aged(path: Path, seconds: float) -> None:
@@ -340,22 +354,25 @@ ELSEWHERE = Owner("another machine", 7, "1")
 def test_what_a_load_at_work_needs_stays(graph: Graph) -> None:
     people(graph, "a")
     name = ulid_now().lower()
-    with loads.recorded(graph._store.objects, name):
+    with at_work(graph._store.objects, WorkKind.LOAD, name=name):
         orphan(graph)
         fork = _fork(graph)
         assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
-        assert (root(graph) / "__staging" / name).exists()
+        assert (root(graph) / "__work" / f"{name}.json").exists()
         assert fork in _forks(graph)
+    assert not (root(graph) / "__work" / f"{name}.json").exists()
     aged(root(graph) / "nodes", 1)
-    # Its process lives, so it is at work for all that can be seen.
+    # One whose process lives is at work for all that can be seen, and one whose process died is not.
+    kept = record(graph, name, Owner.here())
+    aged(kept, 60)
     assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
-    record = root(graph) / "__staging" / name / "load.json"
-    record.write_bytes(orjson.dumps({"version": 1, "owner": asdict(DEAD)}))
+    record(graph, name, DEAD)
     done = graph.cleanup(keep=9, orphans_older_than=NOW)
-    assert (done.loads_removed, sum(table.forks_removed for table in done.tables)) == (1, 1)
+    assert sum(table.forks_removed for table in done.tables) == 1
     assert sum(table.orphans_removed for table in done.tables) == 1
     assert left_over(graph) == 0
     assert _forks(graph) == []
+    assert not kept.exists()
 
 
 def _fork(graph: Graph) -> str:
@@ -371,18 +388,32 @@ def _forks(graph: Graph) -> list[str]:
     return graph._store.tables.forks(graph.snapshot().pin("node:Person").ref.path)
 
 
-def test_loads_that_cannot_be_seen_are_heard(graph: Graph) -> None:
+def test_records_of_other_machines_are_watched_and_not_timed(graph: Graph) -> None:
+    """A record is dead when its heartbeat stands still for one lease time, whatever the clocks say."""
     people(graph, "a")
-    name = staged(graph, ELSEWHERE, time.time() - 3 * 86400)
     orphan(graph)
-    aged(root(graph) / "nodes", 2 * 86400)
-    assert graph.cleanup(keep=9, orphans_older_than=timedelta(days=1)).bytes_removed == 0, "it said so just now"
-    aged(root(graph) / "__staging" / name, 7200)
-    first = graph.cleanup(keep=9, orphans_older_than=timedelta(days=1))
-    assert (first.loads_removed, sum(table.orphans_removed for table in first.tables)) == (0, 1), "not for an hour"
-    aged(root(graph) / "__staging" / name, 2 * 86400)
-    assert graph.cleanup(keep=9, orphans_older_than=timedelta(days=1)).loads_removed == 1
-    assert not (root(graph) / "__staging" / name).exists()
+    aged(root(graph) / "nodes", 1)
+    graph._store.timeouts.ttl = 0.6
+    name = ulid_now().lower()
+    aged(record(graph, name, ELSEWHERE), 30 * 86400)
+    ended = threading.Event()
+
+    def beat() -> None:
+        number = 0
+        while not ended.wait(0.1):
+            number += 1
+            aged(record(graph, name, ELSEWHERE, number), 30 * 86400)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
+    ended.set()
+    thread.join()
+    began = time.monotonic()
+    done = graph.cleanup(keep=9, orphans_older_than=NOW)
+    assert time.monotonic() - began >= 0.5
+    assert sum(table.orphans_removed for table in done.tables) == 1
+    assert not (root(graph) / "__work" / f"{name}.json").exists()
 
 
 def test_rows_that_nobody_loads_keep_nothing_in_tables(graph: Graph) -> None:
@@ -404,9 +435,10 @@ def test_rows_that_nobody_loads_keep_nothing_in_tables(graph: Graph) -> None:
 def test_a_record_that_cannot_be_read_is_one(graph: Graph) -> None:
     people(graph, "a")
     name = staged(graph, None, time.time() - 60)
-    (root(graph) / "__staging" / name / "load.json").write_bytes(b"{")
+    (root(graph) / "__work").mkdir(exist_ok=True)
+    (root(graph) / "__work" / f"{name}.json").write_bytes(b"{")
     orphan(graph)
-    done = graph.cleanup(keep=9, orphans_older_than=NOW)
+    done = graph.cleanup(keep=9, orphans_older_than=NOW, preview=True)
     assert done.bytes_removed == 0
     assert [(load.name, load.on_tables, load.pid) for load in done.loads_at_work] == [(name, True, None)]
 
@@ -437,7 +469,7 @@ def test_the_report_tells_for_whose_sake_something_stayed(graph: Graph) -> None:
     people(graph, "a")
     here = Owner.here()
     name = ulid_now().lower()
-    with loads.recorded(graph._store.objects, name):
+    with at_work(graph._store.objects, WorkKind.LOAD, name=name):
         assert graph.cleanup(keep=9).loads_at_work == (), "what is that old stays for nobody's sake"
         for preview in (True, False):
             (load,) = graph.cleanup(keep=9, orphans_older_than=NOW, preview=preview).loads_at_work
@@ -451,17 +483,17 @@ def test_dead_loads_go_when_they_are_old(graph: Graph) -> None:
     aged(root(graph) / "__staging" / old, 8 * 86400)
     done = graph.cleanup(keep=9)
     assert (done.loads_removed, done.load_bytes_removed) == (1, 4)
+    assert not (root(graph) / "__work" / f"{young}.json").exists()
     assert [path.name for path in (root(graph) / "__staging").iterdir() if not path.name.startswith(".")] == [young]
 
 
-def test_forks_of_branches_that_are_gone(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forks_of_branches_that_are_gone(graph: Graph) -> None:
     people(graph, "a")
     graph.branches.create("dev")
     people(graph, "b", branch="dev")
     graph.branches.create("kid", source="dev")
     people(graph, "c", branch="kid")
     assert len(_forks(graph)) == 2
-    monkeypatch.setattr("omnigraph.commit.branches.reclaim_forks", lambda *_: None)
     graph.branches.delete("kid")
     graph.branches.delete("dev")
     before = b"".join(graph.export())
@@ -496,11 +528,8 @@ def test_a_type_that_was_dropped_goes_with_the_last_commit_that_had_it(tmp_path:
 
 def test_it_refuses_what_it_does_not_understand(graph: Graph) -> None:
     people(graph, "a")
-    ref = graph.snapshot().pin("node:Person").ref
-    tables = graph._store.tables
-    staged = tables.stage_fragments(ref, tables.write_fragments(ref, graph.snapshot().scan("node:Person")))
-    assert staged is not None
-    tables.commit_staged(staged)
+    place = root(graph) / graph.snapshot().pin("node:Person").ref.path
+    lance.dataset(str(place)).delete("true")  # by other hands
     for preview in (True, False):
         with pytest.raises(DriftError):
             graph.cleanup(keep=1, preview=preview)
@@ -646,9 +675,15 @@ def test_in_s3(s3_root: S3Root) -> None:
         before = states(graph, 1)
         orphan(graph)
         name = ulid_now().lower()
-        with loads.recorded(graph._store.objects, name):
+        with at_work(graph._store.objects, WorkKind.LOAD, name=name):
             assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
-        graph._store.objects.put(f"__staging/{name}/load.json", orjson.dumps({"version": 1, "owner": asdict(DEAD)}))
+        graph._store.objects.put(f"__staging/{name}/rows.arrow", b"rows")
+        dead = {"version": 1, "kind": "load", "owner": asdict(DEAD), "beat": 0, "began": None, "commits": []}
+        graph._store.objects.put(f"__work/{name}.json", orjson.dumps(dead | {"needs": {}}))
+        # A folder that somebody made in a console.
+        for place in ("nodes/", "__staging/", f"{graph.snapshot().pin('node:Person').ref.path}/data/"):
+            made = f"{s3_root.options['endpoint']}/{s3_root.uri.removeprefix('s3://')}/{place}"
+            urllib.request.urlopen(urllib.request.Request(made, data=b"", method="PUT"), timeout=60).close()
         time.sleep(1.1)  # the store's clock counts seconds
         done = graph.cleanup(keep=1, orphans_older_than=NOW)
         assert (done.errors, done.loads_removed) == ((), 1)

@@ -25,7 +25,6 @@ from omnigraph.errors import (
     ParseError,
     PreconditionFailedError,
     ReadOnlyError,
-    ReadSetChangedError,
     ResourceLimitError,
     TypeCheckError,
 )
@@ -666,13 +665,29 @@ def test_inserts_are_prepared_again_after_another_commit(graph: Graph, monkeypat
 @pytest.mark.parametrize(
     "body", ["update Person set { age: 2 } where age = 1", "delete Person where age = 1"], ids=["update", "delete"]
 )
-def test_updates_and_deletes_are_not(graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_and_deletes_see_what_another_commit_brought(
+    graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(graph, 'insert Person { name: "ann", age: 1 }')
     calls = racing(monkeypatch, graph, 'insert Person { name: "bob", age: 1 }')
-    with pytest.raises(ReadSetChangedError):
-        run(graph, body)
-    assert len(calls) == 1
-    assert rows(graph, "node:Person", "age") == {"ann": 1, "bob": 1}
+    assert affected(run(graph, body)) == (2, 0)
+    assert len(calls) == 2
+    assert rows(graph, "node:Person", "age") == ({"ann": 2, "bob": 2} if "update" in body else {})
+
+
+@pytest.mark.parametrize(
+    "body", ["update Person set { age: 2 } where age = 1", "delete Person where age = 1"], ids=["update", "delete"]
+)
+@pytest.mark.parametrize("other", ['insert Note { text: "x" }', 'insert Person { name: "bob", age: 3 }'])
+def test_a_commit_that_matches_nothing_does_not_matter(
+    graph: Graph, body: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(graph, 'insert Person { name: "ann", age: 1 }')
+    calls = racing(monkeypatch, graph, other)
+    assert affected(run(graph, body)) == (1, 0)
+    assert len(calls) == 1, "it is not prepared again"
+    left = {"bob": 3} if "bob" in other else {}
+    assert rows(graph, "node:Person", "age") == ({"ann": 2} | left if "update" in body else left)
 
 
 @pytest.mark.parametrize("body", ['insert Person { name: "cid" }', "delete Person where age = 1"])

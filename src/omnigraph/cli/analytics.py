@@ -13,7 +13,6 @@ from omnigraph.cli.export import one_view
 from omnigraph.cli.output import JSON
 from omnigraph.cli.query import FORMATS
 from omnigraph.cli.scope import address, addressed, engines, open_to_read, open_to_write
-from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.analytics import Analysis
@@ -209,12 +208,12 @@ def _write(table: Any, path: Path) -> None:
     import pyarrow.feather
     import pyarrow.parquet
 
-    try:
+    from omnigraph.storage.local_output import output_file
+
+    with output_file(path) as file:
         if path.suffix == ".parquet":
-            pyarrow.parquet.write_table(table, path)
+            pyarrow.parquet.write_table(table, file)
         elif path.suffix == ".arrow":
-            pyarrow.feather.write_feather(table, str(path), compression="uncompressed")
+            pyarrow.feather.write_feather(table, file, compression="uncompressed")
         else:
-            pyarrow.csv.write_csv(table, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+            pyarrow.csv.write_csv(table, file)

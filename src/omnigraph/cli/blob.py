@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from omnigraph.cli.export import one_view, to_stdout
+from omnigraph.cli.export import one_view
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.streams import write_stdout
 from omnigraph.errors import BlobRangeError, InputError, cut
 
 if TYPE_CHECKING:
@@ -108,14 +108,13 @@ def _write(pieces: Iterator[bytes], out: str | None) -> None:
     """Write bytes out. Nothing is opened before the first are there, so that an early failure touches no file."""
     first = next(pieces, b"")
     if out is None:
-        to_stdout(chain([first], pieces))
+        write_stdout(chain([first], pieces))
         return
-    try:
-        with open(out, "wb") as file:
-            file.write(first)
-            file.writelines(pieces)
-    except OSError as error:
-        raise InputError(f"cannot write {os.fspath(out)}: {error.strerror}") from error
+    from omnigraph.storage.local_output import output_file
+
+    with output_file(out) as file:
+        file.write(first)
+        file.writelines(pieces)
 
 
 @blob.command()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.cli.conditions import conditional, conditions
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_read, open_to_write, writing
@@ -109,6 +110,7 @@ def delete(
 )
 @click.option("--delete-branch", is_flag=True, help="Delete SOURCE afterwards.")
 @click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
+@conditional
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of BRANCH carries this key.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
 @engines("how much is compared")
@@ -124,6 +126,9 @@ def merge(
     resolutions: tuple[str, ...],
     delete_branch: bool,
     if_commit: str | None,
+    unchanged_since: str | None,
+    reads: tuple[str, ...],
+    timeout: float | None,
     idempotency_key: str | None,
     message: str | None,
     engine: str,
@@ -135,7 +140,7 @@ def merge(
     """Merge the branch SOURCE into another, as one commit.
 
     With a conflict nothing is written, and the exit status is 1; that of a preview is the same. It is 4 when
-    --if-commit names another commit than the head.
+    --if-commit names another commit than the head, or when something has changed since --unchanged-since.
     """
     options: dict[str, Any] = {
         "strategy": strategy,
@@ -145,6 +150,7 @@ def merge(
         "message": message,
         "expect_head": if_commit,
         "idempotency_key": idempotency_key,
+        **conditions(unchanged_since, reads, timeout),
     }
     given = address(uri_option, store)
     with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
@@ -200,8 +206,10 @@ def _say_merged(receipt: MergeReceipt) -> None:
     click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
+    if receipt.edges_kept:
+        click.echo(f"  {receipt.edges_kept:,} edges kept with their nodes")
     for conflict in receipt.conflicts:
-        click.echo(f"  conflict: {conflict}")
+        click.echo(f"  conflict: {conflict} ({conflict.values})")
     if receipt.total_conflicts > len(receipt.conflicts):
         click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
     if receipt.branch_deleted:

@@ -87,6 +87,7 @@ def _members(uri: str, keep: int | None, older_than: timedelta | None, report: C
         "datasets": [asdict(table) for table in report.tables],
         "loads_removed": report.loads_removed,
         "load_bytes_removed": report.load_bytes_removed,
+        "branches_removed": report.branches_removed,
         "loads_at_work": [
             {**asdict(load), "began": load.began.isoformat(), "seen": load.seen.isoformat()}
             for load in report.loads_at_work
@@ -102,10 +103,13 @@ def _policy(keep: int | None, older_than: timedelta | None) -> str:
 def _kept(load: LoadAtWork) -> str:
     """Why something stayed that is old enough to go."""
     began, seen = (time.isoformat(timespec="seconds") for time in (load.began, load.seen))
+    process = "" if load.pid is None else f" (process {load.pid} on {load.host})"
+    if load.kind is not None and not load.on_tables:
+        return f"kept the versions that {load.kind} {load.name}{process} reads, at work since {began}"
     if not load.on_tables:
         return f"kept what {load.name} put aside, at work since {began} and last heard of at {seen}"
-    process = "" if load.pid is None else f" (process {load.pid} on {load.host})"
-    return f"kept what nothing points at and came after {began}: load {load.name}{process} is at work since then"
+    kind = load.kind or "work"
+    return f"kept what nothing points at and came after {began}: {kind} {load.name}{process} is at work since then"
 
 
 def _tell(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
@@ -128,6 +132,8 @@ def _tell(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
             click.echo(f"  {table.type_key}: {', '.join(said)}", err=err)
     if report.loads_removed:
         click.echo(f"  loads that died: {report.loads_removed} ({report.load_bytes_removed} bytes)", err=err)
+    if report.branches_removed:
+        click.echo(f"  branches that were deleted: {report.branches_removed}", err=err)
     for load in report.loads_at_work:
         click.echo(f"  {_kept(load)}", err=err)
     if report.preview:

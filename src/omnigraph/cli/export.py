@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli.scope import address, addressed, engines, open_to_read
-from omnigraph.errors import InputError
+from omnigraph.cli.streams import write_stdout
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -56,7 +54,7 @@ def export(
     with open_to_read(address(uri, uri_option, store)) as graph:
         chosen = list(types) or None
         if out is None:
-            to_stdout(graph.export(types=chosen, branch=branch, at=at))
+            write_stdout(graph.export(types=chosen, branch=branch, at=at))
         elif _on_spark(graph, chosen, branch, at, engine):
             _export_on_spark(graph, master, out, format=format, types=chosen, branch=branch, at=at)
         else:
@@ -85,15 +83,6 @@ def _export_on_spark(graph: Graph, master: str | None, out: str, **what: Any) ->
         Pipeline(graph, spark).export(out, **what)
     finally:
         spark.stop()
-
-
-def to_stdout(pieces: Iterable[bytes]) -> None:
-    """Write bytes as they are."""
-    if sys.stdout is None:  # the command was started without one
-        raise InputError("there is no stdout to write to", hint="name a file with --out")
-    for piece in pieces:
-        sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
 
 
 def one_view(branch: str | None, at: str | None) -> None:

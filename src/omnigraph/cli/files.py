@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -69,20 +68,9 @@ def replace_text(path: Path, text: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    import tempfile  # here, so that help does not wait for it
+    from omnigraph.storage.local_output import output_file  # here, so that help does not wait for it
 
-    target = path.resolve()
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, target.stat().st_mode & 0o7777)
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    if not path.is_file():
+        raise InputError(f"cannot write {path}: it is not a regular file", hint="use '-' to format standard input")
+    with output_file(path) as file:
+        file.write(text.encode())

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.cells import cell_len, set_cell_size
 
+from omnigraph.cli.streams import write_data
 from omnigraph.errors.source import printable
 from omnigraph.read.export.json_text import TEXT
 from omnigraph.read.result.encoding import plain
@@ -33,7 +34,7 @@ def print_result(result: Result, format: str) -> None:
         sys.stdout.buffer.flush()
         return
     for text in _PRINTERS[format](result):
-        click.echo(text)
+        write_data(f"{text}\n")
 
 
 def header(result: Result) -> str:

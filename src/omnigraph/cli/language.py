@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 
 from omnigraph.cli.files import read_bytes, read_schema, replace_text, source_files
 from omnigraph.cli.output import print_json
+from omnigraph.cli.streams import read_stdin, write_data
 from omnigraph.errors import CompileError, InputError, SourceText
 
 if TYPE_CHECKING:
@@ -229,10 +229,10 @@ def _format_stdin(language: str | None, check_only: bool, as_json: bool) -> None
         raise click.UsageError("standard input has no name: say --language pg or --language gq")
     if as_json and not check_only:
         raise click.UsageError("standard output takes the formatted text: --json needs --check here")
-    before = sys.stdin.buffer.read()
+    before = read_stdin()
     after = _format(before, language, "<stdin>")
     if not check_only:
-        click.echo(after, nl=False)
+        write_data(after)
         return
     changed = after.encode() != before
     _report_format([(Path("<stdin>"), "changed" if changed else "unchanged", None)], check_only, as_json)

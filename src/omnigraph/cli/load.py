@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.cli.conditions import conditional, conditions
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import Shown, progress_shown
 from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_write, writing
+from omnigraph.cli.streams import stdin
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where
 @click.option("--lenient", is_flag=True, help="Read what can be read, and say on stderr what was changed for that.")
 @click.option("--no-embed", is_flag=True, help="Leave out the vectors that would be computed from texts.")
 @click.option("--if-commit", metavar="ID", help="Load only if this commit is the head of the branch.")
+@conditional
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
 @click.option("--check", is_flag=True, help="Check everything, and write nothing.")
@@ -73,6 +75,9 @@ def load(
     lenient: bool,
     no_embed: bool,
     if_commit: str | None,
+    unchanged_since: str | None,
+    reads: tuple[str, ...],
+    timeout: float | None,
     idempotency_key: str | None,
     message: str | None,
     check: bool,
@@ -87,7 +92,7 @@ def load(
     """Load rows from files, as one commit.
 
     Everything is checked first: one wrong record, and nothing is written. The exit status is 4 when --if-commit names
-    another commit than the head.
+    another commit than the head, or when something has changed since --unchanged-since.
     """
     given = address(uri, uri_option, store)
     options = {
@@ -102,6 +107,7 @@ def load(
         "idempotency_key": idempotency_key,
         "message": message,
         "check": check,
+        **conditions(unchanged_since, reads, timeout),
     }
     way = _Way(engine, master, merge_threshold)
     _load(given, data, options, way, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
@@ -147,6 +153,7 @@ class _Way:
         self, graph: Graph, source: list[Any], options: dict[str, Any], shown: Shown
     ) -> tuple[LoadReceipt, Choice]:
         from omnigraph.graph.loading import LoadRequest, load_mode
+        from omnigraph.graph.preconditions import unchanged
         from omnigraph.pipeline.engine import Engine, choose
         from omnigraph.pipeline.jobs import Watch
         from omnigraph.pipeline.load import SparkOptions
@@ -157,7 +164,8 @@ class _Way:
         if chosen.amiss or (chosen.engine is Engine.SPARK and shown.notes):
             click.echo(f"loading {chosen}", err=True)
         read = {"mode": load_mode(options["mode"]), "mapping": graph._mapping(options.get("mapping"))}
-        request = LoadRequest(**options | read, progress=shown.rows)
+        since, reads = options.pop("unchanged_since", None), options.pop("reads", ())
+        request = LoadRequest(**options | read, unchanged=unchanged(since, reads), progress=shown.rows)
         spark = session(SparkSettings(self.master))
         try:
             spread = SparkOptions(spark, Watch(shown.tasks), merge_threshold=self.merge_threshold)
@@ -181,7 +189,7 @@ def _load(
         raise click.UsageError("stdin can be read once")
     if options["mode"] == "overwrite" and not options.get("check"):
         confirm("overwriting", uri, yes=yes, as_json=as_json)
-    source: list[str | IO[bytes]] = [sys.stdin.buffer if name == _STDIN else name for name in data]
+    source: list[str | IO[bytes]] = [stdin() if name == _STDIN else name for name in data]
     with open_to_write(uri, actor, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
         try:
             receipt, chosen = way.load(graph, source, options, shown)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import platform
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import click
 
@@ -21,6 +17,7 @@ from omnigraph.cli.copies import backup, relocate, restore
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
+from omnigraph.cli.failures import report
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
@@ -30,13 +27,15 @@ from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import print_json
 from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
+from omnigraph.cli.repair import repair
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
+from omnigraph.cli.streams import open_closed_streams
 from omnigraph.cli.tag import tag
 from omnigraph.cli.verify import verify
 from omnigraph.commit.stamp import CURRENT
-from omnigraph.errors import OmnigraphError, cut, report_for
+from omnigraph.errors import cut
 
 CAPABILITIES = {
     "any": (
@@ -59,14 +58,10 @@ CAPABILITIES = {
             recovery,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, optimize, cleanup, backup, restore, relocate, lint)),
+    "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, backup, restore, relocate, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
-
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
 
 
 class _Commands(click.Group):
@@ -86,23 +81,14 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except OmnigraphError as error:
-            click.echo(error.render(), err=True)
-            ctx.exit(report_for(error).exit_code)
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # nobody reads on: click ends the command without a word
-            what = "the output" if error.filename is None else error.filename
-            click.echo(f"cannot use {what}: {error.strerror}", err=True)
-            _forget_stdout()
-            ctx.exit(1)
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
-            ctx.exit(INTERRUPTED)
         except click.NoSuchOption as error:
             raise (_does_not_apply(error) or error) from None
         except click.UsageError as error:
             raise (_one_too_many(error) or error) from None
+        except (click.ClickException, click.Abort, click.exceptions.Exit, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # a panic in Rust is no Exception
+            ctx.exit(report(error))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -116,14 +102,6 @@ def _check_text(args: Sequence[str], ctx: click.Context) -> None:
         except UnicodeEncodeError:
             found = cut(arg.encode(errors="surrogateescape").decode(errors="replace"))
             raise click.UsageError(f"argument {place} is not UTF-8: '{found}'", ctx) from None
-
-
-def _forget_stdout() -> None:
-    """Leave nothing for the end of the process to write, which could only fail again."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:
@@ -200,6 +178,7 @@ for command in (
     recovery,
     indexes,
     optimize,
+    repair,
     cleanup,
     backup,
     restore,
@@ -214,6 +193,7 @@ for command in (
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    open_closed_streams()
     cli.main(args=args, prog_name="omnigraph")
 
 

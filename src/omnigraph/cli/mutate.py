@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from omnigraph.cli.conditions import conditional, conditions
 from omnigraph.cli.files import read_bytes
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, open_to_write, writing
@@ -28,6 +29,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--params-file", type=FILE, metavar="FILE", help="The same in a file.")
 @click.option("--branch", metavar="BRANCH", default="main", help="The branch to write to.  [default: main]")
 @click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
+@conditional
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
 @click.option("--message", metavar="TEXT", help="The commit's message.")
 @writing()
@@ -42,6 +44,9 @@ def mutate(
     params_file: Path | None,
     branch: str,
     if_commit: str | None,
+    unchanged_since: str | None,
+    reads: tuple[str, ...],
+    timeout: float | None,
     idempotency_key: str | None,
     message: str | None,
     actor: str | None,
@@ -51,11 +56,12 @@ def mutate(
     """Run a query that writes, as one commit.
 
     NAME says which query, when the source has several. The exit status is 4 when --if-commit names another commit
-    than the head.
+    than the head, or when something has changed since --unchanged-since.
     """
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)
+    asked = conditions(unchanged_since, reads, timeout)
     with open_to_write(uri, actor, quiet=True) as graph:
         try:
             done = graph.mutate(
@@ -66,6 +72,7 @@ def mutate(
                 expect_head=if_commit,
                 idempotency_key=idempotency_key,
                 message=message,
+                **asked,
             )
         except PreconditionFailedError as error:
             if as_json:

@@ -8,19 +8,21 @@ from typing import Any
 
 import click
 
+from omnigraph.cli.streams import write_data
+from omnigraph.errors.source import printable
+
 
 def print_json(value: object) -> None:
     """Pretty-printed, to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    write_data(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def print_members(members: dict[str, Any]) -> None:
     """One `key: value` line for everything that there is something to say about."""
     for name, value in members.items():
         if value is not None and value != {}:
-            click.echo(
-                f"{name}: {', '.join(f'{k}={v}' for k, v in value.items()) if isinstance(value, dict) else value}"
-            )
+            shown = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
+            click.echo(printable(f"{name}: {shown}"))
 
 
 def moment(micros: int) -> str:

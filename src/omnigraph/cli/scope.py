@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from omnigraph.cli.streams import at_terminal
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,9 +99,14 @@ def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
     from omnigraph.graph import open
 
     if not quiet:
-        command = " ".join(click.get_current_context().command_path.split()[1:])
-        click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
+        say_target(uri)
     return open(uri, actor=actor, blob_sources=_blob_sources())
+
+
+def say_target(uri: str) -> None:
+    """Say on stderr what is written to."""
+    command = " ".join(click.get_current_context().command_path.split()[1:])
+    click.echo(f"omnigraph {command} → {_normal(uri)} (direct, {'local' if is_local(uri) else 'remote'})", err=True)
 
 
 def _blob_sources() -> list[str]:
@@ -137,7 +142,7 @@ def confirm(what: str, uri: str, *, yes: bool, as_json: bool) -> None:
     """
     if yes or is_local(uri):
         return
-    if as_json or not sys.stdin.isatty():
+    if as_json or not at_terminal():
         raise InputError(f"{what} on {_normal(uri)} cannot be undone", hint="add --yes if that is meant")
     answer = click.prompt(f"{what} on {_normal(uri)} cannot be undone. Go on? [y/N]", default="", show_default=False)
     if answer.strip().lower() not in ("y", "yes"):

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.export import one_view
+from omnigraph.cli.failures import report
 from omnigraph.cli.mutate import json_object
 from omnigraph.cli.scope import address, addressed
-from omnigraph.cli.statements import Statements, whole
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.cli.statements import Statements, is_complete, whole
+from omnigraph.cli.streams import at_terminal, stdin
+from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -40,8 +42,8 @@ The body alone works too, and ends with ; or with an empty line:
 :set NAME VALUE      give the parameter $NAME to queries that declare it; the value is JSON, or else a text
 :params [JSON]       the parameters that are set; with a JSON object, set these and no others
 :format NAME         print rows as table, kv, csv, json or jsonl
-:explain             how the last query is answered
-:analyze             the same, with what each step does
+:explain [QUERY]     how a query is answered, without running it; by default the last one
+:analyze [QUERY]     the same after running it, with what each step did
 :quit                leave; so does Ctrl-D
 Tab completes words and names of the schema. Ctrl-C stops a query."""
 
@@ -62,11 +64,11 @@ def shell(
     one_view(branch, at)
     session = Session(address(uri, uri_option, store), branch or "main", at, format)
     with session:
-        if sys.stdin.isatty():
+        if at_terminal():
             _converse(session)
         else:
             _answer(session)
-    if session.failed and not sys.stdin.isatty():
+    if session.failed and not at_terminal():
         click.get_current_context().exit(1)
 
 
@@ -107,9 +109,9 @@ class Session:
             if text.startswith(":"):
                 return self._command(text)
             self._query(text)
-        except OmnigraphError as error:
+        except Exception as error:
             self.failed = True
-            click.echo(error.render(), err=True)
+            report(error)
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
         return True
@@ -126,13 +128,13 @@ class Session:
         return {name: value for name, value in self._params.items() if name in mentioned}
 
     def _command(self, text: str) -> bool:
-        word, _, rest = text.strip().partition(" ")
+        word, rest = _split(text)
         if word in (":quit", ":q", ":exit"):
             return False
         known = self.commands.get(word)
         if known is None:
             raise InputError(f"there is no command {word}", hint=":help lists them")
-        known(rest.strip())
+        known(rest)
         return True
 
     @property
@@ -144,8 +146,8 @@ class Session:
             ":set": self._set,
             ":params": self._show_or_set_params,
             ":format": self._set_format,
-            ":explain": lambda _: self._explain(analyze=False),
-            ":analyze": lambda _: self._explain(analyze=True),
+            ":explain": lambda text: self._explain(text, analyze=False),
+            ":analyze": lambda text: self._explain(text, analyze=True),
         }
 
     def _schema(self, name: str) -> None:
@@ -194,9 +196,11 @@ class Session:
             raise InputError(f"'{name}' is not a format", hint=", ".join(_FORMATS))
         self._format = name
 
-    def _explain(self, *, analyze: bool) -> None:
+    def _explain(self, text: str, *, analyze: bool) -> None:
+        if text:
+            self._last = whole(text.rstrip("; \t"), "shell")
         if self._last is None:
-            raise InputError("there was no query yet")
+            raise InputError("there was no query yet", hint=":explain match { … } return { … }")
         click.echo(str(self.graph.explain(self._last, self._given(self._last), at=self._at, analyze=analyze)))
 
 
@@ -228,51 +232,84 @@ def _command(line: str) -> str | None:
     return f":{word}" if word in ("exit", "quit", "help") else None
 
 
+def _split(command: str) -> tuple[str, str]:
+    word, *rest = command.split(maxsplit=1)
+    return word, rest[0].strip() if rest else ""
+
+
+class Lines:
+    """Takes lines and gives whole statements and commands. A query after `:explain` may take many lines, too."""
+
+    def __init__(self) -> None:
+        self._statements = Statements()
+        self._command = ""
+
+    @property
+    def pending(self) -> str:
+        """What belongs to a statement that is not complete."""
+        return self._statements.pending
+
+    def add(self, line: str) -> list[str]:
+        """Take in a line, and give what it completes."""
+        command = None if self.pending else _command(line)
+        if command is not None:
+            word, rest = _split(command)
+            if word not in (":explain", ":analyze") or not rest or is_complete(rest):
+                return [command]
+            self._command, line = f"{word} ", rest
+        found = self._statements.add(line)
+        if found:
+            found[0], self._command = self._command + found[0], ""
+        return found
+
+    def finish(self) -> str | None:
+        """What is left when no more lines come."""
+        left, command, self._command = self._statements.finish(), self._command, ""
+        return None if left is None else command + left
+
+
 def _answer(session: Session) -> None:
     """Answer what comes from a file or another program."""
-    statements = Statements()
-    for line in sys.stdin:
-        command = _command(line)
-        if command and not statements.pending:
-            if not session.take(command):
-                return
-            continue
-        for statement in statements.add(line):
-            session.take(statement)
-    left = statements.finish()
+    lines = Lines()
+    for number, data in enumerate(stdin(), 1):
+        try:
+            line = data.decode()
+        except UnicodeDecodeError:
+            raise InputError(f"line {number} of stdin is not UTF-8") from None
+        if not all(session.take(statement) for statement in lines.add(line)):
+            return
+    left = lines.finish()
     if left is not None:
         session.take(left)
 
 
 def _converse(session: Session) -> None:
     """Answer somebody at a terminal."""
-    statements = Statements()
-    with _Editing(session, statements):
+    lines = Lines()
+    with _Editing(session, lines):
         while True:
             try:
-                line = input("… " if statements.pending else session.prompt)
+                line = input("… " if lines.pending else session.prompt)
             except EOFError:
                 click.echo()
                 return
             except KeyboardInterrupt:
-                statements.finish()
+                lines.finish()
                 click.echo()
                 continue
-            command = _command(line)
-            if command and not statements.pending:
-                if not session.take(command):
-                    return
+            except UnicodeDecodeError:
+                click.echo("this line is not UTF-8", err=True)
                 continue
-            for statement in statements.add(line):
-                session.take(statement)
+            if not all(session.take(statement) for statement in lines.add(line)):
+                return
 
 
 class _Editing:
     """History and completion of a terminal, where Python has the library for it."""
 
-    def __init__(self, session: Session, statements: Statements) -> None:
+    def __init__(self, session: Session, lines: Lines) -> None:
         self._session = session
-        self._statements = statements
+        self._lines = lines
         self._choices: list[str] = []
         self._path = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".omnigraph") / _HISTORY
 
@@ -319,6 +356,6 @@ class _Editing:
                 ":format": _FORMATS,
             }
             commands = {word: after.get(word, ()) for word in (*self._session.commands, ":quit")}
-            before = self._statements.pending + readline.get_line_buffer()[: readline.get_endidx()]
+            before = self._lines.pending + readline.get_line_buffer()[: readline.get_endidx()]
             self._choices = Completer(graph.catalog, commands).complete(before)
         return self._choices[state] if state < len(self._choices) else None

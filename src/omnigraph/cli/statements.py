@@ -11,6 +11,7 @@ _QUERY = re.compile(r"query\b")
 _BEFORE = r"\s*(?://[^\n]*\s*|/\*.*?\*/\s*)*"
 _WHOLE = re.compile(_BEFORE + r"query\b", re.DOTALL)
 _BODY = re.compile(_BEFORE + r"(?:match|insert|update|delete)\b", re.DOTALL)
+_DOES = re.compile(r"\b(?:return|insert|update|delete)\b")
 
 
 def is_body(text: str) -> bool:
@@ -25,6 +26,18 @@ def whole(text: str, name: str) -> str:
     'query given() { match { $p: Person } return { $p.name }\n}'
     """
     return text if _WHOLE.match(text) else f"query {name}() {{ {text}\n}}"
+
+
+def is_complete(text: str) -> bool:
+    """Whether one line holds all of a query that is given without an end: its braces are closed, and it does something.
+
+    >>> is_complete("match { $p: Person } return { $p.name }"), is_complete("match { $p: Person }")
+    (True, False)
+    """
+    if _WHOLE.match(text):
+        return False  # it says itself where it ends
+    signs = [part[0] for part in _PARTS.finditer(text) if not part[0].startswith(('"', "/"))]
+    return signs.count("{") == signs.count("}") > 0 and _DOES.search(text) is not None
 
 
 class Statements:

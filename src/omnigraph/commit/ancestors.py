@@ -1,79 +1,365 @@
-"""Where two branches parted: the commit from which both have come the least way."""
+"""The commits that lead to a head: their lineage, and the best common ancestors of two heads.
+
+The manifest of a branch holds every commit that leads to its head: its own commits, and those that were merged into it
+as rows of kind `ancestor`. A commit has a generation, 1 more than the highest of its parents, so a search that takes
+commits in falling order of generation knows each one's descendants before the commit itself, and stops early.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from heapq import heappop, heappush
 
-from omnigraph.commit.lineage import commits, find_in
-from omnigraph.commit.manifest import Commit, Manifest
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from omnigraph.commit.manifest import MAIN, Commit, Manifest, RowKind, ancestor_rows, commit_rows, read_commit
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, CorruptionError
 
+LINEAGE = pa.schema(
+    [
+        ("id", pa.utf8()),
+        ("parent", pa.utf8()),
+        ("merged_parent", pa.utf8()),
+        ("generation", pa.int64()),
+        ("branch", pa.utf8()),
+        ("ledger", pa.utf8()),
+        ("version", pa.uint64()),
+        ("created_at", pa.int64()),
+        ("is_ancestor", pa.bool_()),
+    ]
+)
+"""A row per commit: its parents, its generation (null for commits of older releases), the branch where it was made, the
+Lance branch of the manifest (null is that of `main`) and the version that hold its state, when it was made, and whether
+it came with a merge."""
 
-def merge_base(store: Store, source: Manifest, target: Manifest) -> Commit:
-    """The common ancestor with the least summed distance to both heads; of several, the one with the highest version.
+_READ = ["object_id", "object_type", "metadata", "table_version", "table_branch"]
+_SAID = pa.schema([LINEAGE.field(name) for name in ("parent", "merged_parent", "generation", "ledger", "created_at")])
+_KINDS = pa.array([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
+_SOURCE, _TARGET, _COMMON, _OLDER = 1, 2, 3, 4
 
-    No more of the history is read than lies between the heads and that commit.
+
+def lineage_of(view: Manifest) -> pa.Table:
+    """All commits that lead to the head of a view, as rows of `LINEAGE`, each once."""
+    rows = view.ledger.read(columns=_READ, filter=pc.field("object_type").isin(_KINDS))
+    said = _said(rows["metadata"])
+    # A commit that names no ledger is in the one that is called like its branch.
+    ledger = pc.coalesce(said["ledger"], rows["table_branch"])
+    return pa.table(
+        [
+            rows["object_id"],
+            said["parent"],
+            said["merged_parent"],
+            said["generation"],
+            pc.fill_null(rows["table_branch"], MAIN),
+            ledger,
+            rows["table_version"],
+            said["created_at"],
+            pc.equal(rows["object_type"], RowKind.ANCESTOR.value),
+        ],
+        schema=LINEAGE,
+    )
+
+
+def _said(texts: pa.ChunkedArray) -> pa.Table:
+    """What rows say about the lineage."""
+    if len(texts) == 0:
+        return _SAID.empty_table()
+    lines = pc.binary_join(pa.array([texts.to_pylist()], pa.list_(pa.utf8())), "\n")[0].as_buffer()
+    longest = pc.max(pc.binary_length(texts)).as_py()
+    return pa_json.read_json(
+        pa.BufferReader(lines),
+        read_options=pa_json.ReadOptions(block_size=max(1 << 20, 2 * longest)),
+        parse_options=pa_json.ParseOptions(explicit_schema=_SAID, unexpected_field_behavior="ignore"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CommonAncestors:
+    """How two heads are related.
+
+    Attributes:
+        best: the common ancestors that are not ancestors of another one, by id.
+        source_only: the commits that lead to the source and not to the target.
+        is_certain: whether all commits on the ways from the best ancestors to both heads are known. Else better ones
+            may exist.
     """
-    history = _History(store, source, target)
-    distances = ({source.head.id: 0}, {target.head.id: 0})
-    edges = [[source.head.id], [target.head.id]]
-    best: tuple[int, int, str] | None = None
-    depth = 0
-    while edges[0] or edges[1]:
-        for name in {*edges[0], *edges[1]}:
-            if name in distances[0] and name in distances[1]:
-                rank = (distances[0][name] + distances[1][name], -history.known[name].manifest_version, name)
-                best = rank if best is None else min(best, rank)
-        # What is found from here on is further away from one head than the best is from both.
-        if best is not None and depth >= best[0]:
-            break
-        depth += 1
-        for side in (0, 1):
-            edges[side] = history.parents(edges[side], distances[side], depth)
-    if best is None:
-        raise CorruptionError(
-            f"'{source.branch}' and '{target.branch}' have no commit in common",
-            hint="their histories were changed from outside",
-        )
-    return history.known[best[2]]
+
+    best: tuple[str, ...]
+    source_only: frozenset[str]
+    is_certain: bool = True
 
 
-class _History:
-    """The commits that lead to two heads, read as far as they are asked for."""
+class History:
+    """The commits that lead to two heads, read as far as they are asked for.
+
+    Args:
+        store: the graph.
+        source: the view with the one head.
+        target: the view with the other.
+    """
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._store = store
-        self._views = [source, target]
-        self._older: list[Iterator[Commit]] = [commits(source), commits(target)]
-        self.known = {commit.id: commit for view in self._views for commit in (*view.recent, view.head)}
+        self.source = source
+        self.target = target
+        self._rows = _Rows(source, target)
+        self._whole: _Whole | None = None
 
-    def parents(self, ids: list[str], distances: dict[str, int], distance: int) -> list[str]:
-        """The parents of some commits that were not met before; they are met now."""
-        found = []
-        for commit in (self.known[name] for name in ids):
-            for parent in (commit.parent, commit.merged_parent):
-                # Commits of a branch that is gone cannot be read, and nothing but them leads there.
-                if parent is not None and parent not in distances and self._find(parent):
-                    distances[parent] = distance
-                    found.append(parent)
+    def common(self) -> CommonAncestors:
+        """How the source and the target are related."""
+        return self.common_of([self.source.head.id], [self.target.head.id])
+
+    def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
+        """How commits are related with others; several commits stand for a merge of them."""
+        if self._whole is None:
+            try:
+                return _search(self._rows, source, target)
+            except _UnnumberedError:
+                # Commits of an older release: all there are decide.
+                self._whole = _Whole(self._store, self.source, self.target)
+        return self._whole.common(source, target)
+
+    def commit(self, name: str) -> Commit:
+        """A commit that leads to one of the heads."""
+        found = self._rows.commit(name) if self._whole is None else self._whole.commit(name)
+        if found is None:
+            raise CorruptionError(f"commit {name} is gone", hint="the history was changed from outside")
         return found
 
-    def _find(self, name: str) -> bool:
-        if name in self.known:
-            return True
-        for view, older in zip(self._views, self._older, strict=True):
-            if find_in(view, name) is not None:
-                for commit in older:
-                    self.known.setdefault(commit.id, commit)
-                    if commit.id == name:
-                        break
-                return True
-        for branch in self._store.branch_names():
-            with suppress(BranchNotFoundError):  # deleted while we look
-                elsewhere = find_in(self._store.capture(branch), name)
-                if elsewhere is not None:
-                    self.known[name] = elsewhere
-                    return True
-        return False
+    def brought(self, common: CommonAncestors) -> pa.Table:
+        """The rows that a merge of the source publishes on the target: every commit that it lacks, as an ancestor."""
+        if self._whole is not None:
+            return self._whole.lacking(self.target)
+        return ancestor_rows(self._rows.of(common.source_only))
+
+
+class _UnnumberedError(Exception):
+    """A commit has no generation, or a parent that is not among the commits of its branch."""
+
+
+def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
+    """Walk from both sides in falling order of generation, until only ancestors of common ancestors are left.
+
+    Raises:
+        _UnnumberedError: the order is not known.
+    """
+    marks: dict[str, int] = {}
+    queue: list[tuple[int, str]] = []
+    said, decoded = rows.said, rows.decoded
+    waiting = 0  # commits in the queue that are not ancestors of a common ancestor
+    for heads, mark in ((source, _SOURCE), (target, _TARGET)):
+        for name in heads:
+            if name not in marks:
+                heappush(queue, (-decoded(name, mark)[1], name))
+                waiting += 1
+            marks[name] = marks.get(name, 0) | mark
+    best: list[str] = []
+    only: list[str] = []
+    while waiting:
+        name = heappop(queue)[1]
+        # Along a line of commits that is ahead of everything else, the queue is not needed.
+        while True:
+            mark = marks[name]
+            if mark < _OLDER:
+                waiting -= 1
+                if mark == _COMMON:
+                    best.append(name)
+                    mark |= _OLDER
+                    if not waiting:
+                        break  # what is left leads to nothing but ancestors of these
+                elif mark == _SOURCE:
+                    only.append(name)
+            parents = said[name][0]
+            if len(parents) == 1 and mark < _OLDER and parents[0] not in marks:
+                name = parents[0]
+                generation = decoded(name, mark)[1]
+                marks[name] = mark
+                waiting += 1
+                if not queue or generation > -queue[0][0]:
+                    continue
+                heappush(queue, (-generation, name))
+                break
+            for parent in parents:
+                before = marks.get(parent)
+                if before is None:
+                    heappush(queue, (-decoded(parent, mark)[1], parent))
+                    marks[parent] = mark
+                    waiting += mark < _OLDER
+                elif before | mark != before:
+                    marks[parent] = before | mark
+                    waiting -= before < _OLDER <= mark
+            break
+    return CommonAncestors(tuple(sorted(best)), frozenset(only))
+
+
+class _Rows:
+    """The rows of commits of two views, newest parts first, decoded when they are asked for."""
+
+    def __init__(self, source: Manifest, target: Manifest) -> None:
+        self._views = {_SOURCE: source, _TARGET: target}
+        self._left = {mark: list(range(len(view.ledger.parts) - 1)) for mark, view in self._views.items()}
+        self._read: set[str] = set()
+        self._tables: list[pa.Table] = []
+        self._texts: dict[str, str] = {}
+        self.said: dict[str, tuple[tuple[str, ...], int]] = {}
+        for view in self._views.values():
+            self._add(commit_rows([*view.recent, view.head]))
+            self._add(view.ancestors)
+
+    def commit(self, name: str) -> Commit | None:
+        if not self._has(name, _COMMON):
+            return None
+        return read_commit(self.of([name]).to_pylist()[0])
+
+    def of(self, names: Collection[str]) -> pa.Table:
+        """The rows of some commits that were read."""
+        wanted = pa.array(names, pa.utf8())
+        # A branch without commits of its own has its head twice: as such, and in its history.
+        return _once(pa.concat_tables([_chosen(table.select(_READ), wanted) for table in self._tables]))
+
+    def decoded(self, name: str, mark: int) -> tuple[tuple[str, ...], int]:
+        """The parents and the generation of a commit that leads to a side.
+
+        Raises:
+            _UnnumberedError: it has no generation, or is not there.
+        """
+        found = self.said.get(name)
+        if found is None:
+            if name not in self._texts and not self._has(name, mark):
+                raise _UnnumberedError
+            said = orjson.loads(self._texts[name])
+            generation = said.get("generation")
+            if generation is None:
+                raise _UnnumberedError
+            parent, merged = said.get("parent"), said.get("merged_parent")
+            parents = () if parent is None else (parent,) if merged is None else (parent, merged)
+            found = self.said[name] = parents, generation
+        return found
+
+    def _has(self, name: str, mark: int) -> bool:
+        """Whether a commit is there; as much is read as it takes to find it on a side that has it."""
+        sides = [side for side in (_SOURCE, _TARGET) if mark & side]
+        while name not in self._texts and any(self._left[side] for side in sides):
+            for side in sides:
+                self._read_more(side)
+        return name in self._texts
+
+    def _read_more(self, side: int) -> None:
+        """Read the newest parts that are left: each time about as many rows as were read before."""
+        ledger, left = self._views[side].ledger, self._left[side]
+        names = ledger.part_names
+        wanted, chosen = max(1, len(self._texts)), []
+        while left and wanted > 0:
+            index = left.pop()
+            if names[index] not in self._read:
+                self._read.add(names[index])
+                chosen.append(index)
+                wanted -= ledger.parts[index]
+        if chosen:
+            self._add(ledger.read_parts(chosen, _READ))
+
+    def _add(self, rows: pa.Table) -> None:
+        self._tables.append(rows)
+        self._texts.update(zip(rows["object_id"].to_pylist(), rows["metadata"].to_pylist(), strict=True))
+
+
+class _Whole:
+    """All commits that lead to two heads, with those that only other branches know: for graphs of older releases."""
+
+    def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
+        self._views = [source, target]
+        self._parents: dict[str, tuple[str, ...]] = {}
+        self._add(source)
+        self._add(target)
+        for branch in store.branch_names():
+            if not any(parent not in self._parents for parents in self._parents.values() for parent in parents):
+                break
+            if branch not in (source.branch, target.branch):
+                with suppress(BranchNotFoundError):  # deleted while we look
+                    view = store.capture(branch)
+                    self._add(view)
+                    self._views.append(view)
+
+    def _add(self, view: Manifest) -> None:
+        rows = lineage_of(view)
+        columns = [rows[name].to_pylist() for name in ("id", "parent", "merged_parent")]
+        for name, *parents in zip(*columns, strict=True):
+            self._parents[name] = tuple(parent for parent in parents if parent is not None)
+
+    def common(self, source: Iterable[str], target: Iterable[str]) -> CommonAncestors:
+        left, right = self._closure(source), self._closure(target)
+        both = left & right
+        older = self._closure(parent for name in both for parent in self._parents.get(name, ()))
+        apart = left ^ right
+        certain = all(name in self._parents for name in apart)
+        return CommonAncestors(tuple(sorted(both - older)), frozenset(left - right), certain)
+
+    def _closure(self, heads: Iterable[str]) -> set[str]:
+        """Commits with all their ancestors, those whose rows are gone included."""
+        found: set[str] = set()
+        left = list(heads)
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self._parents.get(name, ())
+        return found
+
+    def generation(self, name: str) -> int:
+        """The generation of a commit, as far as its ancestors are known."""
+        found: dict[str, int] = {}
+        left = [name]
+        while left:
+            parents = self._parents.get(left[-1], ())
+            later = [parent for parent in parents if parent not in found]
+            if later:
+                left += later
+            else:
+                found[left.pop()] = 1 + max((found[parent] for parent in parents), default=0)
+        return found[name]
+
+    def commit(self, name: str) -> Commit | None:
+        for view in self._views:
+            for row in _rows_of(view, [name]).to_pylist():
+                return read_commit(row)
+        return None
+
+    def lacking(self, target: Manifest) -> pa.Table:
+        wanted = self._closure(view.head.id for view in self._views[:2])
+        wanted -= set(lineage_of(target)["id"].to_pylist())
+        found = []
+        for view in self._views:
+            rows = _rows_of(view, wanted)
+            wanted -= set(rows["object_id"].to_pylist())
+            found.append(rows)
+        return ancestor_rows(pa.concat_tables(found))
+
+
+def _rows_of(view: Manifest, names: Collection[str]) -> pa.Table:
+    """The rows of some commits, as a view has them."""
+    rows = view.ledger.read(columns=_READ, filter=pc.field("object_type").isin(_KINDS))
+    return _chosen(rows, pa.array(names, pa.utf8()))
+
+
+def _chosen(rows: pa.Table, names: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows["object_id"], value_set=names))
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """Rows without those of an id that came before."""
+    codes = rows["object_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    return rows.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
+
+
+def generation_of(store: Store, view: Manifest) -> int:
+    """The generation of the head of a view, also if it is a commit of an older release."""
+    if view.head.generation is not None:
+        return view.head.generation
+    return _Whole(store, view, view).generation(view.head.id)

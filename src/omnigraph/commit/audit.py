@@ -32,6 +32,7 @@ class RecoveryKind(StrEnum):
     ROLLED_FORWARD = "RolledForward"
     ROLLED_BACK = "RolledBack"
     ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
+    TORN_FILE_SET_ASIDE = "TornFileSetAside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def append(ledger: Ledger, record: RecoveryRecord) -> None:
             same = pc.field("operation_id") == record.operation_id
             if newest.read(columns=["operation_id"], filter=same).num_rows == 0:
                 ledger.publish(newest, range(len(newest.parts)), [rows])
+            else:
+                ledger.make_durable(newest)
             return
         except TableConflictError:
             continue  # somebody else added a record of another branch

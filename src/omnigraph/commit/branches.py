@@ -1,24 +1,49 @@
-"""Branches of the whole graph: created without copying anything, deleted authority first."""
+"""Branches of the whole graph: created without copying anything, deleted by removing their reference.
+
+The lease on references keeps creators and deleters out of each other's way, and is no fence: a process may be paused
+after it took the lease. So every step is safe when it comes late. A new branch has an incarnation of its own, its
+reference is created if absent, and it is withdrawn if its base is being reclaimed. A deletion first closes the branch's
+manifest by a compare-and-swap, so that no write can follow the state that was looked at, and then removes the reference
+that was read and no other. The files of a deleted branch stay until cleanup finds that nothing needs them.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ulid_transform import ulid_now
+
+from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
-from omnigraph.commit.store import Store
+from omnigraph.commit.refs import (
+    BranchRef,
+    branch_ref_names,
+    create_branch_ref,
+    delete_branch_ref,
+    find_branch,
+    list_branch_refs,
+    list_tag_refs,
+)
+from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
     InputError,
+    ObjectChangedError,
+    ObjectExistsError,
     OmnigraphError,
     PreconditionFailedError,
-    VersionReclaimedError,
+    ReadSetChangedError,
 )
 from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.tables import TableRef
+
+_ATTEMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,62 +64,80 @@ class Branch:
 
 def list_branches(store: Store) -> list[Branch]:
     """All branches, `main` first, then by name."""
-    found = []
-    parents = store.manifest.branches()
-    for name in [MAIN, *sorted(n for n in parents if not n.startswith(SYSTEM))]:
-        with suppress(BranchNotFoundError):  # deleted while we list
-            view = store.capture(name)
-            parent = None if name == MAIN else parents[name].parent or MAIN
-            found.append(Branch(name, parent, view.head.id, view.version))
+    main = store.capture(MAIN)
+    found = [Branch(MAIN, None, main.head.id, main.version)]
+    for name, ref in list_branch_refs(store.objects).items():
+        if not ref.is_hidden:
+            with suppress(BranchNotFoundError):  # deleted while we list
+                view = store.capture(name)
+                found.append(Branch(name, ref.parent, view.head.id, view.version))
     return found
 
 
 def create_branch(store: Store, name: str, base: Manifest) -> Branch:
-    """A branch that begins at a manifest version. It exists from the moment its ref does; nothing is copied.
+    """Create a branch that begins at a manifest version. It exists from the moment its reference does.
 
     Raises:
         ConflictError: the name is taken, or lies above or below a branch.
+        VersionReclaimedError: cleanup has removed the version, or is about to.
     """
     name = branch_name(name)
     if name == MAIN:
         raise ConflictError("branch 'main' always exists")
-    with store.exclusive_refs() as held:
-        if store.branch_identifier(base.branch) != base.incarnation:
-            raise BranchNotFoundError(base.branch, hint="it was deleted meanwhile")
-        check_readable(store, base)
-        existing = store.manifest.branches()
-        if name in existing:
-            raise ConflictError(f"branch '{name}' exists already", hint="choose another name")
-        for other in existing:
-            if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-                raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
-        # A creation that died before its ref leaves files that nobody owns, and that Lance would stumble over.
-        held.check()
-        store.objects.delete_prefix(f"{MANIFEST_PATH}/tree/{name}")
-        made = store.manifest.create_branch(name, base.ledger)
+    with store.exclusive_refs():
+        _finish_deletion(store, name)
+        _check_name(store, name)
+        guard = NamingGuard(store, base)
+        incarnation = ulid_now().lower()
+        reach(Failpoint.BRANCH_CREATE_CHECKED)
+        made = store.manifest.create_branch(incarnation, base.ledger)
+        reach(Failpoint.BRANCH_LEDGER_CREATED)
+        ref = BranchRef(name, incarnation, incarnation, base.branch, base.ledger.branch, base.version, now_micros())
+        try:
+            ref = create_branch_ref(store.objects, ref)
+        except ObjectExistsError:
+            raise _name_taken(name) from None
         reach(Failpoint.BRANCH_REF_CREATED)
+        try:
+            # Another process may have acted between the checks above and the reference: look again, now that it is
+            # seen by everybody.
+            _check_name(store, name, mine=ref)
+            guard.check(TableRef(MANIFEST_PATH, incarnation, made.version))
+        except OmnigraphError:
+            _withdraw(store, ref)
+            raise
     return Branch(name, base.branch, base.head.id, made.version)
 
 
-def check_readable(store: Store, view: Manifest) -> None:
-    """See that the tables of a past state are there, for whoever is about to make a name for it.
+def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
+    for other in branch_ref_names(store.objects):
+        if other == name and mine is None:
+            raise _name_taken(name)
+        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
 
-    To be called with the right to make names: cleanup removes versions with the same right.
 
-    Raises:
-        VersionReclaimedError: cleanup has removed one.
-    """
-    if view.version == store.capture(view.branch).version:
-        return  # what is newest stays
-    for key, pin in view.tables.items():
-        if not store.tables.has(pin.ref):
-            raise VersionReclaimedError(
-                f"version {pin.ref.version} of {key} is gone", hint="cleanup has removed it; choose a later commit"
-            )
+def _name_taken(name: str) -> ConflictError:
+    return ConflictError(f"branch '{name}' exists already", hint="choose another name")
+
+
+def _withdraw(store: Store, ref: BranchRef) -> None:
+    with suppress(ObjectChangedError):  # somebody has deleted it already
+        delete_branch_ref(store.objects, ref)
+    store.forget(ref.name)
+
+
+def _finish_deletion(store: Store, name: str) -> bool:
+    """Remove the reference of a branch whose deletion stopped after its manifest was closed, if it is one."""
+    ref = find_branch(store.objects, name)
+    if ref is None or not store.is_closed(ref):
+        return False
+    _withdraw(store, ref)
+    return True
 
 
 def delete_branch(store: Store, name: str, head: str | None = None) -> None:
-    """Remove a branch. Its ref goes first, so that it is gone for everybody at once; its files follow.
+    """Delete a branch: it is gone for everybody at once. Its files stay until cleanup.
 
     Args:
         store: the graph.
@@ -109,28 +152,50 @@ def delete_branch(store: Store, name: str, head: str | None = None) -> None:
     name = branch_name(name)
     if name == MAIN:
         raise InputError("branch 'main' cannot be deleted")
+    if _finish_deletion(store, name):
+        return
     _deletable(store, name)
     with store.exclusive(name) as held:
         recover_branch(store, name, held)
-        if head is not None and (now := store.capture(name).head.id) != head:
-            raise PreconditionFailedError(name, head, now)
-        paths = _table_paths(store, name)
-        with store.exclusive_refs() as refs:
-            identifier = _deletable(store, name)
-            held.check()
-            refs.check()
-            store.manifest.delete_branch(name)
+        with store.exclusive_refs():
+            ref = _deletable(store, name)
+            _close(store, ref, held, head)
+            reach(Failpoint.BRANCH_CLOSED)
+            with suppress(ObjectChangedError):  # its removal by somebody else is as good
+                delete_branch_ref(store.objects, ref)
             store.forget(name)
             reach(Failpoint.BRANCH_REF_DELETED)
-    reclaim_forks(store, identifier, paths)
 
 
-def _deletable(store: Store, name: str) -> str:
-    """The identifier of a branch that nothing depends on."""
-    existing = store.manifest.branches()
-    if name not in existing:
+def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
+    """Publish the last version of the branch's manifest: no write can follow it.
+
+    Raises:
+        BranchNotFoundError: somebody else has deleted the branch.
+        PreconditionFailedError: its head is not the given commit.
+    """
+    for _ in range(_ATTEMPTS):
+        if store.manifest.open(ref.ledger) is None:
+            return  # the reference is all that is left
+        view = store.capture(ref.name)
+        if view.incarnation != ref.incarnation:
+            raise BranchNotFoundError(ref.name, hint="it was deleted, and made again, meanwhile")
+        if head is not None and view.head.id != head:
+            raise PreconditionFailedError(ref.name, head, view.head.id)
+        reach(Failpoint.BRANCH_DELETE_CHECKED)
+        with suppress(ReadSetChangedError):  # a write came first: look again
+            store.close_branch(view, held)
+            return
+    raise ConflictError(f"branch '{ref.name}' is written to all the time", hint="try again")
+
+
+def _deletable(store: Store, name: str) -> BranchRef:
+    """The reference of a branch that nothing depends on."""
+    existing = list_branch_refs(store.objects)
+    ref = existing.get(name)
+    if ref is None:
         raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
-    children = sorted(other for other, info in existing.items() if info.parent == name)
+    children = sorted(other for other, info in existing.items() if info.parent_ledger == ref.ledger)
     if any(child.startswith(SYSTEM) for child in children):
         raise ConflictError(
             f"branch '{name}' cannot be deleted: a transaction is at work on it", hint="try again when it has ended"
@@ -139,30 +204,12 @@ def _deletable(store: Store, name: str) -> str:
         raise ConflictError(
             f"branch '{name}' cannot be deleted: made from it {_are(children)}", hint="delete those first"
         )
-    tags = sorted(tag.name for tag in store.manifest.tags().values() if tag.branch == name)
+    tags = sorted(tag.name for tag in list_tag_refs(store.objects).values() if tag.ledger == ref.ledger)
     if tags:
         raise ConflictError(
             f"branch '{name}' cannot be deleted: tagged on it {_are(tags)}", hint="delete the tags first"
         )
-    return existing[name].identifier
-
-
-def _table_paths(store: Store, name: str) -> list[str]:
-    """Where the tables are that a branch may have forked."""
-    try:
-        view = store.capture(name)
-    except BranchNotFoundError:
-        view = store.capture(MAIN)  # its ref is all that is left of it
-    return sorted({pin.ref.path for pin in view.tables.values()})
-
-
-def reclaim_forks(store: Store, identifier: str, paths: list[str]) -> None:
-    """Remove the table forks of a branch that is gone. What cannot be removed now is left to cleanup."""
-    for path in paths:
-        with suppress(OmnigraphError):
-            for fork in store.tables.forks(path):
-                if fork.startswith(f"{identifier}-"):
-                    store.tables.drop_fork(path, fork)
+    return ref
 
 
 def _are(names: list[str]) -> str:

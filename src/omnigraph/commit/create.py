@@ -11,9 +11,9 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Owner
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
-from omnigraph.commit.place import STAMP_PATH, stamp_place
+from omnigraph.commit.owner import Owner
+from omnigraph.commit.place import STAMP_PATH, place_stamp
 from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.stamp import CURRENT
@@ -30,6 +30,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
+from omnigraph.storage.objects.room import keep_reserve
 
 CLAIM_PATH = "__init_claim.json"
 
@@ -52,30 +53,36 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
     accepted, files = contract_of(source, ulid_now())
     probe_create_if_absent(store.objects)
     _refuse_existing(store, force=force)
-    _claim(store)
+    claim = _claim(store)
     try:
         # Another process may have created the graph, and given its claim back, since the first look.
         _refuse_existing(store, force=force)
     except AlreadyInitializedError:
-        store.objects.delete(CLAIM_PATH)
+        _release(store, {CLAIM_PATH: claim})
         raise
+    # A claim can be removed by a person while its owner is paused. So whatever is written is written only in a free
+    # place, and only what was written here is removed again.
+    made = {CLAIM_PATH: claim}
+    orphans = {path: found for path in files if force and (found := _etag(store, path)) is not None}
     reach(Failpoint.INIT_CLAIMED)
     try:
         for path, data in files.items():
-            store.objects.put(path, data)
+            made[path] = _place(store, path, data, orphans.get(path))
         archive_contract(store.objects, source, accepted)
-        stamp_place(store)
+        with suppress(ObjectExistsError):  # a creation that failed left it, or another process came first
+            made[STAMP_PATH] = store.objects.create(STAMP_PATH, place_stamp(store))
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
         reach(Failpoint.INIT_TABLES_CREATED)
         _create_manifest(store, accepted, pins)
     except Exception as error:
-        _give_up(store, error)
+        _give_up(store, error, made)
         raise
     try:
         reach(Failpoint.INIT_COMMITTED)
         store.capture(MAIN)
-        store.objects.delete(CLAIM_PATH)
+        _release(store, {CLAIM_PATH: claim})
+        keep_reserve(store.objects)
     except Exception as error:
         raise InitializationCommittedError(
             f"the graph at {store.objects.uri} was created, but then: {error}",
@@ -96,17 +103,21 @@ def _refuse_existing(store: Store, *, force: bool) -> None:
         )
 
 
-def _claim(store: Store) -> None:
-    """Exactly one process creates the graph. The claim of a process that is seen to be dead is taken over."""
+def _claim(store: Store) -> str:
+    """Exactly one process creates the graph. The claim of a process that is seen to be dead is taken over.
+
+    Returns:
+        The etag of the claim.
+    """
     claim = orjson.dumps({"version": 1, "attempt_id": ulid_now(), "owner": asdict(Owner.here())})
     try:
         try:
-            store.objects.create(CLAIM_PATH, claim)
+            return store.objects.create(CLAIM_PATH, claim)
         except ObjectExistsError:
             left = store.objects.get(CLAIM_PATH)
             if not _claimed_by_the_dead(left.data):
                 raise
-            store.objects.replace(CLAIM_PATH, claim, left.etag)
+            return store.objects.replace(CLAIM_PATH, claim, left.etag)
     except (ObjectExistsError, ObjectNotFoundError, ObjectChangedError):
         raise InitializationClaimedError(
             f"another process is creating a graph at {store.objects.uri}, or died while it did",
@@ -122,12 +133,41 @@ def _claimed_by_the_dead(claim: bytes) -> bool:
 
 
 def _create_manifest(store: Store, accepted: AcceptedSchema, pins: list[TablePin]) -> None:
-    genesis = Commit(ulid_now(), MAIN, 1, None, None, None, now_micros(), "create the graph")
+    genesis = Commit(ulid_now(), MAIN, 1, None, None, None, now_micros(), "create the graph", generation=1)
     rows: pa.Table = state_rows(MAIN, ir_hash(accepted), pins, (), [genesis], genesis, 0)
     store.manifest.create(SCHEMA.with_metadata({STAMP: str(CURRENT)}), rows)
 
 
-def _give_up(store: Store, error: Exception) -> None:
+def _etag(store: Store, path: str) -> str | None:
+    try:
+        return store.objects.get(path).etag
+    except ObjectNotFoundError:
+        return None
+
+
+def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
+    """Write a schema file in a free place, or over a file of a failed creation that has not changed since it was read.
+
+    Raises:
+        AlreadyInitializedError: another process has written it meanwhile.
+    """
+    try:
+        return store.objects.create(path, data) if orphan is None else store.objects.replace(path, data, orphan)
+    except (ObjectExistsError, ObjectChangedError):
+        raise AlreadyInitializedError(
+            f"another process has created a graph at {store.objects.uri} meanwhile",
+            hint="open it, or choose another place",
+        ) from None
+
+
+def _release(store: Store, made: dict[str, str]) -> None:
+    """Remove objects that this process wrote, as far as they are still those; the claim, which came first, last."""
+    for path, etag in reversed(made.items()):
+        with suppress(ObjectChangedError):
+            store.objects.delete_if(path, etag)
+
+
+def _give_up(store: Store, error: Exception, made: dict[str, str]) -> None:
     """After a failure: remove what is ours when there is certainly no graph, otherwise leave everything."""
     try:
         exists = store.manifest.open() is not None
@@ -136,10 +176,11 @@ def _give_up(store: Store, error: Exception) -> None:
             f"creating the graph at {store.objects.uri} failed ({error}); nobody can tell whether it exists ({probe})",
             hint="look at the place; nothing was removed",
         ) from error
+    if isinstance(error, AlreadyInitializedError):
+        return
     if exists:
         raise InitializationCommittedError(
             f"the graph at {store.objects.uri} was created, but then: {error}", hint="open it, and look at the reason"
         ) from error
     with suppress(OmnigraphError):
-        for path in (*CONTRACT, STAMP_PATH, CLAIM_PATH):
-            store.objects.delete(path)
+        _release(store, made)

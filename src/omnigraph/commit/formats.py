@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from omnigraph.commit.manifest import STAMP
+from omnigraph.commit.manifest import MAIN, STAMP
+from omnigraph.commit.migrations import MIGRATIONS
+from omnigraph.commit.place import end_copied_leases
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, FormatError
 from omnigraph.storage.ledger import LedgerVersion
-
-__all__ = ["CURRENT", "MIGRATIONS", "Migration", "bring_up_to_date", "read_stamp"]
-
-Migration = Callable[[Store], None]
-"""Brings a graph from one format to the next. Work first, stamp last, and safe to run twice."""
-
-MIGRATIONS: Mapping[int, Migration] = {}
-"""The step that leads away from each older format."""
 
 
 def read_stamp(ledger: LedgerVersion) -> int:
@@ -39,11 +31,13 @@ def read_stamp(ledger: LedgerVersion) -> int:
 def bring_up_to_date(store: Store, *, read_only: bool) -> int:
     """Check the format of a graph, and migrate an older one, one step at a time.
 
+    A migration takes leases. In a graph that was copied, those of the old place's processes are given back first.
+
     Raises:
         FormatError: the graph is newer than this release, or older and opened to read only.
     """
     while True:
-        ledger = store.manifest.open()
+        ledger = store.newest(MAIN, None)
         if ledger is None:
             raise CorruptionError("the manifest is gone")
         stamp = read_stamp(ledger)
@@ -61,4 +55,5 @@ def bring_up_to_date(store: Store, *, read_only: bool) -> int:
             )
         if read_only:
             raise FormatError(f"the graph is in format {stamp} and has to be migrated", hint="open it once for writing")
+        end_copied_leases(store)
         step(store)

@@ -14,28 +14,29 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import orjson
-from ulid_transform import ulid_now, ulid_to_timestamp
+from ulid_transform import ulid_now
 
-from omnigraph.commit.branches import create_branch, reclaim_forks
+from omnigraph.commit.branches import create_branch
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Owner, lease_path
+from omnigraph.commit.heartbeats import Heart, Watch
+from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.names import SYSTEM, SystemBranch
+from omnigraph.commit.owner import Owner
 from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 
 RECORDS = "__transactions"
-LONGEST_SECONDS = 24 * 60 * 60.0
-"""How long a transaction may last whose process cannot be seen from here. After that it counts as abandoned."""
-
-_PATIENCE_SECONDS = 1.0
-"""How long clearing up waits for others: it is done in passing, and can be done later."""
 
 _PREFIX = f"{SYSTEM}tx-"
 _RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _open: set[str] = set()
 """The hidden branches that this process works on."""
+
+_heart = Heart()
+_watch = Watch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +45,43 @@ class HiddenBranch:
 
     Attributes:
         owner: the process that made it; None when the record cannot be read.
+        content: the record itself, which changes with every heartbeat of its owner.
     """
 
     name: SystemBranch
     owner: Owner | None
+    content: bytes = b""
 
     @property
     def path(self) -> str:
         return _path(self.name)
 
     @property
-    def is_abandoned(self) -> bool:
-        """Whether its process is certainly gone, has ended the transaction, or has been out of sight for too long."""
+    def is_foreign(self) -> bool:
+        """Whether its process cannot be seen from here, so that only its heartbeat tells that it lives."""
+        return self.owner is None or self.owner.host != Owner.here().host
+
+    def is_abandoned(self, silence: float) -> bool:
+        """Whether its process is gone or has ended the transaction, or has been silent for so many seconds."""
         if self.owner == Owner.here():
             return self.name not in _open
-        if self.owner is not None and self.owner.is_dead():
-            return True
-        if self.owner is not None and self.owner.host == Owner.here().host:
-            return False
-        return time.time() - ulid_to_timestamp(self.name.removeprefix(_PREFIX)) / 1000 > LONGEST_SECONDS
+        if self.is_foreign:
+            return _watch.silent_for(self.name, self.content) >= silence
+        return self.owner is not None and self.owner.is_dead()
 
 
 def begin(store: Store, base: Manifest) -> SystemBranch:
     """A hidden branch that begins at a manifest version."""
     name = SystemBranch(f"{_PREFIX}{ulid_now().lower()}")
     _open.add(name)
+    owner = asdict(Owner.here())
+
+    def record(beat: int) -> bytes:
+        return orjson.dumps({"version": 1, "owner": owner, "beat": beat})
+
     try:
-        store.objects.create(_path(name), orjson.dumps({"version": 1, "owner": asdict(Owner.here())}))
+        etag = store.objects.create(_path(name), record(0))
+        _heart.keep(name, store.leases, _path(name), record, etag, store.timeouts.ttl / 3)
         reach(Failpoint.TRANSACTION_RECORDED)
         create_branch(store, name, base)
     except BaseException:
@@ -82,23 +93,38 @@ def begin(store: Store, base: Manifest) -> SystemBranch:
 def end(store: Store, name: SystemBranch) -> None:
     """Remove a hidden branch of this process. What cannot be removed now is left to whoever opens the graph next."""
     _open.discard(name)
+    _heart.drop(name)
     with suppress(OmnigraphError):
-        _remove(store, name, forks=_forks(store, name), wait=store.timeouts.wait)
+        _remove(store, name, forks=_forks(store, name))
 
 
-def reclaim(store: Store) -> None:
-    """Remove the hidden branches that nobody works on any more. None at all costs one listing."""
-    for found in hidden_branches(store):
-        if found.is_abandoned:
-            # What cannot be removed now harms nobody, and is tried again.
-            with suppress(OmnigraphError):
-                _remove(store, found.name, forks=None, wait=_PATIENCE_SECONDS)
+def reclaim(store: Store, *, watch: bool = False) -> None:
+    """Remove the hidden branches that nobody works on any more. None at all costs one listing.
+
+    Args:
+        store: the graph.
+        watch: stay until it is known of every foreign one whether its process lives: up to one lease time.
+    """
+    silence = store.timeouts.ttl
+    while True:
+        doubtful = False
+        for found in hidden_branches(store):
+            if found.is_abandoned(silence):
+                # What cannot be removed now harms nobody, and is tried again.
+                with suppress(OmnigraphError):
+                    _remove(store, found.name, forks=None)
+                    _watch.forget(found.name)
+            elif watch and found.is_foreign:
+                doubtful |= not _watch.has_changed(found.name)
+        if not doubtful:
+            return
+        time.sleep(min(silence / 10, 1.0))
 
 
 def remove(store: Store, branch: HiddenBranch) -> None:
     """Remove a hidden branch whoever made it: of a graph that was copied, it belongs to nobody."""
     with suppress(OmnigraphError):  # as above
-        _remove(store, branch.name, forks=None, wait=_PATIENCE_SECONDS)
+        _remove(store, branch.name, forks=None)
 
 
 def hidden_branches(store: Store) -> list[HiddenBranch]:
@@ -117,45 +143,54 @@ def _read(store: Store, path: str) -> HiddenBranch | None:
         return None  # nothing of ours
     name = SystemBranch(_PREFIX + named[1])
     try:
-        members = orjson.loads(store.objects.get(path).data)
-        return HiddenBranch(name, Owner(**members["owner"]))
+        content = store.objects.get(path).data
     except ObjectNotFoundError:
         return None  # its transaction ended in between
+    try:
+        return HiddenBranch(name, Owner(**orjson.loads(content)["owner"]), content)
     except (KeyError, TypeError, ValueError):
-        return HiddenBranch(name, None)
+        return HiddenBranch(name, None, content)
 
 
-def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None, wait: float) -> None:
+def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:
     """Forks first, and the record last: whoever is interrupted leaves something that can be found and removed.
 
     Args:
         store: the graph.
         name: the hidden branch.
         forks: the table forks that it has, as path and name; None when nobody knows, and all tables are looked at.
-        wait: how long to wait for others who make or remove branches.
 
     Raises:
         LeaseTimeoutError: somebody is at work on it.
     """
     with store.exclusive_to_remove(name) as held:
-        identifier = store.branch_identifier(name)
-        if identifier is not None:
+        ref = find_branch(store.objects, name)
+        if ref is not None:
             if forks is None:
-                reclaim_forks(store, identifier, _tables(store, name))
+                reclaim_forks(store, ref.incarnation, _tables(store, name))
             else:
                 for path, fork in forks:
                     store.tables.drop_fork(path, fork)
             reach(Failpoint.TRANSACTION_FORKS_REMOVED)
-            with store.exclusive_refs(wait=wait) as refs:
-                refs.check()
-                if name in store.manifest.branches():
-                    store.manifest.delete_branch(name)
+            if ref.ledger in store.manifest.branches():
+                store.manifest.delete_branch(ref.ledger)
+            # Its name is never used again, so there is no newer reference to spare.
+            store.objects.delete(branch_ref_path(name))
             store.forget(name)
             reach(Failpoint.TRANSACTION_REF_REMOVED)
         recover_branch(store, name, held)  # a write that stopped half way is discarded with its branch
     # Another branch of this name will never be, so its fencing number need not be kept.
     store.leases.delete(lease_path(name))
     store.objects.delete(_path(name))
+
+
+def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
+    """Remove the table forks of a hidden branch. What cannot be removed now is left to cleanup."""
+    for path in paths:
+        with suppress(OmnigraphError):
+            for fork in store.tables.forks(path):
+                if fork.startswith(f"{incarnation}-"):
+                    store.tables.drop_fork(path, fork)
 
 
 def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:

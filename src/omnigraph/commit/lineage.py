@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commit
+from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
@@ -17,8 +19,9 @@ def commits(view: Manifest) -> Iterator[Commit]:
     """The commits that lead to a view, newest first. Older parts are read only when they are reached."""
     yield from reversed(view.recent)
     for index in reversed(range(len(view.ledger.parts) - 1)):
-        rows = view.ledger.read_part(index).to_pylist()
-        yield from reversed([read_commit(row) for row in rows])
+        rows = view.ledger.read_part(index)
+        own = rows.filter(pc.equal(rows["object_type"], RowKind.GRAPH_COMMIT.value))
+        yield from reversed([read_commit(row) for row in own.to_pylist()])
 
 
 def find_in(view: Manifest, commit_id: str) -> Commit | None:
@@ -47,14 +50,20 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
                 return found
     hint = "it may belong to a branch that was deleted; see 'commit list'"
     if or_tag:
-        near = did_you_mean(commit_id, store.manifest.tags())
+        near = did_you_mean(commit_id, list_tag_refs(store.objects))
         raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)
     raise NotFoundError(f"there is no commit '{commit_id}'", hint=hint)
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
-    """The commit that a write with this idempotency key made on the branch, if there is one."""
+    """The commit that a write with this idempotency key made on this very branch, if there is one.
+
+    A key belongs to one branch: a fork has the commits of the branch that it was made from, and not their keys. A
+    commit that was undone does not count. Its undo carries the same key and the same operation.
+    """
     if key is None:
         return None
     rows = view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()
-    return next(map(read_commit, rows), None)
+    found = [commit for commit in map(read_commit, rows) if commit.ledger == view.ledger.branch]
+    made = Counter(commit.operation_id for commit in found)
+    return next((commit for commit in found if commit.operation_id is None or made[commit.operation_id] == 1), None)

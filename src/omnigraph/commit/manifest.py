@@ -3,17 +3,21 @@
 The last part of the ledger is the *state*: one row per table and version pointer, the head, and the most recent
 commits. The parts before it hold older commits. A publish replaces the state alone, so what it costs does not depend
 on the length of the history.
+
+Beside its own commits, a branch holds the commits that were merged into it, as rows of kind `ancestor`. So the manifest
+of a branch has every commit that leads to its head, whatever became of the branches where they were made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.ledger import LedgerVersion
@@ -24,7 +28,7 @@ STAMP = "omnigraph:internal_schema_version"
 MAIN = "main"
 
 TAIL_COMMITS = 64
-"""How many recent commits stay in the state before they get a part of their own."""
+"""How many recent commits and ancestors stay in the state before they get a part of their own."""
 
 FAN_IN = 8
 """How many parts of one size are kept before they become one larger part."""
@@ -35,6 +39,7 @@ class RowKind(StrEnum):
     TABLE_VERSION = "table_version"
     TABLE_TOMBSTONE = "table_tombstone"
     GRAPH_COMMIT = "graph_commit"
+    ANCESTOR = "ancestor"
     GRAPH_HEAD = "graph_head"
 
 
@@ -97,6 +102,8 @@ class Commit:
         parent: the commit before it on the branch; None for the first of all.
         merged_parent: the head of the branch that was merged, for a merge.
         created_at: microseconds since 1970, UTC.
+        ledger: the Lance branch of the manifest that holds the version; None is that of `main`. It outlives the branch.
+        generation: 1 more than the highest generation of its parents; None for a commit of an older release.
     """
 
     id: str
@@ -111,6 +118,8 @@ class Commit:
     writer: str | None = None
     operation_id: str | None = None
     idempotency_key: str | None = None
+    ledger: str | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,8 @@ class Manifest:
         tables: what the snapshot sees, by type key, in key order.
         dropped: tables that were dropped, with the last version that belonged to the graph.
         recent: the commits that the state holds, oldest first.
+        closed: the branch is deleted. Nothing can be published after this version.
+        ancestors: the rows of merged commits that the state holds.
     """
 
     branch: str
@@ -137,10 +148,16 @@ class Manifest:
     tables: Mapping[str, TablePin]
     dropped: tuple[tuple[str, TableId, int], ...]
     recent: tuple[Commit, ...]
+    closed: bool = False
+    ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
 
     @property
     def version(self) -> int:
         return self.ledger.version
+
+    def owns(self, pin: TablePin) -> bool:
+        """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
+        return self.branch == MAIN or (pin.ref.branch or "").startswith(f"{self.incarnation}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +169,14 @@ class Change:
         drops: type keys whose tables leave the graph.
         renames: old type key to new type key; pins carry the new one.
         schema_hash: the accepted schema from here on, when it changes.
+        ancestors: rows of commits that a merge brings, as `ancestor_rows` makes them.
     """
 
     pins: tuple[TablePin, ...] = ()
     drops: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
     schema_hash: str | None = None
+    ancestors: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +203,22 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     tables |= {pin.key: pin for pin in renamed}
     tables |= {pin.key: pin for pin in change.pins}
     tables = dict(sorted(tables.items()))
+    # A table that comes back, because the commit that dropped it is undone, is no longer a dropped one.
+    live = {pin.id for pin in tables.values()}
+    dropped = [gone for gone in dropped if gone[1] not in live]
     commits = (*manifest.recent, commit)
+    ancestors = manifest.ancestors
+    if change.ancestors is not None:
+        ancestors = pa.concat_tables([ancestors, change.ancestors])
     keep = list(range(len(manifest.ledger.parts) - 1))
     add: list[pa.Table] = []
-    if len(commits) > TAIL_COMMITS:
-        keep, folded = _fold(manifest.ledger, keep, len(commits))
-        add.append(pa.concat_tables([*folded, commit_rows(commits)]))
-        commits = ()
+    if (rows := len(commits) + ancestors.num_rows) > TAIL_COMMITS:
+        keep, folded = _fold(manifest.ledger, keep, rows)
+        add.append(pa.concat_tables([*folded, ancestors, commit_rows(commits)]))
+        commits, ancestors = (), SCHEMA.empty_table()
     schema_hash = change.schema_hash or manifest.schema_hash
-    add.append(state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence))
+    state = state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence)
+    add.append(pa.concat_tables([state, ancestors]))
     says = replace(
         manifest,
         schema_hash=schema_hash,
@@ -201,8 +227,26 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         tables=tables,
         dropped=tuple(dropped),
         recent=commits,
+        ancestors=ancestors,
     )
     return Successor(keep, add, says)
+
+
+def closing(manifest: Manifest, fence: int) -> Successor:
+    """The last version of the manifest of a branch that is deleted: the same state, marked as closed."""
+    keep = list(range(len(manifest.ledger.parts) - 1))
+    says = replace(manifest, fence=fence, closed=True)
+    state = state_rows(
+        says.branch,
+        says.schema_hash,
+        says.tables.values(),
+        says.dropped,
+        says.recent,
+        says.head,
+        fence,
+        closed=True,
+    )
+    return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 
 
 def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
@@ -224,6 +268,8 @@ def state_rows(
     commits: Iterable[Commit],
     head: Commit,
     fence: int,
+    *,
+    closed: bool = False,
 ) -> pa.Table:
     """The rows of a state."""
     rows: list[dict[str, Any]] = []
@@ -248,6 +294,7 @@ def state_rows(
             "table_key": "",
             "metadata": _json(
                 {"fence": fence, "schema_hash": schema_hash, "head": _commit_json(head), "branch": head.branch}
+                | ({"closed": True} if closed else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -275,10 +322,17 @@ def _pin_rows(pin: TablePin) -> list[dict[str, Any]]:
             "table_version": pin.ref.version,
             "table_branch": pin.ref.branch,
             "row_count": pin.row_count,
-            "metadata": _json({"models": dict(pin.models)}) if pin.models else None,
+            "metadata": _pin_json(pin),
             **identity,
         },
     ]
+
+
+def _pin_json(pin: TablePin) -> str | None:
+    members: dict[str, Any] = {"models": dict(pin.models)} if pin.models else {}
+    if pin.ref.seal is not None:
+        members["seal"] = pin.ref.seal
+    return _json(members) if members else None
 
 
 def commit_rows(commits: Iterable[Commit]) -> pa.Table:
@@ -302,6 +356,15 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
     }
 
 
+def ancestor_rows(rows: pa.Table) -> pa.Table:
+    """Rows of commits or ancestors, as the rows of ancestors of another branch. They carry no idempotency key there."""
+    kept = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
+    kept["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
+    kept["table_key"] = pa.repeat("", rows.num_rows)
+    columns = [kept.get(member.name, pa.nulls(rows.num_rows, member.type)) for member in SCHEMA]
+    return pa.table(columns, schema=SCHEMA)
+
+
 def commit_json(commit: Commit) -> dict[str, Any]:
     """A commit as listings give it."""
     return {
@@ -317,13 +380,32 @@ def commit_json(commit: Commit) -> dict[str, Any]:
     }
 
 
-_OPTIONAL = ("parent", "merged_parent", "actor", "message", "writer", "operation_id", "idempotency_key")
+_OPTIONAL = (
+    "parent",
+    "merged_parent",
+    "generation",
+    "actor",
+    "message",
+    "writer",
+    "operation_id",
+    "idempotency_key",
+)
 
 
 def _commit_json(commit: Commit) -> dict[str, Any]:
     members: dict[str, Any] = {"id": commit.id, "created_at": commit.created_at}
     members |= {name: getattr(commit, name) for name in _OPTIONAL if getattr(commit, name) is not None}
+    if commit.ledger != default_ledger(commit.branch):
+        members["ledger"] = commit.ledger
     return members | ({"labels": dict(commit.labels)} if commit.labels else {})
+
+
+def default_ledger(branch: str) -> str | None:
+    """The Lance branch of the manifest that holds the commits of a branch, where a commit does not name it.
+
+    Commits of the first format name none: it is called like the branch.
+    """
+    return None if branch == MAIN else branch
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -339,7 +421,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manifest:
     """What a version of the manifest says."""
-    rows = ledger.read_part(len(ledger.parts) - 1).to_pylist()
+    state = ledger.read_part(len(ledger.parts) - 1)
+    is_ancestor = pc.equal(state["object_type"], RowKind.ANCESTOR.value)
+    ancestors, rows = state.filter(is_ancestor).cast(SCHEMA), state.filter(pc.invert(is_ancestor)).to_pylist()
     locations = {
         _table_id(row): (row["table_key"], row["location"]) for row in rows if row["object_type"] == RowKind.TABLE
     }
@@ -347,7 +431,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
     dropped: list[tuple[str, TableId, int]] = []
     recent: list[Commit] = []
     head: Commit | None = None
-    fence, schema_hash = 0, ""
+    fence, schema_hash, closed = 0, "", False
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -363,6 +447,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
             members = orjson.loads(row["metadata"])
             head = _commit(members["head"], members["branch"], row["table_version"])
             fence, schema_hash = members["fence"], members["schema_hash"]
+            closed = members.get("closed", False)
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -375,6 +460,8 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
         dict(sorted(tables.items())),
         tuple(dropped),
         tuple(recent),
+        closed,
+        ancestors,
     )
 
 
@@ -387,8 +474,8 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
     if identity not in locations:
         raise CorruptionError(f"the manifest has a version of table {identity}, which is not registered")
     key, path = locations[identity]
-    ref = TableRef(path, row["table_branch"], row["table_version"])
     said = orjson.loads(row["metadata"]) if row["metadata"] else {}
+    ref = TableRef(path, row["table_branch"], row["table_version"], said.get("seal"))
     return TablePin(key, identity, ref, row["row_count"], models_of(said.get("models", {})))
 
 
@@ -415,4 +502,5 @@ def read_commit(row: Mapping[str, Any]) -> Commit:
 def _commit(members: dict[str, Any], branch: str, version: int) -> Commit:
     optional = {name: members.get(name) for name in _OPTIONAL}
     labels = tuple(sorted(members.get("labels", {}).items()))
+    optional["ledger"] = members.get("ledger", default_ledger(branch))
     return Commit(members["id"], branch, version, created_at=members["created_at"], labels=labels, **optional)

@@ -59,6 +59,14 @@ def tag_name(name: str) -> str:
     return name
 
 
+def is_tag_name(name: str) -> bool:
+    """Whether a tag may have a name."""
+    try:
+        return tag_name(name) == name
+    except InputError:
+        return False
+
+
 def _check(name: str, parts: list[str], hint: str) -> None:
     if not name:
         raise InputError("the name is empty", hint=hint)

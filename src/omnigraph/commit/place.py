@@ -2,7 +2,7 @@
 
 A stamp, `__graph.json`, says where a graph has been opened for writing. A graph that is opened for writing somewhere
 else for the first time is settled there first: the base paths of its forks are written anew, and if it is a copy, the
-leases, transactions and loads of the old place's processes are ended here. The stamp comes last, so whoever is
+leases, transactions and other work of the old place's processes are ended here. The stamp comes last, so whoever is
 interrupted leaves work that is done again. None of this is needed to read the graph: base paths are also replaced in
 memory wherever a dataset is opened.
 
@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from omnigraph.commit import hidden, lease
+from omnigraph.commit import hidden, lease, sidecar, work_records
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LeaseRecord
-from omnigraph.commit.loads import staged_loads
 from omnigraph.commit.schema_files import ARCHIVE
+from omnigraph.commit.staged_rows import staged_rows
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.errors import CorruptionError, InputError, ObjectChangedError, ObjectNotFoundError
 from omnigraph.storage.base_paths import moved_manifest
@@ -113,9 +113,9 @@ def read_stamp(store: Store) -> Stamp:
         return Stamp()
 
 
-def stamp_place(store: Store) -> None:
-    """Write down that the graph lies at the store's address, and nowhere else."""
-    store.objects.put(STAMP_PATH, Stamp((Place.of(store.objects.uri),)).dump())
+def place_stamp(store: Store) -> bytes:
+    """A stamp that says that the graph lies at the store's address, and nowhere else."""
+    return Stamp((Place.of(store.objects.uri),)).dump()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,31 +203,65 @@ def _rewrite_manifest(store: Store, path: str, table: str, root: str) -> bool | 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What processes of the old place had at work when the graph was copied."""
+    """What processes of the old place had at work when the graph was copied.
+
+    Attributes:
+        leases: leases that somebody has or waits for.
+        transactions: hidden branches.
+        records: records of work.
+        rows: directories of rows that were put aside. What an interrupted merge needs to be finished is not among them.
+    """
 
     leases: tuple[tuple[str, StoredObject], ...]
     transactions: tuple[hidden.HiddenBranch, ...]
-    loads: tuple[str, ...]
+    records: tuple[work_records.WorkRecord, ...]
+    rows: tuple[str, ...]
 
     @classmethod
     def of(cls, store: Store) -> _Left:
+        interrupted = {path.rpartition("/")[2].partition(".")[0].lower() for path in sidecar.paths(store.objects)}
         return cls(
             tuple(_leases(store)),
             tuple(hidden.hidden_branches(store)),
-            tuple(load.directory for load in staged_loads(store.objects)),
+            tuple(work_records.read_records(store.objects)),
+            tuple(rows.directory for rows in staged_rows(store.objects) if rows.name not in interrupted),
         )
 
     def end(self, store: Store) -> None:
         """End all of it. Names are never used twice, and leases are replaced by etag: what is made here stays."""
-        for path, found in self.leases:
-            record = LeaseRecord.load(found.data)
-            if record.owner is not None:
-                with suppress(ObjectChangedError):
-                    store.leases.replace(path, LeaseRecord(record.fence, None).dump(), found.etag)
+        _end_leases(store, self.leases)
         for branch in self.transactions:
             hidden.remove(store, branch)
-        for directory in self.loads:
+        for record in self.records:
+            store.objects.delete(record.path)
+        for directory in self.rows:
             store.objects.delete_prefix(directory)
+
+
+def end_copied_leases(store: Store) -> None:
+    """Give back the leases of the old place's processes in a graph that was copied, for who has to wait for leases.
+
+    `settle_place` does so, too, and needs the current format; this is for whoever migrates an older one.
+    """
+    uri = store.objects.uri
+    if uri.scheme is Scheme.MEMORY:
+        return
+    here = Place.of(uri)
+    if read_stamp(store).names(here):
+        return
+    with store.exclusive_place():
+        leases = tuple(_leases(store))
+        stamp = read_stamp(store)
+        if not stamp.names(here) and stamp.is_copied_to(here):
+            _end_leases(store, leases)
+
+
+def _end_leases(store: Store, leases: Iterable[tuple[str, StoredObject]]) -> None:
+    for path, found in leases:
+        record = LeaseRecord.load(found.data)
+        if record.owner is not None or record.waiters:
+            with suppress(ObjectChangedError):
+                store.leases.replace(path, LeaseRecord(record.fence, None).dump(), found.etag)
 
 
 def _leases(store: Store) -> Iterable[tuple[str, StoredObject]]:

@@ -6,21 +6,27 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ulid_transform import ulid_now
+import pyarrow as pa
 
 from omnigraph.commit import audit
+from omnigraph.commit.ancestor_files import read_ancestors, remove_ancestors
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
+from omnigraph.commit.distrust import distrust, trusted
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease, Owner
+from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
-from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
+from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, undo
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
-from omnigraph.commit.sidecar import Sidecar, TableIntent, pending
+from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.errors import CorruptionError, LeaseTimeoutError
+from omnigraph.commit.sums import sync_sums
+from omnigraph.commit.torn import set_aside_torn
+from omnigraph.errors import CorruptionError, FlushFailedError, LeaseTimeoutError, StorageError
+from omnigraph.storage.objects import local
 from omnigraph.storage.tables import table_directory
-
-RECOVERY_ACTOR = "omnigraph:recovery"
+from omnigraph.storage.uri import Scheme
 
 
 class TableState(StrEnum):
@@ -50,6 +56,9 @@ class Settlement:
 
 def recover_all(store: Store) -> list[Settlement]:
     """Settle every write that no live writer owns. A writer that is at work keeps its sidecar."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        with suppress(StorageError):  # they harm nobody
+            local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
         # Also for a branch that is gone: it may be made again, and written, while we look.
@@ -64,15 +73,27 @@ def healed(store: Store, branch: str) -> Manifest:
     Raises:
         BranchNotFoundError: there is no such branch.
     """
-    if any(sidecar.branch == branch for sidecar in pending(store.objects)):
+    if interrupted(store, branch):
         with store.exclusive(branch) as held:
             recover_branch(store, branch, held)
     return store.capture(branch)
 
 
+def interrupted(store: Store, branch: str) -> bool:
+    """Whether a write to a branch stopped half way. One whose process has the lease is only in flight."""
+    owners = [sidecar.owner for sidecar in pending(store.objects) if sidecar.branch == branch]
+    if not owners:
+        return False
+    at_work = owner_of(store.leases, branch)
+    return any(owner != at_work for owner in owners)
+
+
 def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
     """Settle every write of a branch. Whoever holds the lease knows that no other writer is at work on it."""
     mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]
+    if mine:
+        held.check()
+        set_aside_torn(store, branch, mine)
     return [settle(store, sidecar, held) for sidecar in mine]
 
 
@@ -85,69 +106,127 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     reach(Failpoint.RECOVERY_STARTED)
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return _discard(store, sidecar)
+    sidecar = trusted(store, sidecar)
+    view, found = _look(store, sidecar)
+    settlement, outcomes = _decide(store, sidecar, view, found, held)
+    reach(Failpoint.RECOVERY_PUBLISHED)
+    if sidecar.schema is not None:
+        # The schema files follow the write: into their places, or away.
+        if settlement.outcome is Settled.FORWARD:
+            promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
+        else:
+            discard_staged(store.objects, sidecar.operation_id)
+    kind = RecoveryKind.ROLLED_FORWARD if settlement.outcome is Settled.FORWARD else RecoveryKind.ROLLED_BACK
+    _record(store, sidecar, kind, settlement.commit, outcomes)
+    reach(Failpoint.RECOVERY_AUDITED)
+    store.objects.delete(sidecar.path)
+    remove_ancestors(store.objects, sidecar.ancestors)
+    return settlement
+
+
+def _look(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
+    """The newest view of the branch, and where the tables of the write are."""
     store.forget(sidecar.branch)
     view = store.capture(sidecar.branch)
-    found = [(table, *_classify(store, view, table)) for table in sidecar.tables]
-    for table, state, head in found:
+    found: list[Found] = []
+    for table in sidecar.tables:
+        state, head = _classify(store, view, table)
         if state is TableState.INVARIANT_VIOLATION:
             where = "gone" if head is None else f"at version {head}, before the version that the graph points at"
             raise CorruptionError(
                 f"{table.key} is {where}",
                 hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup",
             )
+        found.append((table, state, head))
+    return view, found
+
+
+def _decide(
+    store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease
+) -> tuple[Settlement, list[TableOutcome]]:
+    """Roll a write forward or back, or see that this has been done."""
     settled = _settled_before(view, sidecar)
     if settled is not None:
-        store.manifest.make_durable(view.ledger)
-        settlement = settled
-        outcomes = [TableOutcome(t.key, state.value, head, head) for t, state, head in found]
-    elif _is_complete(store, sidecar, view, [state for _, state, _ in found]):
-        _flush(store, sidecar)
-        held.check()
-        manifest = store.publish(view, sidecar.change, sidecar.commit, held)
-        settlement = Settlement(Settled.FORWARD, manifest.head)
-        outcomes = [TableOutcome(t.key, state.value, t.base.version, head) for t, state, head in found]
+        return _settled_again(store, sidecar, view, found, held, settled)
+    ancestors = None if sidecar.ancestors is None else read_ancestors(store.objects, sidecar.ancestors)
+    if not sidecar.rollback_only and _is_complete(store, sidecar, view, found, ancestors):
+        try:
+            return _roll_forward(store, sidecar, view, found, ancestors, held)
+        except FlushFailedError:
+            # What was flushed in vain is not trusted, and its publish may be visible by now.
+            sidecar = distrust(store, sidecar)
+            view, found = _look(store, sidecar)
+    published = find_in(view, sidecar.commit.id)
+    if published is not None:
+        commit, outcomes = undo(store, sidecar, view, published, found, held)
     else:
-        settlement, outcomes = _roll_back(store, sidecar, view, found, held)
-    reach(Failpoint.RECOVERY_PUBLISHED)
-    if sidecar.schema is not None:
-        # The schema files follow the write: into their places, or away.
-        finish = promote_contract if settlement.outcome is Settled.FORWARD else discard_staged
-        finish(store.objects, sidecar.schema.schema_hash)
-    kind = RecoveryKind.ROLLED_FORWARD if settlement.outcome is Settled.FORWARD else RecoveryKind.ROLLED_BACK
-    _record(store, sidecar, kind, settlement.commit, outcomes)
-    reach(Failpoint.RECOVERY_AUDITED)
-    store.objects.delete(sidecar.path)
-    return settlement
+        commit, outcomes = roll_back(store, sidecar, view, found, held)
+    return Settlement(Settled.BACK, commit), outcomes
 
 
-def _is_complete(store: Store, sidecar: Sidecar, view: Manifest, states: list[TableState]) -> bool:
+def _roll_forward(
+    store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], ancestors: pa.Table | None, held: Lease
+) -> tuple[Settlement, list[TableOutcome]]:
+    """Publish a write whose tables have all moved as it intended."""
+    # The writer may have died before its tables were forced to disk.
+    store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
+    sync_sums(store, sidecar.operation_id)
+    held.check()
+    reach(Failpoint.RECOVERY_CHECKED)
+    manifest = store.publish(view, replace(sidecar.change, ancestors=ancestors), sidecar.commit, held)
+    outcomes = [TableOutcome(t.key, state, t.base.version, head) for t, state, head in found]
+    return Settlement(Settled.FORWARD, manifest.head), outcomes
+
+
+def _settled_again(
+    store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, settled: Settlement
+) -> tuple[Settlement, list[TableOutcome]]:
+    """Make sure of what was settled before: that it is on disk, and that no table has moved since."""
+    if any(state is not TableState.NO_MOVEMENT for _, state, _ in found):
+        # An earlier recovery was interrupted, and its publish came late: it had moved tables on meanwhile.
+        _, outcomes = roll_back(store, sidecar, view, found, held, settled=True)
+        return settled, outcomes
+    try:
+        store.manifest.make_durable(view.ledger)
+    except FlushFailedError:
+        # The write may be acknowledged, so it stays. The next version holds it, too, in files of its own.
+        restate(store, sidecar, view, held)
+    return settled, [TableOutcome(t.key, state, head, head) for t, state, head in found]
+
+
+def _is_complete(
+    store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], ancestors: pa.Table | None
+) -> bool:
     """Whether all that the write intended is there, and only its publication is missing."""
-    if view.head.id != sidecar.base_head or any(s is not TableState.ROLLED_PAST_EXPECTED for s in states):
+    if sidecar.ancestors is not None and ancestors is None:
+        return False  # a merge without the history of what it merged would mislead every later one
+    if view.head.id != sidecar.base_head:
+        return False
+    if any(state is not TableState.ROLLED_PAST_EXPECTED for _, state, _ in found):
         return False
     if sidecar.schema is None:
         return True
     made = all(store.tables.head(pin.ref.path, pin.ref.branch) == pin.ref.version for pin in sidecar.schema.added)
-    return made and staged_contract(store.objects, sidecar.schema.schema_hash) is not None
+    return made and staged_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id) is not None
 
 
 def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
     """How the write ended, when the branch says so already: its writer published it, or a recovery was interrupted."""
+    commits = (view.head, *view.recent)
+    undone = next((c for c in commits if c.operation_id == sidecar.operation_id and c.id != sidecar.commit.id), None)
+    if undone is not None:
+        return Settlement(Settled.BACK, undone)
     published = find_in(view, sidecar.commit.id)
-    if published is not None:
+    # One that must be undone counts as settled only if others have built on it: they found it on disk.
+    if published is not None and not (sidecar.rollback_only and view.head.id == published.id):
         return Settlement(Settled.FORWARD, published)
-    undo = next((c for c in (view.head, *view.recent) if c.operation_id == sidecar.operation_id), None)
-    return None if undo is None else Settlement(Settled.BACK, undo)
-
-
-def _flush(store: Store, sidecar: Sidecar) -> None:
-    """The writer may have died before its tables were forced to disk."""
-    store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
+    return None
 
 
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
     """Compare a table's newest version with the manifest's pin and the sidecar's intent."""
     head = store.tables.head(table.base.path, table.base.branch)
-    pin = _pin(view, table)
+    pin = pin_of(view, table)
     pinned = pin.ref if pin is not None else None
     if head is None:
         # Of a fork that means that it was never finished, or is removed already. Nothing else may be gone.
@@ -165,75 +244,16 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     return (TableState.UNEXPECTED_AT_P1 if head == floor + 1 else TableState.UNEXPECTED_MULTISTEP), head
 
 
-def _pin(view: Manifest, table: TableIntent) -> TablePin | None:
-    """What the graph points at. By identity: a change of schema may have given the name to another table."""
-    return next((pin for pin in view.tables.values() if pin.id == table.id), None)
-
-
-def _roll_back(
-    store: Store,
-    sidecar: Sidecar,
-    view: Manifest,
-    found: list[tuple[TableIntent, TableState, int | None]],
-    held: Lease,
-) -> tuple[Settlement, list[TableOutcome]]:
-    """Give every moved table its pinned content back, and publish the versions that do.
-
-    A writer that nobody can see to be dead may only be asleep, and move a table when it wakes up. Lance refuses that
-    once the table was restored, so then the tables that have not moved are restored too.
-    """
-    asleep = sidecar.owner != Owner.here() and not sidecar.owner.is_dead()
-    held.check()
-    pins: list[TablePin] = []
-    outcomes: list[TableOutcome] = []
-    for table, state, head in found:
-        after = head
-        pin = _pin(view, table)
-        if table.forked:
-            _drop_fork(store, table)
-            after = None
-        elif head is not None and pin is not None and (asleep or state is not TableState.NO_MOVEMENT):
-            staged = store.tables.stage_restore(table.base.at(head), pin.ref.version)
-            restored = store.tables.commit_staged(staged)
-            store.tables.make_durable([staged])
-            pins.append(replace(pin, ref=restored))
-            after = restored.version
-        outcomes.append(TableOutcome(table.key, state.value, head, after))
-    reach(Failpoint.RECOVERY_RESTORED)
-    if not pins:
-        return Settlement(Settled.BACK, None), outcomes
-    commit = Commit(
-        id=ulid_now(),
-        branch=sidecar.branch,
-        manifest_version=view.version + 1,
-        parent=view.head.id,
-        merged_parent=None,
-        actor=RECOVERY_ACTOR,
-        created_at=max(now_micros(), view.head.created_at + 1),
-        message=f"undo of interrupted write {sidecar.operation_id}",
-        writer=sidecar.kind.value,
-        operation_id=sidecar.operation_id,
-    )
-    manifest = store.publish(view, Change(tuple(pins)), commit, held)
-    return Settlement(Settled.BACK, manifest.head), outcomes
-
-
-def _drop_fork(store: Store, table: TableIntent) -> None:
-    """Remove a fork that nothing points at, if it is there."""
-    assert table.base.branch is not None
-    if table.base.branch in store.tables.forks(table.base.path):
-        store.tables.drop_fork(table.base.path, table.base.branch)
-
-
 def _discard(store: Store, sidecar: Sidecar) -> Settlement:
     """A write to a branch that no longer exists: nothing of it can ever be seen."""
     outcomes = []
     for table in sidecar.tables:
         if table.forked:
-            _drop_fork(store, table)
+            drop_fork(store, table)
         outcomes.append(TableOutcome(table.key, "BranchGone", None, None))
     _record(store, sidecar, RecoveryKind.ORPHANED_BRANCH_DISCARDED, None, outcomes)
     store.objects.delete(sidecar.path)
+    remove_ancestors(store.objects, sidecar.ancestors)
     return Settlement(Settled.DISCARDED, None)
 
 

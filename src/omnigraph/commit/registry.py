@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from ulid_transform import ulid_now
+
 from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError
 from omnigraph.lang.arrow import arrow_schema
-from omnigraph.lang.schema import AcceptedSchema, TypeKind, ir_hash
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+
+_IDENTITY = 33
+"""The length of an identity as text: two numbers of 16 digits."""
 
 
 def table_keys(accepted: AcceptedSchema) -> dict[str, TableId]:
@@ -26,11 +31,6 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
     Raises:
         CorruptionError: they are not.
     """
-    if ir_hash(accepted) != view.schema_hash:
-        raise CorruptionError(
-            "the schema files are not those that the graph was written with",
-            hint="restore the three schema files from a backup",
-        )
     wanted = table_keys(accepted)
     found = {key: pin.id for key, pin in view.tables.items()}
     if wanted != found:
@@ -42,9 +42,21 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
 
 
 def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: TableId) -> TablePin:
-    """A new, empty table. Nothing sees it until a manifest points at it."""
+    """A new, empty table. Nothing sees it until a manifest points at it.
+
+    Its directory carries the identity and a number of this attempt, so that no other attempt shares it: a creator that
+    comes late cannot touch a table that another one has published.
+    """
     kind, _, name = key.partition(":")
-    path = f"{kind}s/{identity}"
-    # A creation that died, or was undone, may have left the same path; nothing points at it.
-    store.objects.delete_prefix(path)
+    path = f"{kind}s/{identity}-{ulid_now().lower()}"
     return TablePin(key, identity, store.tables.create(path, arrow_schema(accepted, TypeKind(kind), name)), 0)
+
+
+def identity_in(path: str) -> str:
+    """The identity of the table in a directory, as text; directories of the first format have nothing else.
+
+    >>> identity_in("nodes/0000000000000001-0000000000000002-01jd0000000000000000000000")
+    'nodes/0000000000000001-0000000000000002'
+    """
+    kind, _, name = path.partition("/")
+    return f"{kind}/{name[:_IDENTITY]}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.errors import CatalogError, NotFoundError, ObjectNotFoundError
+from omnigraph.errors import CatalogError, CorruptionError, NotFoundError, ObjectNotFoundError
 from omnigraph.lang.schema import (
     AcceptedSchema,
     accept,
@@ -18,6 +20,7 @@ from omnigraph.lang.schema import (
     schema_state,
 )
 from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.uri import Scheme
 
 SOURCE_PATH = "_schema.pg"
 IR_PATH = "_schema.ir.json"
@@ -25,6 +28,9 @@ STATE_PATH = "__schema_state.json"
 CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
 STAGED = ".staging"
 ARCHIVE = "__schemas"
+
+Stamps = tuple[tuple[int, datetime, str | None] | None, ...]
+"""Size, time and etag of each schema file; None for one that is missing."""
 
 
 def contract_of(source: str, domain: str) -> tuple[AcceptedSchema, dict[str, bytes]]:
@@ -55,12 +61,23 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     Raises:
         NotFoundError: a file is missing. Nothing is ever made again silently.
         CatalogError: the files contradict each other.
+        CorruptionError: they are those of another schema.
     """
-    found = _look(objects, CONTRACT, view.schema_hash) or staged_contract(objects, view.schema_hash)
+    found = _look(objects, CONTRACT, view.schema_hash)
+    if found is None and view.head.operation_id is not None:
+        found = staged_contract(objects, view.schema_hash, view.head.operation_id)
     if found is None and view.branch != MAIN:
         found = _archived(objects, view.schema_hash)
+    if found is not None:
+        return found
     # If they are nowhere, they may have taken their places between the looks.
-    return found or _read(objects, CONTRACT)
+    source, accepted = _read(objects, CONTRACT)
+    if ir_hash(accepted) != view.schema_hash:
+        raise CorruptionError(
+            "the schema files are not those that the graph was written with",
+            hint="restore the three schema files from a backup",
+        )
+    return source, accepted
 
 
 def past_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
@@ -110,28 +127,78 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
     return source.decode(), check_contract(source, ir, state)
 
 
-# The successors during a change of schema. Their names hold the hash of their schema, so that a writer that was
-# overtaken while it slept cannot touch those of another.
+class ContractWatch:
+    """Notices that the schema files were changed under an open handle, at the cost of three `head` requests.
+
+    Args:
+        objects: the graph's objects.
+    """
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._seen: tuple[str, Stamps] | None = None
+        self._heads = ThreadPoolExecutor(len(CONTRACT), thread_name_prefix="schema") if _is_remote(objects) else None
+
+    def check(self, view: Manifest) -> None:
+        """Check the files again if they are not those that were checked last.
+
+        Args:
+            view: the newest state of a branch.
+
+        Raises:
+            NotFoundError: a file is missing.
+            CatalogError: the files contradict each other, or what the graph was written with.
+        """
+        stamps = self._stamps()
+        if self._seen != (view.schema_hash, stamps):
+            read_contract(self._objects, view)
+            self._seen = (view.schema_hash, stamps)
+
+    def read(self, view: Manifest) -> tuple[str, AcceptedSchema]:
+        """The schema that a branch follows, as `read_contract` gives it; its files count as checked."""
+        stamps = self._stamps()
+        found = read_contract(self._objects, view)
+        self._seen = (view.schema_hash, stamps)
+        return found
+
+    def _stamps(self) -> Stamps:
+        heads = map if self._heads is None else self._heads.map
+        return tuple(heads(self._stamp, CONTRACT))
+
+    def _stamp(self, path: str) -> tuple[int, datetime, str | None] | None:
+        try:
+            info = self._objects.head(path)
+        except ObjectNotFoundError:
+            return None
+        return info.size, info.modified, info.etag
 
 
-def staged_paths(schema_hash: str) -> list[str]:
+def _is_remote(objects: ObjectStore) -> bool:
+    return objects.uri.scheme is Scheme.S3
+
+
+# The successors during a change of schema. Their names hold the operation that wrote them, so that a writer or a
+# recovery that comes late touches only its own.
+
+
+def staged_paths(operation_id: str) -> list[str]:
     """Where the successors of the three files lie, in the same order."""
-    return [f"{path}.{schema_hash.rpartition(':')[2][:16]}{STAGED}" for path in CONTRACT]
+    return [f"{path}.{operation_id}{STAGED}" for path in CONTRACT]
 
 
-def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
+def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema, operation_id: str) -> None:
     """Write the successors of the three files beside them."""
     archive_contract(objects, source, accepted)
-    for path, data in zip(staged_paths(ir_hash(accepted)), contract_files(source, accepted).values(), strict=True):
+    for path, data in zip(staged_paths(operation_id), contract_files(source, accepted).values(), strict=True):
         objects.put(path, data)
 
 
-def staged_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
-    """The staged successors, if they are complete and are those of a schema."""
-    return _look(objects, staged_paths(schema_hash), schema_hash)
+def staged_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> tuple[str, AcceptedSchema] | None:
+    """The staged successors of an operation, if they are complete and are those of a schema."""
+    return _look(objects, staged_paths(operation_id), schema_hash)
 
 
-def promote_contract(objects: ObjectStore, schema_hash: str) -> None:
+def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> None:
     """Put the staged successors in their places. May be interrupted and run again.
 
     Raises:
@@ -139,14 +206,14 @@ def promote_contract(objects: ObjectStore, schema_hash: str) -> None:
     """
     # Looked at before the successors, so that what a later change of schema put there is never replaced.
     etags = [_etag(objects, path) for path in CONTRACT]
-    if staged_contract(objects, schema_hash) is not None:
-        for path, staged, etag in zip(CONTRACT, staged_paths(schema_hash), etags, strict=True):
+    if staged_contract(objects, schema_hash, operation_id) is not None:
+        for path, staged, etag in zip(CONTRACT, staged_paths(operation_id), etags, strict=True):
             data = objects.get(staged).data
             if etag is None:
                 objects.create(path, data)
             else:
                 objects.replace(path, data, etag)
-    discard_staged(objects, schema_hash)
+    discard_staged(objects, operation_id)
 
 
 def _etag(objects: ObjectStore, path: str) -> str | None:
@@ -156,7 +223,7 @@ def _etag(objects: ObjectStore, path: str) -> str | None:
         return None
 
 
-def discard_staged(objects: ObjectStore, schema_hash: str) -> None:
-    """Remove staged successors that nothing will need."""
-    for path in staged_paths(schema_hash):
+def discard_staged(objects: ObjectStore, operation_id: str) -> None:
+    """Remove the staged successors of an operation, which nothing will need."""
+    for path in staged_paths(operation_id):
         objects.delete(path)

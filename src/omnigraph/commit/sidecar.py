@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
-from omnigraph.commit.lease import Owner
-from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, models_of
+from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
 from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.owner import Owner
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.tables import TableRef
 
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1
+ROLLBACK_VERSION = 2
+"""Marks a sidecar that may only be rolled back, so that a release that cannot know this refuses it."""
+
+_NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
 
 class WriterKind(StrEnum):
@@ -27,6 +32,7 @@ class WriterKind(StrEnum):
     ENSURE_INDEXES = "EnsureIndexes"
     OPTIMIZE = "Optimize"
     EMBED = "Embed"
+    REPAIR = "Repair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,8 @@ class Sidecar:
         base_head: the branch head that the write was prepared against.
         commit: the commit as it is meant to be published.
         schema: the change of schema that it is, if it is one.
+        ancestors: where the rows of the commits are that a merge brings, if it brings any.
+        rollback_only: whether a flush of its files has failed, so that it must never be rolled forward.
     """
 
     operation_id: str
@@ -103,6 +111,8 @@ class Sidecar:
     commit: Commit
     tables: tuple[TableIntent, ...]
     schema: SchemaIntent | None = None
+    ancestors: str | None = None
+    rollback_only: bool = False
 
     @property
     def path(self) -> str:
@@ -118,8 +128,9 @@ class Sidecar:
         return Change((*moved, *self.schema.added), self.schema.drops, self.schema.renames, self.schema.schema_hash)
 
     def dump(self) -> bytes:
+        version = ROLLBACK_VERSION if self.rollback_only else SIDECAR_VERSION
         return orjson.dumps(
-            {"sidecar_version": SIDECAR_VERSION, **_plain(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+            {"sidecar_version": version, **_plain(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
         )
 
     @classmethod
@@ -132,7 +143,7 @@ class Sidecar:
         try:
             members = orjson.loads(data)
             version = members["sidecar_version"]
-            if version != SIDECAR_VERSION:
+            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
                 raise ValueError(f"sidecar version {version} is unknown to this release")
             commit = _commit(members["commit"])
             commit_rows([commit])  # else it could never be published
@@ -147,6 +158,8 @@ class Sidecar:
                 commit,
                 tuple(_table(table) for table in members["tables"]),
                 _schema(members["schema"]) if members["schema"] else None,
+                members.get("ancestors"),
+                version == ROLLBACK_VERSION,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
@@ -157,13 +170,34 @@ class Sidecar:
 
 
 def pending(objects: ObjectStore) -> list[Sidecar]:
-    """All writes in flight, oldest first."""
+    """All writes in flight, oldest first. Files that are no sidecars by their names are ignored."""
     found: list[Sidecar] = []
     for info in objects.list(RECOVERY_DIRECTORY):
+        if _NAME.fullmatch(info.path) is None:
+            continue
         try:
             found.append(Sidecar.load(info.path, objects.get(info.path).data))
         except ObjectNotFoundError:
             continue  # its writer finished in between
+    return found
+
+
+def paths(objects: ObjectStore) -> list[str]:
+    """Where the sidecars of all writes in flight are, also of those that cannot be read."""
+    return [info.path for info in objects.list(RECOVERY_DIRECTORY) if _NAME.fullmatch(info.path) is not None]
+
+
+def unreadable(objects: ObjectStore) -> dict[str, str]:
+    """The sidecars that cannot be read, by path, and why."""
+    found: dict[str, str] = {}
+    for info in objects.list(RECOVERY_DIRECTORY):
+        if _NAME.fullmatch(info.path) is not None:
+            try:
+                Sidecar.load(info.path, objects.get(info.path).data)
+            except CorruptionError as error:
+                found[info.path] = error.message
+            except ObjectNotFoundError:
+                continue
     return found
 
 
@@ -192,11 +226,13 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
             for table in sidecar.tables
         ],
         "schema": None if sidecar.schema is None else asdict(sidecar.schema),
+        "ancestors": sidecar.ancestors,
     }
 
 
 def _commit(members: dict[str, Any]) -> Commit:
     labels = tuple((name, value) for name, value in members.pop("labels"))
+    members.setdefault("ledger", default_ledger(members["branch"]))
     return Commit(**members, labels=labels)
 
 

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits, find_commit
-from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
+from omnigraph.commit.names import is_tag_name
+from omnigraph.commit.read_set import pins, reads_of
+from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
-from omnigraph.commit.tags import tagged
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
@@ -71,18 +73,36 @@ class Snapshot:
         Raises:
             NotFoundError: the graph has no such type.
         """
-        found = self.tables.get(key)
+        return self._found(self.tables, key)
+
+    def _found(self, tables: Mapping[str, TablePin], key: str) -> TablePin:
+        found = tables.get(key)
         if found is None:
-            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, self.tables))
+            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, tables))
         return found
+
+    def _unnoted(self, key: str) -> TablePin:
+        """The version of one table, for a read that is noted by its condition."""
+        return self._found(pins(self._manifest), key)
+
+    def models(self, key: str) -> Models:
+        """The models that computed the vectors of a type."""
+        return self._unnoted(key).models
+
+    def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
+        """Whether a type certainly has none of some ids: because it has no entities at all."""
+        reads_of(self._manifest).add_lookup(key, "id", ids)
+        return self._unnoted(key).row_count == 0
 
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """The entities of a type."""
-        return self._store.tables.scan(self.pin(key).ref, columns=columns, filter=filter)
+        reads_of(self._manifest).add_filter(key, filter)
+        return self._store.tables.scan(self._unnoted(key).ref, columns=columns, filter=filter)
 
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
         """The entities of a type whose column `by` has one of some values, in no order."""
-        return self._store.tables.lookup(self.pin(key).ref, by, values, columns=columns)
+        reads_of(self._manifest).add_lookup(key, by, values)
+        return self._store.tables.lookup(self._unnoted(key).ref, by, values, columns=columns)
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
         """The entities of a type as a stream, for what need not fit memory.
@@ -207,17 +227,13 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
         NotFoundError: no branch has the commit, and no tag the name.
         VersionReclaimedError: cleanup has removed it.
     """
-    target = tagged(store, commit_id)
-    if target is not None:
-        return Snapshot(store, store.manifest_at(*target))
-    commit = find_commit(store, commit_id, or_tag=True)
-    manifest = store.manifest_at(commit.branch, commit.manifest_version)
-    if manifest.head.id != commit.id:
-        raise NotFoundError(
-            f"commit {commit.id} can no longer be read",
-            hint=f"branch '{commit.branch}' was deleted and made again since",
-        )
-    return Snapshot(store, manifest)
+    tag = find_tag(store.objects, commit_id) if is_tag_name(commit_id) else None
+    if tag is not None:
+        found = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
+        if found is None:
+            raise VersionReclaimedError(f"tag '{tag.name}' names a commit that is gone", hint="files were removed")
+        return Snapshot(store, found)
+    return Snapshot(store, store.manifest_of(find_commit(store, commit_id, or_tag=True)))
 
 
 def at_version(store: Store, branch: str, version: int) -> Snapshot:
@@ -247,5 +263,5 @@ def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     """
     for commit in commits(store.capture(branch)):
         if commit.created_at <= micros:
-            return Snapshot(store, store.manifest_at(commit.branch, commit.manifest_version))
+            return Snapshot(store, store.manifest_of(commit))
     raise NotFoundError(f"branch '{branch}' has no commit as early as that")

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CURRENT = 1
+CURRENT = 2
 """The format that this release writes."""

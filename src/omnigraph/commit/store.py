@@ -8,27 +8,32 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-import orjson
-
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, read_manifest, successor
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
 from omnigraph.commit.names import SYSTEM, branch_name
+from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
+from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
     BranchNotFoundError,
+    DamagedFileError,
     InputError,
     LeaseLostError,
     LeaseTimeoutError,
     ObjectNotFoundError,
     ReadSetChangedError,
     StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
 )
 from omnigraph.lang.names import did_you_mean
-from omnigraph.storage.ledger import Ledger
+from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.ledger import Ledger, LedgerVersion
+from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableConflictError, TableStorage
+from omnigraph.storage.tables import TableConflictError, TableStorage, manifest_name, table_directory
 from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
@@ -36,6 +41,8 @@ REFS = "__refs"
 """The lease that stands for all branches and tags together; no branch can have this name."""
 PLACE = "__place"
 """The lease of whoever brings a copied or moved graph to its new place."""
+CLEANUP = "__cleanup"
+"""The lease of whoever cleans up."""
 
 
 @dataclass(slots=True)
@@ -94,19 +101,83 @@ class Store:
         Raises:
             BranchNotFoundError: there is no such branch.
         """
-        incarnation = self._incarnation(branch)
+        incarnation, name = self._identity(branch)
         with self._lock:
             known = self._known.get(branch)
         with self._unless_deleted(branch, incarnation):
-            if known is not None and known.incarnation == incarnation:
-                ledger = self.manifest.newest(known.ledger)
-                if ledger is known.ledger:
-                    return known
-            else:
-                ledger = self.manifest.open(ledger_branch(branch))
+            if known is not None and known.incarnation != incarnation:
+                known = None
+            ledger = self.newest(branch, name, known.ledger if known is not None else None)
+            if known is not None and ledger is known.ledger:
+                return known
             if ledger is None:
                 raise self._no_branch(branch)
-            return self._remember(read_manifest(branch, incarnation, ledger))
+            view = read_manifest(branch, incarnation, ledger)
+        if view.closed:
+            raise self._no_branch(branch)  # its deletion stopped before the reference was removed
+        return self._remember(view)
+
+    def newest(self, branch: str, name: str | None, known: LedgerVersion | None = None) -> LedgerVersion | None:
+        """The newest version of a branch's ledger; None when there is none.
+
+        A newest version that is damaged or gone is not passed over in silence, unless a sidecar says that its write was
+        never acknowledged.
+
+        Args:
+            branch: the graph branch.
+            name: the Lance branch of its manifest; None is that of `main`.
+            known: the newest that was seen so far.
+
+        Raises:
+            DamagedFileError: it is damaged or gone.
+        """
+        hint = self._hint(name, cold=known is None)
+        try:
+            found = self.manifest.open(name) if known is None else self.manifest.newest(known)
+        except StorageError as error:
+            damaged = self._damaged(name, error)
+            version = version_of(damaged.path.rpartition("/")[2])
+            if version is None or version < 2 or not self._unacknowledged(branch, version):
+                raise damaged from error
+            return self.manifest.open(name, version - 1)
+        latest = 0 if found is None else found.version
+        expected = max(hint, known.version if known is not None else 0)
+        if found is not None and expected > latest and self._lost(branch, name, expected):
+            path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
+            raise DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
+        return found
+
+    def _damaged(self, name: str | None, error: StorageError) -> StorageError:
+        """What is wrong with a ledger that cannot be opened: the newest file, if that is torn."""
+        exact = isinstance(error, DamagedFileError) and not error.path.endswith(VERSIONS)
+        if exact or error.kind is not StorageErrorKind.PERMANENT:
+            return error
+        torn = torn_version(self.objects, table_directory(self.manifest.path, name))
+        return error if torn is None else DamagedFileError(str(self.objects.uri), torn.path, torn.reason)
+
+    def _lost(self, branch: str, name: str | None, version: int) -> bool:
+        """Whether a version was made, and acknowledged, that is not there. A hint may be damaged itself."""
+        made = f"{table_directory(self.manifest.path, name)}/_transactions"
+        if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
+            return False
+        return not self._unacknowledged(branch, version)
+
+    def _hint(self, name: str | None, *, cold: bool) -> int:
+        """The newest version that Lance has noted, looked at before the versions are: so it cannot be ahead of them."""
+        scheme = self.objects.uri.scheme
+        if scheme is Scheme.MEMORY or (scheme is Scheme.S3 and not cold):
+            return 0
+        path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{HINT}"
+        try:
+            data = read_local(self.objects.uri.path, path) if scheme is Scheme.LOCAL else self.objects.get(path).data
+        except (OSError, ObjectNotFoundError):
+            return 0
+        return read_hint(data) or 0
+
+    def _unacknowledged(self, branch: str, version: int) -> bool:
+        """Whether a write that stopped half way intends a manifest version."""
+        waiting = [sidecar for sidecar in pending(self.objects) if sidecar.branch == branch]
+        return any(sidecar.commit.manifest_version == version for sidecar in waiting)
 
     def manifest_at(self, branch: str, version: int) -> Manifest:
         """A manifest version of a branch.
@@ -115,12 +186,38 @@ class Store:
             BranchNotFoundError: there is no such branch.
             VersionReclaimedError: the version is gone.
         """
-        incarnation = self._incarnation(branch)
+        incarnation, name = self._identity(branch)
         with self._unless_deleted(branch, incarnation):
-            ledger = self.manifest.open(ledger_branch(branch), version)
+            ledger = self.manifest.open(name, version)
             if ledger is None:
                 raise self._no_branch(branch)
             return read_manifest(branch, incarnation, ledger)
+
+    def manifest_of(self, commit: Commit) -> Manifest:
+        """The manifest version that a commit made, also when its branch is deleted.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed it.
+        """
+        view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
+        if view is None or view.head.id != commit.id:
+            raise VersionReclaimedError(f"commit {commit.id} is gone", hint="cleanup has removed it")
+        return view
+
+    def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:
+        """A version of one Lance branch of the manifest; None when the Lance branch is gone.
+
+        Args:
+            ledger: the Lance branch; None is that of `main`.
+            branch: the graph branch whose versions it holds, which may be deleted.
+            version: the manifest version.
+
+        Raises:
+            VersionReclaimedError: the Lance branch is there, and the version is not.
+        """
+        self._check_open()
+        found = self.manifest.open(ledger, version)
+        return None if found is None else read_manifest(branch, ledger or MAIN, found)
 
     @contextmanager
     def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
@@ -132,18 +229,21 @@ class Store:
                 raise
             raise self._no_branch(branch) from error
 
-    def _incarnation(self, branch: str) -> str:
-        """What tells a branch from another of the same name, read from its ref: the authority for its existence.
+    def _identity(self, branch: str) -> tuple[str, str | None]:
+        """The incarnation of a branch and the Lance branch of its manifest, as its reference says.
 
         Raises:
             InputError: no branch can be called that, or the graph is closed.
+            BranchNotFoundError: there is no such branch.
         """
         self._check_open()
         branch_name(branch)
-        found = self.branch_identifier(branch)
+        if branch == MAIN:
+            return MAIN, None
+        found = find_branch(self.objects, branch)
         if found is None:
             raise self._no_branch(branch)
-        return found
+        return found.incarnation, found.ledger
 
     def _check_open(self) -> None:
         if self.closed:
@@ -151,26 +251,33 @@ class Store:
 
     def _no_branch(self, branch: str) -> BranchNotFoundError:
         self.forget(branch)
-        return BranchNotFoundError(branch, hint=did_you_mean(branch, self.branch_names()))
+        others = [name for name in self.branch_names() if name != branch]
+        return BranchNotFoundError(branch, hint=did_you_mean(branch, others))
 
     def branch_names(self) -> list[str]:
         """All branches but the system's own, `main` first, then by name."""
         self._check_open()
-        return [MAIN, *sorted(name for name in self.manifest.branches() if not name.startswith(SYSTEM))]
+        return [MAIN, *(name for name in branch_ref_names(self.objects) if not name.startswith(SYSTEM))]
 
     def branch_identifier(self, branch: str) -> str | None:
-        """What tells a branch from a later one of the same name; None when there is no such branch."""
+        """The incarnation of a branch; None when there is no such branch."""
         if branch == MAIN:
             return MAIN
-        if self.objects.uri.scheme is Scheme.MEMORY:
-            # Lance keeps its own memory, where no object store can look.
-            listed = self.manifest.branches().get(branch)
-            return listed.identifier if listed else None
-        try:
-            ref = orjson.loads(self.objects.get(self.manifest.branch_ref(branch)).data)
-        except ObjectNotFoundError:
-            return None
-        return str(ref["identifier"]["version_mapping"][-1][1])
+        ref = find_branch(self.objects, branch)
+        return None if ref is None else ref.incarnation
+
+    def ledger_of(self, branch: str) -> str | None:
+        """The Lance branch of the manifest that holds the versions of a branch; None is that of `main`.
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+        """
+        return self._identity(branch)[1]
+
+    def is_closed(self, ref: BranchRef) -> bool:
+        """Whether a branch is deleted although its reference is there: its deletion stopped half way."""
+        newest = self.manifest.open(ref.ledger)
+        return newest is not None and read_manifest(ref.name, ref.incarnation, newest).closed
 
     def _remember(self, manifest: Manifest) -> Manifest:
         with self._lock:
@@ -213,13 +320,19 @@ class Store:
         """The right to bring the graph to another place."""
         return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
+    def exclusive_cleanup(self) -> AbstractContextManager[Lease]:
+        """The turn to clean up. It keeps cleanups apart; the list of condemned versions keeps them safe."""
+        return self._alone(CLEANUP, lambda: 0, self.timeouts.wait)
+
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:
         gate = branch_gate(self.objects.uri.identity, name)
+        began = time.monotonic()
         if not gate.acquire(timeout=wait):
             raise LeaseTimeoutError(f"branch '{name}' is being written by this process", hint="try again later")
         try:
-            with lease.acquire(self.leases, name, at_least=fence, wait=wait, ttl=self.timeouts.ttl) as held:
+            left = max(wait - (time.monotonic() - began), 0.0)
+            with lease.acquire(self.leases, name, at_least=fence, wait=left, ttl=self.timeouts.ttl) as held:
                 yield held
         finally:
             gate.release()
@@ -241,34 +354,58 @@ class Store:
             ReadSetChangedError: the branch head or a table is not what the write was prepared against.
         """
         current = base
+        change = replace(change, pins=tuple(replace(pin, ref=self.tables.sealed(pin.ref)) for pin in change.pins))
         for _ in range(PUBLISH_ATTEMPTS):
             _check_expectations(base, current, change, held)
-            made = replace(commit, manifest_version=current.version + 1)
+            made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
             next_ = successor(current, change, made, held.fence)
             try:
                 return self._remember(next_.published(self.manifest.publish(current.ledger, next_.keep, next_.add)))
             except TableConflictError:
                 self.forget(base.branch)
                 current = self.capture(base.branch)
+                if current.head.id == commit.id:
+                    # An earlier request of this very commit, whose answer was lost, was faster.
+                    self.manifest.make_durable(current.ledger)
+                    return current
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
+
+    def close_branch(self, view: Manifest, held: Lease) -> None:
+        """Publish the last version of a branch that is deleted, so that no write can follow the captured one.
+
+        Raises:
+            LeaseLostError: a writer with a higher fencing number has published.
+            ReadSetChangedError: something was published since the view was captured. Nothing happened.
+        """
+        if view.fence > held.fence:
+            raise _overtaken(view.branch)
+        last = closing(view, held.fence)
+        try:
+            self.manifest.publish(view.ledger, last.keep, last.add)
+        except TableConflictError as error:
+            raise ReadSetChangedError("graph_head", view.head.id, None) from error
+        finally:
+            self.forget(view.branch)
+
+
+def _overtaken(branch: str) -> LeaseLostError:
+    return LeaseLostError(
+        f"a later writer has published to '{branch}'", hint="nothing of this write is visible; try again"
+    )
 
 
 def _check_expectations(base: Manifest, current: Manifest, change: Change, held: Lease) -> None:
+    if current.incarnation != base.incarnation:
+        # Deleted and made again, perhaps at the very same commit: the write belongs to the branch that is gone.
+        raise BranchNotFoundError(base.branch, hint="it was deleted, and made again, while it was written to")
     if current.fence > held.fence:
-        raise LeaseLostError(
-            f"a later writer has published to '{base.branch}'", hint="nothing of this write is visible; try again"
-        )
+        raise _overtaken(base.branch)
     if current.head.id != base.head.id:
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
     for pin in change.pins:
         before, now = base.tables.get(pin.key), current.tables.get(pin.key)
         if before != now:
             raise ReadSetChangedError(pin.key, before and before.ref.version, now and now.ref.version)
-
-
-def ledger_branch(branch: str) -> str | None:
-    """The ledger's own name for a graph branch."""
-    return None if branch == MAIN else branch
 
 
 def now_micros() -> int:

@@ -1,13 +1,13 @@
-"""The writer: how rows for any number of tables become one commit.
+"""The writer: how staged rows for any number of tables become one commit.
 
-The steps are those of the protocol. Preparing is optimistic: it holds nothing, and is thrown away when another commit
-comes first. A second attempt takes the lease before it prepares, so that it cannot lose again.
+Here are the requests, staging, and the phases from the sidecar to its removal. How often a write is tried, and when it
+is run again, is decided in `attempts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,29 +15,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ulid_transform import ulid_now
 
+from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
+from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.clock import commit_time
+from omnigraph.commit.condemned import files_token
+from omnigraph.commit.distrust import distrust
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease, Owner
-from omnigraph.commit.lineage import find_idempotent, find_in
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, Models, TablePin, commit_rows
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.recovery import Settled, recover_branch, settle
+from omnigraph.commit.owner import Owner
+from omnigraph.commit.read_set import ReadSet
+from omnigraph.commit.recovery import Settled, settle
 from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
 from omnigraph.commit.schema_files import promote_contract, stage_contract
-from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind, pending
+from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind
+from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.sums import fold_sums, record_sums, sync_sums
+from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
-    CorruptionError,
-    DriftError,
+    FlushFailedError,
     InputError,
     KeyConflictError,
     LeaseLostError,
+    ObjectChangedError,
+    ObjectNotFoundError,
     OmnigraphError,
-    PreconditionFailedError,
     ReadSetChangedError,
     RecoveryRequiredError,
     StorageError,
     VersionReclaimedError,
+    WriteUndoneError,
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.change import Replaced, RowSource
@@ -45,8 +55,8 @@ from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, Layouts
 from omnigraph.storage.tables import Staged, TableConflictError, TableRef
 
-ATTEMPTS = 32
 GRAPH_HEAD = "graph_head"
+_REPAIR = "nothing that the graph knows of moved it: run 'omnigraph repair'"
 _NONE = pa.array([], pa.utf8())
 
 
@@ -62,6 +72,7 @@ class Operation(StrEnum):
     FRAGMENTS = "fragments"
     INDEX = "index"
     OPTIMIZE = "optimize"
+    DROP_DAMAGED_INDEXES = "drop_damaged_indexes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +128,44 @@ class Prepared:
         labels: of the commit, beside those of the request.
         merged_parent: the head of the branch that the write merges. With one there is a commit, also if no table
             changes.
+        merged_generation: the generation of that head.
+        ancestors: the rows of the commits that lead there and that the branch lacks, as `History.brought` gives them.
+        needs: versions that have to be readable still when the write is published: those of the base and the source
+            of a merge.
+        on_head: whether the writes hold for the very head that they were prepared on, and for no later one.
+        matched: tells what the conditions of the write match in a state: type keys, and ids of entities.
     """
 
     writes: Sequence[TableWrite]
     labels: tuple[tuple[str, str], ...] = ()
     merged_parent: str | None = None
+    merged_generation: int = 0
+    ancestors: pa.Table | None = None
+    needs: Collection[TableRef] = ()
+    on_head: bool = False
+    matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """A query whose result a write depends on."""
+
+    text: str
+    params: Mapping[str, object]
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The precondition that a write depends on nothing that has changed since a commit.
+
+    Attributes:
+        commit: the commit, which leads to the branch head.
+        reads: queries on whose results the write depends, beside what it looks at by itself.
+    """
+
+    commit: str
+    reads: tuple[ReadQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +174,15 @@ class WriteRequest:
 
     Attributes:
         labels: of the commit; kept in name order.
-        replayable: whether it may be prepared again when another commit came first.
+        replayable: whether it may be prepared again when another commit changed what it depends on.
+        timeout: seconds that it may wait for its turn and be run again; None is what the graph is set to.
         expect_head: write only if this commit is the branch head.
+        unchanged: write only if nothing that the write depends on has changed since a commit.
         idempotency_key: a write with a key that an earlier commit of the branch carries returns that commit.
         schema: the schema that takes force with it.
+        work: the record that keeps files which were written before; a write that stages all its files by itself needs
+            none.
+        healed: whether the caller has just settled what interrupted writers left on the branch.
     """
 
     branch: str = MAIN
@@ -142,9 +191,13 @@ class WriteRequest:
     message: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     replayable: bool = True
+    timeout: float | None = None
     expect_head: str | None = None
+    unchanged: Unchanged | None = None
     idempotency_key: str | None = None
     schema: SchemaChange | None = None
+    work: Work | None = None
+    healed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what a commit cannot hold.
@@ -153,10 +206,14 @@ class WriteRequest:
             InputError: something that is said is no text, or too long.
         """
         check_actor(self.actor)
+        if self.timeout is not None and not self.timeout >= 0:
+            raise InputError("a timeout is a number of seconds, and not negative")
         if self.message is not None:
             check_text(self.message, "the message", LONGEST_TEXT)
         if self.expect_head is not None:
             check_text(self.expect_head, "the expected head", LONGEST_NAME)
+        if self.unchanged is not None:
+            check_text(self.unchanged.commit, "the commit since which nothing changed", LONGEST_NAME)
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, "the idempotency key", LONGEST_NAME, empty=False)
         object.__setattr__(self, "labels", checked_labels(self.labels))
@@ -179,109 +236,12 @@ Prepare = Callable[[Manifest], Sequence[TableWrite] | Prepared]
 """Turns a captured view into writes. Called again for every attempt; validation belongs here."""
 
 
-def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | None:
-    """Carry out a write. None means that there was nothing to do.
+class StagedFilesGoneError(Exception):
+    """A cleanup has looked for files of the dead since the write staged its own, and may take them."""
 
-    Raises:
-        PreconditionFailedError: the branch head is not the expected one.
-        ReadSetChangedError: another commit came first, and the write may not be replayed.
-        RecoveryRequiredError: the write stopped half way, and nobody can say yet how it ends.
-    """
-    request = replace(request, branch=branch_name(request.branch))
-    # What an interrupted writer left is settled first: it may be what this write has to see.
-    interrupted = any(sidecar.branch == request.branch for sidecar in pending(store.objects))
-    # Two changes of schema would make their new tables in the same places.
-    alone = interrupted or request.schema is not None
-    # A change of schema was made from one schema, and means nothing to another.
-    replayable = request.replayable and request.schema is None
-    for attempt in range(ATTEMPTS):
-        try:
-            return _attempt(store, request, prepare, lease_first=alone or attempt > 0)
-        except ReadSetChangedError as error:
-            if error.member == GRAPH_HEAD and request.expect_head not in (None, error.actual):
-                raise PreconditionFailedError(request.branch, str(request.expect_head), str(error.actual)) from error
-            if not replayable or attempt + 1 == ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _attempt(store: Store, request: WriteRequest, prepare: Prepare, *, lease_first: bool) -> Commit | None:
-    with ExitStack() as stack:
-        held = _exclusive(store, request.branch, stack) if lease_first else None
-        view = store.capture(request.branch)
-        repeated = find_idempotent(view, request.idempotency_key)
-        if repeated is not None:
-            return repeated
-        if request.expect_head is not None and view.head.id != request.expect_head:
-            raise PreconditionFailedError(request.branch, request.expect_head, view.head.id)
-        reach(Failpoint.CAPTURED)
-        staging = _Staging(store, view)
-        try:
-            prepared = prepare(view)
-            if not isinstance(prepared, Prepared):
-                prepared = Prepared(prepared)
-            staging.stage(prepared.writes)
-            if request.schema is not None:
-                assert held is not None
-                staging.add_schema(request.schema, held)
-            if not staging.intents and staging.schema is None and prepared.merged_parent is None:
-                return None
-            if held is None:
-                held = _exclusive(store, request.branch, stack, view)
-            reach(Failpoint.LEASED)
-            _check_current(store, view, staging.intents)
-        except (StorageError, VersionReclaimedError):
-            staging.abandon()
-            _check_head(store, view)  # a branch that is deleted meanwhile takes its files along
-            raise
-        except BaseException:
-            staging.abandon()
-            raise
-        return _commit(store, request, prepared, view, staging, held)
-
-
-def _exclusive(store: Store, branch: str, stack: ExitStack, view: Manifest | None = None) -> Lease:
-    """The lease, with the branch healed: whatever an earlier writer left is settled before this one goes on."""
-    held = stack.enter_context(store.exclusive(branch, view=view))
-    recover_branch(store, branch, held)
-    return held
-
-
-def _check_head(store: Store, view: Manifest) -> None:
-    """The captured view is still the newest of the same branch."""
-    current = store.capture(view.branch)
-    if (current.incarnation, current.version) != (view.incarnation, view.version):
-        raise ReadSetChangedError(GRAPH_HEAD, view.head.id, current.head.id)
-
-
-def _check_current(store: Store, view: Manifest, intents: Sequence[TableIntent]) -> None:
-    """The captured view is still the newest, and no table has moved past it."""
-    _check_head(store, view)
-    for intent in intents:
-        head = store.tables.head(intent.base.path, intent.base.branch)
-        if head is None or head < intent.base.version:
-            raise CorruptionError(
-                f"{intent.key} has lost version {intent.base.version}, which the graph points at",
-                hint="files were removed from outside; restore the table from a backup",
-            )
-        if head > intent.base.version:
-            raise DriftError(intent.key, intent.base.version, head, hint=_remedy(store, view, intent))
-
-
-def _remedy(store: Store, view: Manifest, intent: TableIntent) -> str:
-    """What to do about a table that is ahead of the graph, although this writer has settled what it found."""
-    try:
-        waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
-    except OmnigraphError:
-        return "what writes are in flight cannot be told: open the graph again for writing, then run 'omnigraph repair'"
-    if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
-        return "a write that stopped half way moved it: open the graph again for writing, which settles it"
-    return "nothing that the graph knows of moved it: run 'omnigraph repair'"
-
-
-def owns(view: Manifest, pin: TablePin) -> bool:
-    """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
-    return view.branch == MAIN or (pin.ref.branch or "").startswith(f"{view.incarnation}-")
+    def __init__(self, head: str) -> None:
+        super().__init__(head)
+        self.head = head
 
 
 def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
@@ -289,18 +249,57 @@ def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
     return store.tables.fork(pin.ref, f"{view.incarnation}-{ulid_now().lower()}")
 
 
-class _Staging:
-    """The staged writes of one attempt, and the forks that were made for them."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A write whose files exist, and the table version that it becomes."""
 
-    def __init__(self, store: Store, view: Manifest) -> None:
+    write: TableWrite
+    staged: Staged
+    intent: TableIntent
+
+
+class Staging:
+    """The staged writes of one attempt, and the forks that were made for them.
+
+    Rows that were written for an attempt serve the next one, as far as that writes the same rows to the same files.
+
+    Attributes:
+        view: the state that they are staged against.
+        schema: the change of schema that goes with them.
+    """
+
+    def __init__(self, store: Store, work: Work | None) -> None:
         self.store = store
-        self.view = view
-        self.staged: list[Staged] = []
-        self.intents: list[TableIntent] = []
+        self._work = work
+        self._token = files_token(store.objects) if work is None else None
+        self.view: Manifest
         self.schema: SchemaIntent | None = None
+        self._entries: list[_Entry] = []
+        self._earlier: dict[str, _Entry] = {}
         self._forks: list[TableRef] = []
 
-    def stage(self, writes: Sequence[TableWrite]) -> None:
+    @property
+    def staged(self) -> list[Staged]:
+        return [entry.staged for entry in self._entries]
+
+    @property
+    def intents(self) -> list[TableIntent]:
+        return [entry.intent for entry in self._entries]
+
+    @property
+    def replaced(self) -> set[str]:
+        """The tables of which nothing stays."""
+        return {entry.intent.key for entry in self._entries if entry.write.replaces}
+
+    def begin(self, view: Manifest) -> None:
+        """Begin an attempt on a state."""
+        self._earlier |= {entry.intent.key: entry for entry in self._entries}
+        self._entries = []
+        self.schema = None
+        self.view = view
+
+    def stage(self, writes: Sequence[TableWrite], reads: ReadSet) -> None:
+        """Write the files of an attempt, and note what was looked at for it."""
         keys = [write.key for write in writes]
         if len(set(keys)) != len(keys):
             raise InputError("a write has one operation per table")
@@ -308,27 +307,82 @@ class _Staging:
             pin = self.view.tables.get(write.key)
             if pin is None:
                 raise InputError(f"the graph has no table {write.key}")
+            if write.replaces:
+                reads.whole.add(write.key)
+            if write.operation is Operation.DELETE and write.where is not None:
+                reads.add_filter(write.key, write.where)
             if _is_empty(self.store, write, pin):
                 continue
-            base = self._adopted(write, pin) or self._base(pin)
-            staged = self._stage(write, base)
+            staged, base = self._written_before(write, pin), None
             if staged is None:
+                base = self._adopted(write, pin) or self._base(pin)
+                staged = self._stage(write, base)
+            if staged is None:
+                assert base is not None
                 self._unfork(base)
-            else:
-                rows = pin.row_count + staged.rows_added - staged.rows_removed
-                self.staged.append(staged)
-                models = write.models
-                if models is None:
-                    models = () if write.replaces else pin.models
-                steps = list(staged.steps)
-                last = steps[-1].transaction_id
-                intent = TableIntent(pin.key, pin.id, pin.ref, base, last, rows, models, len(steps))
-                self.intents.append(intent)
+                continue
+            if staged.ids is not None:
+                reads.add_lookup(write.key, "id", staged.ids)
+            self._entries.append(_entry(write, staged, pin))
         reach(Failpoint.STAGED)
+
+    def check_kept(self) -> None:
+        """See that cleanup has taken no staged file. To be called when the sidecar is written: it is seen from then on.
+
+        Raises:
+            StagedFilesGoneError: it may have; stage everything again.
+            VersionReclaimedError: it took the work that staged the files for dead.
+        """
+        if self._work is not None:
+            self._work.check()
+        elif files_token(self.store.objects) != self._token:
+            raise StagedFilesGoneError(self.view.head.id)
+
+    def _written_before(self, write: TableWrite, pin: TablePin) -> Staged | None:
+        """The rows of a write as an earlier attempt wrote them, if they can be used again."""
+        earlier = self._earlier.get(write.key)
+        if earlier is None or write.rows is None or earlier.write.rows is not write.rows:
+            return None
+        rows: pa.Table = write.rows
+        ids = rows["id"]
+        if earlier.write.operation is not write.operation or write.operation not in _ADOPTED:
+            return None
+        base = earlier.intent.base if earlier.intent.pin == pin.ref else pin.ref
+        if not self.view.owns(replace(pin, ref=base)):
+            return None
+        if write.operation is Operation.INSERT:
+            taken = self.store.tables.lookup(pin.ref, "id", ids, columns=["id"])
+            if taken.num_rows:
+                raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
+        staged = earlier.staged.again(base)
+        if staged is not None and write.operation is Operation.INSERT:
+            staged = replace(staged, ids=ids)
+        return staged
+
+    def rebase(self, view: Manifest) -> str | None:
+        """Make what is staged hold for a later state that differs in nothing that was read.
+
+        Returns:
+            The key of a table for which that cannot be done. None when all is well.
+        """
+        entries = []
+        for entry in self._entries:
+            pin = view.tables[entry.intent.key]
+            before = self.view.tables[entry.intent.key]
+            if pin == before:
+                entries.append(entry)
+                continue
+            staged = entry.staged.again(pin.ref) if pin.models == before.models and view.owns(pin) else None
+            if staged is None:
+                return pin.key
+            entries.append(_entry(entry.write, staged, pin))
+        self._entries = entries
+        self.view = view
+        return None
 
     def _adopted(self, write: TableWrite, pin: TablePin) -> TableRef | None:
         """The fork that fragments were written into before the table had files of its own on the branch."""
-        if not write.fragments or (owns(self.view, pin) and write.base is None):
+        if not write.fragments or (self.view.owns(pin) and write.base is None):
             return None
         fork = write.base
         if fork is None:
@@ -336,14 +390,14 @@ class _Staging:
                 f"{write.key} has no files of its own on '{self.view.branch}', so its fragments lie elsewhere",
                 hint="write other rows to it on the branch first, and the fragments into that version",
             )
-        if owns(self.view, pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
+        if self.view.owns(pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
             raise ReadSetChangedError(write.key, fork.version, pin.ref.version)
         self._forks.append(fork)
         return fork
 
     def _base(self, pin: TablePin) -> TableRef:
         """The version to stage against. The first write to a table on a branch forks it."""
-        if owns(self.view, pin):
+        if self.view.owns(pin):
             return pin.ref
         fork = fork_table(self.store, self.view, pin)
         self._forks.append(fork)
@@ -359,9 +413,11 @@ class _Staging:
             assert write.where is not None
             return tables.stage_delete(base, write.where)
         if write.operation is Operation.FRAGMENTS:
-            return tables.stage_fragments(base, write.fragments, replace=write.replace)
+            return tables.stage_fragments(base, write.fragments, replacing=write.replace)
         if write.operation is Operation.INDEX:
             return tables.stage_indexes(base, write.indexes, kept=write.kept)
+        if write.operation is Operation.DROP_DAMAGED_INDEXES:
+            return tables.stage_indexes(base, ())
         if write.operation is Operation.OPTIMIZE:
             return Layouts(tables).stage(base, write.layout, write.segments, kept=write.kept)
         if write.operation is Operation.CHANGE and write.replaced is not None:
@@ -383,7 +439,7 @@ class _Staging:
         except KeyConflictError as error:
             raise KeyConflictError(write.key, error.entity_id) from error
 
-    def add_schema(self, change: SchemaChange, held: Lease) -> None:
+    def add_schema(self, change: SchemaChange) -> None:
         """Make the tables of new types, and note which go and which change their name."""
         if self.view.branch != MAIN:
             raise InputError("a schema changes on 'main'")
@@ -392,8 +448,6 @@ class _Staging:
             return
         if change.replaces != self.view.schema_hash:
             raise ReadSetChangedError("schema", change.replaces, self.view.schema_hash)
-        # A new table's place is cleared first: a later writer may have a table there that its commit points at.
-        held.check()
         wanted = table_keys(change.accepted)
         keys = {pin.id: key for key, pin in self.view.tables.items()}
         kept = {identity: key for key, identity in wanted.items() if identity in keys}
@@ -405,11 +459,15 @@ class _Staging:
         )
 
     def abandon(self) -> None:
-        """Remove the forks that were made for the write: nothing points at them.
-
-        New tables stay, for the next that is made in their place to clear away: it may be there already.
-        """
+        """Remove the forks that were made for the write: nothing points at them. Cleanup removes new tables."""
+        self._entries, self._earlier = [], {}
         for fork in list(self._forks):
+            self._unfork(fork)
+
+    def committed(self) -> None:
+        """Remove the forks that were made for earlier attempts, and leave the others to the commit."""
+        used = {entry.intent.base for entry in self._entries}
+        for fork in [fork for fork in self._forks if fork not in used]:
             self._unfork(fork)
 
     def _unfork(self, base: TableRef) -> None:
@@ -421,12 +479,28 @@ class _Staging:
                 self.store.tables.drop_fork(base.path, base.branch)
 
 
+_ADOPTED = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
+"""Operations whose rows are the same in every attempt."""
+
+
+def _entry(write: TableWrite, staged: Staged, pin: TablePin) -> _Entry:
+    rows = pin.row_count + staged.rows_added - staged.rows_removed
+    models = write.models
+    if models is None:
+        models = () if write.replaces else pin.models
+    steps = list(staged.steps)
+    last = steps[-1].transaction_id
+    return _Entry(write, staged, TableIntent(pin.key, pin.id, pin.ref, staged.base, last, rows, models, len(steps)))
+
+
 def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     """Whether a write certainly changes nothing, so that not even a fork is made for it."""
     if write.operation is Operation.FRAGMENTS:
         return not write.fragments and not (write.replace and pin.row_count > 0)
     if write.operation is Operation.INDEX:
         return not store.tables.lacks_indexes(pin.ref, write.indexes, write.kept)
+    if write.operation is Operation.DROP_DAMAGED_INDEXES:
+        return False
     if write.operation is Operation.OPTIMIZE:
         settled = write.layout is None and not write.segments
         return settled and not store.tables.lacks_indexes(pin.ref, (), write.kept)
@@ -443,43 +517,64 @@ def _is_empty(store: Store, write: TableWrite, pin: TablePin) -> bool:
     return not replaces and len(write.rows) == 0
 
 
-def _commit(
+def commit_staged(
     store: Store,
     request: WriteRequest,
     prepared: Prepared,
     view: Manifest,
-    staging: _Staging,
+    staging: Staging,
     held: Lease,
 ) -> Commit:
     """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
+    file = None
     try:
-        sidecar = _sidecar(request, prepared, view, staging)
+        sidecar = _sidecar(store, request, prepared, view, staging)
         commit_rows([sidecar.commit])  # what cannot be published must not be promised
+        if prepared.ancestors is not None and prepared.ancestors.num_rows:
+            file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
+            sidecar = replace(sidecar, ancestors=file)
+        staging.committed()
+        record_sums(store, sidecar.operation_id, staging.staged)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
+        # If the sidecar is there all the same, or comes later, it speaks of tables that never moved: it is rolled back.
+        staging.abandon()
+        remove_ancestors(store.objects, file)
+        raise
+    try:
+        staging.check_kept()
+    except (StagedFilesGoneError, VersionReclaimedError):
+        # No table has moved, so the write is simply taken back.
+        store.objects.delete(sidecar.path)
         staging.abandon()
         raise
+    except OmnigraphError as error:
+        return _finish(store, sidecar, held, error)
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
             held.check()  # files of a writer that was overtaken would have nobody to remove them
-            stage_contract(store.objects, request.schema.source, request.schema.accepted)
+            stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
         store.tables.make_durable(staging.staged)
+        sync_sums(store, sidecar.operation_id)
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)
-        published = store.publish(view, sidecar.change, sidecar.commit, held).head
+        change = replace(sidecar.change, ancestors=prepared.ancestors)
+        published = store.publish(view, change, sidecar.commit, held).head
     except Exception as error:
         return _finish(store, sidecar, held, error)
     reach(Failpoint.PUBLISHED)
     with suppress(OmnigraphError):
         # The write is durable. A sidecar that stays is consumed by the next heal.
         if sidecar.schema is not None:
-            promote_contract(store.objects, sidecar.schema.schema_hash)
+            promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
+        remove_ancestors(store.objects, sidecar.ancestors)
+    fold_sums(store)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
 
@@ -497,33 +592,52 @@ def _commit_table(store: Store, intent: TableIntent, staged: Staged) -> None:
 
 def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Commit:
     """A write that failed after its sidecar was written: settle it now if the lease is still ours."""
+    unflushed = error if isinstance(error, FlushFailedError) else None
     try:
+        if unflushed is not None:
+            # Before anything else: from here on nobody rolls the write forward.
+            sidecar = distrust(store, sidecar)
         held.check()
         settled = settle(store, sidecar, held)
-    except LeaseLostError as lost:
-        return _overtaken(store, sidecar, lost)
+    except (LeaseLostError, ObjectNotFoundError, ObjectChangedError) as lost:
+        return _overtaken(store, sidecar, lost, unflushed)
     except Exception as second:
         raise RecoveryRequiredError(sidecar.operation_id, f"{error}; then: {second}") from error
-    if settled.outcome is Settled.FORWARD:
+    if settled.outcome is Settled.FORWARD and unflushed is None:
         assert settled.commit is not None
         return settled.commit
+    if settled.outcome is Settled.BACK and unflushed is not None:
+        raise WriteUndoneError(unflushed) from error
     raise error
 
 
-def _overtaken(store: Store, sidecar: Sidecar, lost: LeaseLostError) -> Commit:
+def _overtaken(
+    store: Store, sidecar: Sidecar, lost: LeaseLostError | StorageError, unflushed: FlushFailedError | None
+) -> Commit:
     """Another writer took the lease, and settles this write before its own. See how it ended."""
     try:
         if not store.objects.exists(sidecar.path):
             published = find_in(store.capture(sidecar.branch), sidecar.commit.id)
+            if published is not None and unflushed is not None:
+                # The other one flushed the files with success, after we had failed. That proves nothing.
+                raise FlushFailedError(
+                    unflushed.reason,
+                    uri=unflushed.uri,
+                    path=unflushed.path,
+                    in_effect=True,
+                    hint="another process has finished the write; check the disk, then look at the graph",
+                )
             if published is not None:
                 return published
             raise lost
+    except FlushFailedError:
+        raise
     except StorageError as error:
         raise RecoveryRequiredError(sidecar.operation_id, f"{lost}; then: {error}") from lost
     raise RecoveryRequiredError(sidecar.operation_id, str(lost)) from lost
 
 
-def _sidecar(request: WriteRequest, prepared: Prepared, view: Manifest, staging: _Staging) -> Sidecar:
+def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: Staging) -> Sidecar:
     operation = ulid_now()
     commit = Commit(
         id=ulid_now(),
@@ -532,12 +646,14 @@ def _sidecar(request: WriteRequest, prepared: Prepared, view: Manifest, staging:
         parent=view.head.id,
         merged_parent=prepared.merged_parent,
         actor=request.actor,
-        created_at=max(now_micros(), view.head.created_at + 1),
+        created_at=commit_time(view),
         message=request.message,
         labels=tuple(sorted((dict(request.labels) | dict(prepared.labels)).items())),
         writer=request.kind.value,
         operation_id=operation,
         idempotency_key=request.idempotency_key,
+        ledger=view.ledger.branch,
+        generation=1 + max(generation_of(store, view), prepared.merged_generation),
     )
     return Sidecar(
         operation,

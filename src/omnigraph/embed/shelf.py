@@ -24,6 +24,7 @@ import numpy as np
 from ulid_transform import ulid_now
 
 from omnigraph.embed.embedder import Vectors
+from omnigraph.storage.cache_directory import open_cached
 
 Keys = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 """Two numbers for each text: 128 bits of its hash."""
@@ -208,7 +209,7 @@ class _Segment:
 
     def __init__(self, path: Path, dimension: int) -> None:
         self.path = str(path)
-        with path.open("rb") as file:
+        with open_cached(path) as file:
             self.size = os.fstat(file.fileno()).st_size
             magic, count, own = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
             if magic != _MAGIC or own != dimension or count == 0 or self.size != _size(count, dimension):

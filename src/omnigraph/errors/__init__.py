@@ -24,6 +24,7 @@ from omnigraph.errors.family import (
 from omnigraph.errors.graph import (
     AlreadyInitializedError,
     BranchNotFoundError,
+    ChangedSinceError,
     CorruptionError,
     DriftError,
     FormatError,
@@ -34,30 +35,43 @@ from omnigraph.errors.graph import (
     KeyConflictError,
     LeaseLostError,
     LeaseTimeoutError,
-    MergeRequiredError,
     PreconditionFailedError,
     ReadOnlyError,
     ReadSetChangedError,
     RecoveryRequiredError,
+    StagedFilesRemovedError,
     TransactionEndedError,
     VersionReclaimedError,
+    WriteTimeoutError,
 )
-from omnigraph.errors.merge import Conflict, ConflictKind, MergeConflictsError, MergeSchemaError
+from omnigraph.errors.merge import (
+    Conflict,
+    ConflictKind,
+    MergeConflictsError,
+    MergeSchemaError,
+    TransactionConflictError,
+)
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
+    WAY_OUT,
+    ClockError,
+    DamagedFileError,
+    FlushFailedError,
     ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
     StorageErrorKind,
+    WriteUndoneError,
 )
 from omnigraph.errors.table import REPORTS, Report, report_for
 from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
 
 __all__ = [
     "REPORTS",
+    "WAY_OUT",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",
@@ -66,12 +80,15 @@ __all__ = [
     "BudgetExceededError",
     "CancelledError",
     "CatalogError",
+    "ChangedSinceError",
+    "ClockError",
     "CompileError",
     "Conflict",
     "ConflictError",
     "ConflictKind",
     "ConstraintError",
     "CorruptionError",
+    "DamagedFileError",
     "Disposition",
     "DriftError",
     "EmbeddingError",
@@ -80,6 +97,7 @@ __all__ = [
     "ExecutionError",
     "ExternalBlobPolicyError",
     "ExternalBlobSourceError",
+    "FlushFailedError",
     "FormatError",
     "IncompleteCopyError",
     "InitializationClaimedError",
@@ -91,7 +109,6 @@ __all__ = [
     "LeaseTimeoutError",
     "Location",
     "MergeConflictsError",
-    "MergeRequiredError",
     "MergeSchemaError",
     "NotFoundError",
     "ObjectChangedError",
@@ -115,12 +132,16 @@ __all__ = [
     "Span",
     "SparkError",
     "SparkUnavailableError",
+    "StagedFilesRemovedError",
     "StorageError",
     "StorageErrorKind",
+    "TransactionConflictError",
     "TransactionEndedError",
     "TypeCheckError",
     "VersionReclaimedError",
     "Violation",
+    "WriteTimeoutError",
+    "WriteUndoneError",
     "cut",
     "printable",
     "report_for",

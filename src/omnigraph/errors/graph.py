@@ -15,10 +15,10 @@ from omnigraph.errors.source import cut
 
 
 class ReadSetChangedError(ConflictError):
-    """Another commit intervened, and this write may not be replayed over it.
+    """Another commit changed what this write depends on, and the write may not be run again on the result.
 
     Attributes:
-        member: what moved: a table key, or `graph_head`.
+        member: what moved: a table key, `schema`, or `graph_head`.
         expected: what the write was prepared against.
         actual: what is there now.
     """
@@ -33,6 +33,23 @@ class ReadSetChangedError(ConflictError):
         self.member = member
         self.expected = expected
         self.actual = actual
+
+    @property
+    def table_key(self) -> str:
+        """What moved, under the name that every conflict gives it."""
+        return self.member
+
+
+class StagedFilesRemovedError(ReadSetChangedError):
+    """Files that a write had staged were removed by a cleanup before the write was committed. Nothing happened.
+
+    Attributes:
+        path: one of the files, below the root of the graph.
+    """
+
+    def __init__(self, table_key: str, path: str) -> None:
+        super().__init__(table_key, f"the staged file {path}", "none")
+        self.path = path
 
 
 _REPLACE = "to replace what exists, load with mode merge (--mode merge), or write insert or merge in the query"
@@ -63,25 +80,26 @@ class PreconditionFailedError(OmnigraphError):
         self.actual = actual
 
 
-class MergeRequiredError(ConflictError):
-    """A branch moved while a transaction worked beside it. Nothing of the transaction is visible.
+class ChangedSinceError(PreconditionFailedError):
+    """Something that a write depends on has changed since the commit that the caller named. Nothing happened.
 
     Attributes:
-        branch: the branch that moved.
-        expected: the commit that the transaction began at.
-        actual: its head now.
+        expected: that commit.
+        actual: the branch head.
+        about: what has changed; None when the commit does not lead to the head at all.
     """
 
-    code = "merge_required"
+    code = "changed_since"
 
-    def __init__(self, branch: str, expected: str, actual: str) -> None:
-        super().__init__(
-            f"branch '{branch}' has moved from {expected} to {actual} since the transaction began",
-            hint="nothing of it is visible; run the whole block again, so that it reads what is there now",
+    def __init__(self, branch: str, expected: str, actual: str, about: str | None) -> None:
+        super().__init__(branch, expected, actual)
+        self.about = about
+        self.message = (
+            f"commit {expected} does not lead to {actual}, the head of '{branch}'"
+            if about is None
+            else f"{about} has changed since commit {expected}"
         )
-        self.branch = branch
-        self.expected = expected
-        self.actual = actual
+        self.args = (self.message,)
 
 
 class TransactionEndedError(InputError):
@@ -120,6 +138,27 @@ class LeaseTimeoutError(RetryableError):
     """Another writer kept the branch for longer than this one would wait."""
 
     code = "lease_timeout"
+
+
+class WriteTimeoutError(LeaseTimeoutError):
+    """A write did not get its turn before its deadline. Nothing happened.
+
+    Attributes:
+        table_key: what another commit changed last, so that the write had to be run again; None when it never came so
+            far.
+        expected: what the write was prepared against.
+        actual: what was there instead.
+    """
+
+    code = "write_timeout"
+
+    def __init__(
+        self, message: str, table_key: str | None = None, expected: object = None, actual: object = None
+    ) -> None:
+        super().__init__(message, hint="nothing was written; send it again, or allow more time (timeout)")
+        self.table_key = table_key
+        self.expected = expected
+        self.actual = actual
 
 
 class LeaseLostError(ConflictError):

@@ -53,6 +53,54 @@ class StorageError(OmnigraphError):
         self.disposition = _DISPOSITIONS.get(kind, Disposition.FIX)
 
 
+class FlushFailedError(StorageError):
+    """Files could not be forced to disk, so what they hold may be lost. A later flush that succeeds proves nothing.
+
+    Attributes:
+        in_effect: whether what could not be flushed is visible all the same.
+    """
+
+    code = "flush_failed"
+    _says = "cannot be forced to disk"
+
+    def __init__(self, reason: str, *, uri: str, path: str = "", in_effect: bool = False, hint: str) -> None:
+        kind = StorageErrorKind.UNKNOWN if in_effect else StorageErrorKind.PERMANENT
+        super().__init__(f"{self._says}: {reason}", kind=kind, uri=uri, path=path, hint=hint)
+        self.reason = reason
+        self.in_effect = in_effect
+
+
+class WriteUndoneError(FlushFailedError):
+    """A write was undone, because its files could not be forced to disk. Nothing of it is visible."""
+
+    _says = "the write was undone, because its files cannot be forced to disk"
+
+    def __init__(self, error: FlushFailedError) -> None:
+        super().__init__(
+            error.reason,
+            uri=error.uri,
+            path=error.path,
+            hint="check the disk and the system log, then send the write again",
+        )
+
+
+class ClockError(StorageError):
+    """The clock of this machine and that of the store differ by too much for this machine to write."""
+
+    code = "clock"
+
+    def __init__(self, uri: str, seconds: float, allowed: float) -> None:
+        side = "behind" if seconds > 0 else "ahead of"
+        super().__init__(
+            f"the clock of this machine is {abs(seconds):.0f} seconds {side} that of the store, "
+            f"and {allowed:.0f} are allowed for a writer",
+            kind=StorageErrorKind.CONFIGURATION,
+            uri=uri,
+            hint="set the clock of this machine, or raise OMNIGRAPH_CLOCK_TOLERANCE; reading works all the same",
+        )
+        self.seconds = seconds
+
+
 class ObjectNotFoundError(StorageError):
     """There is no object of this name."""
 
@@ -90,3 +138,24 @@ class ObjectChangedError(StorageError):
             path=path,
             hint="read the object again, then decide",
         )
+
+
+WAY_OUT = (
+    "put the file back from a backup; commits that do not need it can still be read; "
+    "'omnigraph verify' names all damaged files, and 'omnigraph repair' says what can be done"
+)
+"""What to do about a damaged file, where nothing better is known."""
+
+
+class DamagedFileError(StorageError):
+    """A file of the graph is missing, cut, overwritten or changed. Nothing was done; other files are not concerned.
+
+    Attributes:
+        reason: what is wrong with it.
+    """
+
+    code = "damaged_file"
+
+    def __init__(self, uri: str, path: str, reason: str, *, hint: str = WAY_OUT) -> None:
+        super().__init__(f"damaged: {reason}", kind=StorageErrorKind.PERMANENT, uri=uri, path=path, hint=hint)
+        self.reason = reason

@@ -27,6 +27,7 @@ from omnigraph.errors.family import (
 from omnigraph.errors.graph import (
     AlreadyInitializedError,
     BranchNotFoundError,
+    ChangedSinceError,
     CorruptionError,
     DriftError,
     FormatError,
@@ -37,18 +38,18 @@ from omnigraph.errors.graph import (
     KeyConflictError,
     LeaseLostError,
     LeaseTimeoutError,
-    MergeRequiredError,
     PreconditionFailedError,
     ReadOnlyError,
     ReadSetChangedError,
     RecoveryRequiredError,
     TransactionEndedError,
     VersionReclaimedError,
+    WriteTimeoutError,
 )
-from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError
+from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError, TransactionConflictError
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
-from omnigraph.errors.storage import StorageError
+from omnigraph.errors.storage import ClockError, DamagedFileError, FlushFailedError, StorageError
 from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
 
 
@@ -82,16 +83,20 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     TypeCheckError: Report(400, "bad_request", 1, "type"),
     PlanError: Report(400, "bad_request", 1, "plan"),
     StorageError: Report(500, "internal", 1, "storage"),
+    FlushFailedError: Report(500, "internal", 1, "flush_failed"),
+    ClockError: Report(500, "internal", 1, "clock"),
     ReadSetChangedError: Report(409, "conflict", 1, "read_set_changed"),
     KeyConflictError: Report(409, "conflict", 1, "key_conflict"),
     PreconditionFailedError: Report(412, "precondition_failed", 4, "precondition_failed"),
-    MergeRequiredError: Report(409, "conflict", 1, "merge_required"),
+    ChangedSinceError: Report(412, "precondition_failed", 4, "changed_since"),
+    TransactionConflictError: Report(409, "conflict", 1, "transaction_conflict"),
     MergeConflictsError: Report(409, "conflict", 1, "merge_conflicts"),
     MergeSchemaError: Report(409, "conflict", 1, "merge_schema"),
     TransactionEndedError: Report(400, "bad_request", 1, "transaction_ended"),
     RecoveryRequiredError: Report(503, "recovery_required", 1, "recovery_required"),
     DriftError: Report(409, "conflict", 1, "drift"),
     LeaseTimeoutError: Report(503, "too_many_requests", 1, "lease_timeout"),
+    WriteTimeoutError: Report(409, "conflict", 1, "write_timeout"),
     LeaseLostError: Report(409, "conflict", 1, "lease_lost"),
     BranchNotFoundError: Report(404, "not_found", 1, "branch_not_found"),
     AlreadyInitializedError: Report(409, "conflict", 1, "already_initialized"),
@@ -120,6 +125,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     SparkError: Report(500, "internal", 1, "spark"),
     PipelineCheckError: Report(400, "bad_request", 1, "pipeline_check"),
     CorruptionError: Report(500, "internal", 1, "corruption"),
+    DamagedFileError: Report(500, "internal", 1, "damaged_file"),
 }
 
 

@@ -42,13 +42,23 @@ def bind(
     Raises:
         ParameterError: a parameter is missing or misspelt, or its value does not fit.
     """
-    bound = {param.name: _one(param, given, js_safe) for param in params}
-    left_out = [name for name in bound if name not in given]
+    left_out = [param.name for param in params if param.name not in given]
     unknown = undeclared(params, given)
+    misspelt = next((name for name in unknown if _is_near(name, left_out)), None)
+    if misspelt is not None:
+        raise _unknown(misspelt, left_out)
+    bound = {param.name: _one(param, given, js_safe) for param in params}
     if left_out and unknown:
-        wrong = cut(unknown[0])
-        raise ParameterError(wrong, f"there is no parameter '{wrong}'", hint=_meant(wrong, left_out))
+        raise _unknown(unknown[0], left_out)
     return bound
+
+
+def _unknown(name: str, left_out: list[str]) -> ParameterError:
+    return ParameterError(cut(name), f"there is no parameter '{cut(name)}'", hint=_meant(name, left_out))
+
+
+def _is_near(wrong: str, names: list[str]) -> bool:
+    return (_meant(wrong, names) or "known").startswith(("did you mean", "give it as"))
 
 
 def undeclared(params: Iterable[ir.Parameter | ast.Param], given: Mapping[str, object]) -> tuple[str, ...]:
@@ -66,8 +76,7 @@ def _one(param: ir.Parameter, given: Mapping[str, object], js_safe: bool) -> ir.
     name, kind = param.name, param.type
     if name not in given:
         if param.required:
-            near = _meant(f"${name}", [name]) if f"${name}" in given else did_you_mean(name, undeclared([param], given))
-            raise ParameterError(name, f"not given, and {kind} cannot be null", hint=near)
+            raise ParameterError(name, f"not given, and {kind} cannot be null")
         return param.default
     try:
         return _value(given[name], kind, js_safe)

@@ -14,7 +14,7 @@ from numpy.dtypes import StringDType
 from omnigraph.errors import ExecutionError
 from omnigraph.evaluate.values import Mask, Value, gathered, spread
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema.regex import pattern_error
+from omnigraph.lang.schema.regex import pattern_error, translated
 
 _Strings = npt.NDArray[Any]
 
@@ -22,7 +22,7 @@ _ONE_PATTERN: dict[ir.CompareOp, Callable[[pa.Array, str], pa.Array]] = {
     ir.CompareOp.CONTAINS: pc.match_substring,
     ir.CompareOp.STARTS_WITH: pc.starts_with,
     ir.CompareOp.ENDS_WITH: pc.ends_with,
-    ir.CompareOp.MATCHES: pc.match_substring_regex,
+    ir.CompareOp.MATCHES: lambda texts, pattern: matches(texts, pattern),
 }
 
 _EACH_PATTERN: dict[ir.CompareOp, Callable[[_Strings, _Strings], Mask]] = {
@@ -46,6 +46,21 @@ def is_found(op: ir.CompareOp, text: Value, pattern: Value) -> Value:
         each = _each_regex if op is ir.CompareOp.MATCHES else _each_part
         found = pc.and_(each(op, texts.fill_null(""), pattern.fill_null("")), known)
     return gathered(found, text, pattern)
+
+
+def matches(texts: pa.Array, pattern: str) -> pa.Array:
+    """Whether a regular expression is found in each text, with the Unicode meaning of its classes and boundaries."""
+    made = translated(pattern)
+    found = pc.match_substring_regex(texts, made.text)
+    if made.tags is None:
+        return found
+    foreign = pc.invert(pc.string_is_ascii(texts)).fill_null(False)
+    if not pc.any(foreign).as_py():
+        return found
+    tags = made.tags
+    others = pc.replace_substring(texts.filter(foreign), "_", tags.underscore)
+    others = pc.replace_substring_regex(others, tags.word, tags.tagged)
+    return pc.replace_with_mask(found, foreign, pc.match_substring_regex(others, tags.pattern))
 
 
 def _one_pattern(op: ir.CompareOp, texts: pa.Array, pattern: str | None) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph.collections import Commits
+from omnigraph.graph.preconditions import ListedRead, unchanged
 from omnigraph.graph.reading import QueryText
 from omnigraph.graph.transaction import Transaction
 from omnigraph.merge.choices import Resolutions, Strategy
@@ -123,6 +124,9 @@ class BranchHandle:
         *,
         name: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
     ) -> MutationReceipt:
@@ -133,6 +137,9 @@ class BranchHandle:
             name=name,
             branch=self.name,
             expect_head=expect_head,
+            unchanged_since=unchanged_since,
+            reads=reads,
+            timeout=timeout,
             idempotency_key=idempotency_key,
             message=message,
         )
@@ -174,6 +181,9 @@ class BranchHandle:
         lenient: bool = False,
         base: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
         embed: bool = True,
@@ -191,6 +201,9 @@ class BranchHandle:
             branch=self.name,
             base=base,
             expect_head=expect_head,
+            unchanged_since=unchanged_since,
+            reads=reads,
+            timeout=timeout,
             idempotency_key=idempotency_key,
             message=message,
             embed=embed,
@@ -210,6 +223,9 @@ class BranchHandle:
         message: str | None = None,
         labels: Mapping[str, str] | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         memory_budget: int | str | None = None,
     ) -> MergeReceipt:
@@ -224,6 +240,9 @@ class BranchHandle:
             message=message,
             labels=labels,
             expect_head=expect_head,
+            unchanged_since=unchanged_since,
+            reads=reads,
+            timeout=timeout,
             idempotency_key=idempotency_key,
             memory_budget=memory_budget,
         )
@@ -234,6 +253,9 @@ class BranchHandle:
         message: str | None = None,
         labels: Mapping[str, str] | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> Transaction:
         """Several writes as one commit: all of them when the block ends, none when it ends with an error.
@@ -242,6 +264,10 @@ class BranchHandle:
             message: the commit's.
             labels: the commit's.
             expect_head: begin only if this commit is the branch head, and end only if it still is.
+            unchanged_since: end only if nothing that the transaction depends on has changed since this commit: the
+                rows that it touches, what each condition of its queries matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that the end of the block may wait for its turn; by default 60.
             idempotency_key: a transaction with a key that a commit of the branch carries is not repeated: its block
                 ends at its first write, and its commit is the first one.
 
@@ -256,7 +282,8 @@ class BranchHandle:
             'two at once'
 
         Raises:
-            MergeRequiredError: at the end of the block: the branch has moved since it began.
+            TransactionConflictError: at the end of the block: others have changed the same rows since it began, or
+                both together break a constraint.
             PreconditionFailedError: the branch head is not the expected one.
         """
         return Transaction(
@@ -265,5 +292,7 @@ class BranchHandle:
             message=message,
             labels=labels,
             expect_head=expect_head,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
             idempotency_key=idempotency_key,
         )

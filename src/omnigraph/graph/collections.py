@@ -28,7 +28,7 @@ class Branches:
         return iter(self.list())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._store.branch_names()
+        return name in [branch.name for branch in self.list()]
 
     def list(self) -> list[Branch]:
         return branches.list_branches(self._store)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest
 from omnigraph.errors import CancelledError, InputError
 from omnigraph.lang.arrow import arrow_schema
@@ -105,7 +106,8 @@ def embed(graph: Graph, request: EmbedRequest, compute: Compute | None = None) -
     if request.check:
         work.prepare(graph._store.capture(request.branch))
         return work.receipt(None)
-    commit = graph.write_tables(said, work.prepare)
+    with at_work(graph._store.leases, WorkKind.EMBED) as record:
+        commit = graph.write_tables(replace(said, work=record), work.prepare)
     return work.receipt(commit)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 import pyarrow as pa
 
 from omnigraph.commit import hidden, snapshots
+from omnigraph.commit.attempts import write
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.create import create_graph
 from omnigraph.commit.formats import bring_up_to_date
@@ -23,13 +25,21 @@ from omnigraph.commit.place import settle_place
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
 from omnigraph.commit.said import check_actor
-from omnigraph.commit.schema_files import past_contract, read_contract
+from omnigraph.commit.schema_files import ContractWatch, past_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest, write
+from omnigraph.commit.work_records import WorkKind, at_work, reading
+from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
 from omnigraph.embed import Embedder, default_embedder
-from omnigraph.errors import InputError, NotFoundError, ReadOnlyError, shown
+from omnigraph.errors import (
+    InputError,
+    NotFoundError,
+    OmnigraphError,
+    ReadOnlyError,
+    ReadSetChangedError,
+    shown,
+)
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.compiled import CompiledQueries
@@ -38,6 +48,7 @@ from omnigraph.graph.loading import LoadRequest, load, load_mode
 from omnigraph.graph.merging import MergeRequest, merge
 from omnigraph.graph.mutating import mutate
 from omnigraph.graph.pipelines import Pipeline, pipeline_of
+from omnigraph.graph.preconditions import ListedRead, check_unchanged, unchanged
 from omnigraph.graph.reading import QueryText, ReadRequest, aside, explain, query, query_text
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.choices import Resolutions, Strategy
@@ -50,6 +61,7 @@ from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
+from omnigraph.storage.objects.room import unless_full
 from omnigraph.storage.uri import GraphUri
 from omnigraph.upkeep.backup import CopyReceipt, backup
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
@@ -57,7 +69,10 @@ from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT, OptimizeReceipt, optimize
 from omnigraph.upkeep.reachable import Policy
+from omnigraph.upkeep.repair import RepairReport
+from omnigraph.upkeep.repair import repair as repair_store
 from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
+from omnigraph.upkeep.verify_files import verify_files
 from omnigraph.write.blobs import BlobPolicy
 from omnigraph.write.checks import Room
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
@@ -66,6 +81,8 @@ from omnigraph.write.sources import LoadSource
 from omnigraph.write.spill import memory_budget
 from omnigraph.write.table_mapping import MappingSource, TableMapping
 from omnigraph.write.verify import IntegrityReport, verify
+
+Piece = TypeVar("Piece")
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 """Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
@@ -147,12 +164,36 @@ def open(
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
-    if store.manifest.open() is None:
+    if store.newest(MAIN, None) is None:
         refuse_half_copy(store.objects)
-        raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="create one with 'omnigraph init'")
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}",
+            hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
+        )
     if not read_only:
-        probe_create_if_absent(store.objects)
+        with unless_full():
+            probe_create_if_absent(store.objects)
     return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
+
+
+def repair(
+    uri: str | os.PathLike[str],
+    *,
+    confirm: bool = False,
+    force: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> RepairReport:
+    """Repair a graph that may be too damaged to be opened. See `Graph.repair`.
+
+    Raises:
+        NotFoundError: there is no graph.
+    """
+    store = _store(uri, storage_options)
+    if not store.objects.list(store.manifest.path):
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}", hint="if there was one, put its __manifest back from a backup"
+        )
+    return repair_store(store, confirm=confirm, force=force)
 
 
 def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
@@ -205,7 +246,9 @@ class Graph:
         if not read_only:
             settle_place(store)
             hidden.reclaim(store)
-            recover_all(store)
+            with unless_full():
+                recover_all(store)
+        self._contract = ContractWatch(store.objects)
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._compiled = CompiledQueries()
@@ -398,12 +441,47 @@ class Graph:
         view = self._view(branch, at)
         parts = exported(view, self._schema_at(view), types)
         if target is not None:
-            return write_export(view, parts, target, format)
+            with reading(self._store.leases, WorkKind.EXPORT, view.manifest):
+                return write_export(view, parts, target, format)
         if format is ExportFormat.NDJSON:
-            return (text for part in parts for text in part.lines())
+            return self._exporting(view, (text for part in parts for text in part.lines()))
         if format is ExportFormat.ARROW:
-            return ((part.key, batch) for part in parts for batch in part.batches())
+            return self._exporting(view, ((part.key, batch) for part in parts for batch in part.batches()))
         raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
+
+    def _exporting(self, view: Snapshot, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """Pieces of an export, with a record from the first one until the last one is taken."""
+        with reading(self._store.leases, WorkKind.EXPORT, view.manifest):
+            yield from pieces
+
+    @contextmanager
+    def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
+        """A snapshot that no cleanup takes away while the block lasts.
+
+        Exports, merges and loads do this by themselves, and so does a query once it has run for some seconds. It is for
+        reads that go on for long through other ways: several queries of one state, or jobs on Spark.
+
+        Args:
+            branch: the newest state of a branch; by default the handle's.
+            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     with graph.pin() as before:
+            ...         _ = graph.load({"Person": pyarrow.table({"name": ["ann"]})}, mode="append")
+            ...         _ = graph.cleanup(keep=1)
+            ...         len(before.scan("node:Person"))
+            0
+
+        Raises:
+            NotFoundError: there is no such commit, branch or time.
+            VersionReclaimedError: cleanup has removed it.
+            StorageError: the record cannot be written, which says that the snapshot is needed.
+        """
+        view = self._view(branch, at)
+        with at_work(self._store.leases, WorkKind.PIN, view.manifest):
+            yield view
 
     def query(
         self,
@@ -566,6 +644,9 @@ class Graph:
         branch: str | None = None,
         base: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
         embed: bool = True,
@@ -589,6 +670,10 @@ class Graph:
             base: a branch to fork the target from if there is no such branch yet. When the load then fails, the
                 target is gone again.
             expect_head: load only if this commit is the branch head.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a load with a key that a commit of the branch carries is not repeated: it gets the
                 receipt of the first.
             message: the commit's.
@@ -621,6 +706,8 @@ class Graph:
             mapping=self._mapping(mapping),
             lenient=lenient,
             expect_head=expect_head,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
             idempotency_key=idempotency_key,
             message=message,
             embed=embed,
@@ -645,6 +732,9 @@ class Graph:
         message: str | None = None,
         labels: Mapping[str, str] | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         memory_budget: int | str | None = None,
     ) -> MergeReceipt:
@@ -665,6 +755,10 @@ class Graph:
             message: the commit's.
             labels: the commit's.
             expect_head: merge only if this commit is the head of the target.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a merge with a key that a commit of the target carries is not repeated.
             memory_budget: how much memory rows may take; beyond it they are put into temporary files.
 
@@ -694,6 +788,8 @@ class Graph:
             expect_head,
             idempotency_key,
             memory_budget,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
         )
         return merge(self, request)
 
@@ -714,6 +810,9 @@ class Graph:
         name: str | None = None,
         branch: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
     ) -> MutationReceipt:
@@ -725,6 +824,10 @@ class Graph:
             name: the query.
             branch: where to; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a request with a key that a commit of the branch carries is not repeated: it gets the
                 receipt of the first.
             message: the commit's.
@@ -739,11 +842,12 @@ class Graph:
         Raises:
             CompileError: the query does not compile.
             PreconditionFailedError: the branch head is another commit.
+            ChangedSinceError: what the query depends on has changed since the commit that was named.
             ParameterError: a parameter is missing or does not fit.
             BadRowsError: a value does not fit its property.
             ConstraintError: the result would break a constraint of the schema.
             KeyConflictError: an entity exists that should be new.
-            ReadSetChangedError: another commit came first, and the query updates or deletes.
+            WriteTimeoutError: it did not get its turn in time.
         """
         self._writable()
         request = WriteRequest(
@@ -752,15 +856,18 @@ class Graph:
             actor=self.actor,
             message=message,
             expect_head=expect_head,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
             idempotency_key=idempotency_key,
         )
         return mutate(self, query_text(text), {} if params is None else params, name, request)
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
-        """Check every constraint of the schema on everything that is stored.
+        """Check all files, and every constraint of the schema on everything that is stored.
 
-        Writes check what they change, so this is for what no write can see: nodes that `@card(1..)` wants edges of and
-        that never had one, and files that were changed by other hands.
+        Every file that the state needs has to be there, with its recorded length and checksum, and to read back. If one
+        is damaged, constraints are not looked at. Writes check what they change, so the rest is for what no write can
+        see: nodes that `@card(1..)` wants edges of and that never had one, and what was changed by other hands.
 
         Args:
             branch: what to check; by default the newest state of the handle's branch.
@@ -778,9 +885,37 @@ class Graph:
             ResourceLimitError: a check does not fit the memory; `OMNIGRAPH_LOAD_MEMORY` says how much there is.
         """
         view = self.snapshot(branch=branch, commit=commit)
-        found = verify(self._schema_at(view), view, Room(memory_budget(None)))
         entities = {key: pin.row_count for key, pin in view.tables.items()}
-        return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total)
+        with reading(self._store.leases, WorkKind.VERIFY, view.manifest):
+            files = verify_files(self._store, view.manifest)
+            if files.lost:
+                return IntegrityReport(view.branch, view.commit, entities, (), 0, files)
+            found = verify(self._schema_at(view), view, Room(memory_budget(None)))
+        return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total, files)
+
+    def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
+        """Classify every table of every branch against what the graph points at, and repair it with consent.
+
+        A table may be ahead of the graph with no write that explains it, or not be readable. Without `confirm`, nothing
+        is changed. No file is ever deleted: what blocks others gets another name.
+
+        Args:
+            confirm: adopt tables that only maintenance has moved, set files aside that the graph does not need, drop
+                damaged indexes.
+            force: with `confirm`: also adopt what others wrote, and go back to an older version of what cannot be read.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     [(row.type_key, row.classification.value) for row in graph.repair().rows]
+            [('node:Person', 'no_drift')]
+
+        Raises:
+            ReadOnlyError: with `confirm`, the handle was opened to read.
+        """
+        if confirm:
+            self._writable()
+        return repair_store(self._store, confirm=confirm, force=force)
 
     def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
         """The indexes that the schema asks for, and the rows that each covers. Rows without an index are found too.
@@ -844,7 +979,7 @@ class Graph:
             (3, 1, None)
 
         Raises:
-            ConflictError: a write is in flight, or stopped half way.
+            WriteTimeoutError: it did not get its turn in time.
         """
         self._writable()
         receipt = optimize(
@@ -862,15 +997,15 @@ class Graph:
     ) -> CleanupReport:
         """Remove what nobody can read any more, and what writers that died left behind.
 
-        What a branch, a tag or a kept commit points at stays, byte for byte, and so does what loads and transactions
-        that are at work need. Reading a commit that went is a `VersionReclaimedError` from then on; its line in the
-        history stays.
+        Whatever a branch, a tag or a kept commit points at stays, byte for byte. So do the states that later merges
+        compare with, and the versions that work in progress needs: loads, merges, exports, transactions. Reading a
+        commit that was removed raises `VersionReclaimedError`; its line in the history stays.
 
         Args:
             keep: how many of the newest commits of each branch stay readable. Its head always does.
             older_than: commits that are younger stay readable. With both, a commit goes only if both let it go.
-            orphans_older_than: how old a file has to be that nothing points at. It may belong to a write that is at
-                work, so it has to be longer than any write in one process takes; loads on Spark are seen to be alive.
+            orphans_older_than: how old a file has to be that nothing points at. Files of work that is seen to be alive
+                stay, however old they are.
             preview: say what would go, and change nothing.
 
         Example:
@@ -1002,21 +1137,37 @@ class Graph:
             request = replace(request, actor=self.actor)
 
         def prepare_checked(view: Manifest) -> Sequence[TableWrite] | Prepared:
+            self._check_contract(view)
             schema = self._schema_of(view)
             if view.branch == self.default_branch:
                 self._source, self._accepted = schema
-            return prepare(view)
+            prepared = prepare(view)
+            if request.unchanged is None:
+                return prepared
+            if not isinstance(prepared, Prepared):
+                prepared = Prepared(prepared)
+            return check_unchanged(self, view, prepared, request.unchanged)
 
         commit = write(self._store, request, prepare_checked)
         if request.schema is not None and request.branch == self.default_branch:
             self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))
         return commit
 
+    def _check_contract(self, view: Manifest) -> None:
+        """Notice that the schema files were changed from outside, unless another commit has just changed the schema."""
+        try:
+            self._contract.check(view)
+        except OmnigraphError:
+            now = self._store.capture(view.branch)
+            if now.version != view.version:
+                raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash) from None
+            raise
+
     def _schema_of(self, view: Manifest) -> tuple[str, AcceptedSchema]:
         """The schema that a branch follows now: another handle may have changed it, and branches may differ."""
         found = self._schemas.get(view.schema_hash)
         if found is None:
-            found = read_contract(self._store.objects, view)
+            found = self._contract.read(view)
             check_tables(found[1], view)
             self._schemas[view.schema_hash] = found
         return found

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit import branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.names import branch_name
+from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Prepared, Unchanged, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -54,6 +56,8 @@ class LoadRequest:
     check: bool = False
     mapping: TableMapping | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    unchanged: Unchanged | None = None
+    timeout: float | None = None
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:
@@ -80,18 +84,24 @@ def said_about(graph: Graph, request: LoadRequest) -> WriteRequest:
         actor=graph.actor,
         message=request.message,
         labels=request.labels,
-        replayable=request.mode is not LoadMode.OVERWRITE,
+        timeout=request.timeout,
         expect_head=request.expect_head,
+        unchanged=request.unchanged,
         idempotency_key=request.idempotency_key,
     )
 
 
 def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
     """Carry out a load."""
+    said = said_about(graph, request)  # before anything is read
+    with at_work(graph._store.leases, WorkKind.LOAD) as work:
+        return _load(graph, source, request, replace(said, work=work))
+
+
+def _load(graph: Graph, source: LoadSource, request: LoadRequest, said: WriteRequest) -> LoadReceipt:
     store = graph._store
     target = branch_name(request.branch)
-    said = said_about(graph, request)  # before anything is read
-    view, missing = target_of(graph, target, request.base)
+    view, missing = target_of(graph, target, request.base, heal=not request.check)
     if not missing:
         earlier = find_idempotent(view, request.idempotency_key)
         if earlier is not None:
@@ -126,7 +136,7 @@ def load(graph: Graph, source: LoadSource, request: LoadRequest) -> LoadReceipt:
         return Prepared(rows.prepare(Snapshot(store, now), changes), (answer.label(),))
 
     try:
-        commit = graph.write_tables(said, prepare)
+        commit = graph.write_tables(replace(said, healed=True), prepare)
     except BaseException:
         if created:
             take_back(graph, target, view)
@@ -182,14 +192,20 @@ def is_own(commit: Commit, answer: LoadAnswer) -> bool:
     return answer.label() == (LABEL, dict(commit.labels).get(LABEL))
 
 
-def target_of(graph: Graph, branch: str, base: str | None) -> tuple[Manifest, bool]:
+def target_of(graph: Graph, branch: str, base: str | None, *, heal: bool = True) -> tuple[Manifest, bool]:
     """The state to load into, and whether the branch has yet to be forked from it.
+
+    Args:
+        graph: the graph.
+        branch: the branch to load into.
+        base: what to fork it from if there is none.
+        heal: settle what interrupted writers left first. One of them may have changed the schema that rows have to fit.
 
     Raises:
         BranchNotFoundError: there is no such branch, and no base to fork it from.
     """
     try:
-        return graph._store.capture(branch), False
+        return healed(graph._store, branch) if heal else graph._store.capture(branch), False
     except BranchNotFoundError:
         if base is None:
             raise

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.condemned import state_refs
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.commit.work_records import WorkKind, at_work, reading
+from omnigraph.commit.writer import Prepared, Unchanged, WriteRequest
 from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices, Resolutions, Strategy
 from omnigraph.merge.compare import Comparer, LocalComparer
 from omnigraph.merge.merge import Merge, Merged
-from omnigraph.merge.receipt import LABEL, MergeReceipt, answered
+from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, answered
 from omnigraph.write.checks import Room
 from omnigraph.write.spill import memory_budget
 
@@ -47,6 +50,8 @@ class MergeRequest:
     idempotency_key: str | None = None
     memory_budget: int | str | None = None
     expect_source: str | None = None
+    unchanged: Unchanged | None = None
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,8 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         target = store.capture(request.target)
         if request.expect_head not in (None, target.head.id):
             raise PreconditionFailedError(request.target, str(request.expect_head), target.head.id)
-        return _receipt(graph, request, source, work.against(target), way)
+        with reading(store.leases, WorkKind.MERGE, source):
+            return _receipt(graph, request, source, work.against(target), way)
     answers: list[MergeReceipt] = []
 
     def prepare(target: Manifest) -> Prepared:
@@ -102,11 +108,15 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         answers.append(_receipt(graph, request, source, merged, way))
         if merged.total:
             raise MergeConflictsError(source.branch, target.branch, merged.conflicts, merged.total)
-        if merged.base.id == source.head.id:
+        if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
             return Prepared(())
-        return Prepared(work.writes(merged, target), (answers[-1].label(digest),), source.head.id)
+        # Later merges begin at the source, so it has to stay readable, as the base has: that is checked at the gate.
+        needs = state_refs(source) | merged.base_refs
+        writes, label = work.writes(merged, target), answers[-1].label(digest)
+        return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.brought, needs)
 
-    commit = graph.write_tables(said, prepare)
+    with at_work(store.leases, WorkKind.MERGE, source, store.capture(request.target)) as record:
+        commit = graph.write_tables(replace(said, work=record), prepare)
     if commit is not None and (not answers or (LABEL, dict(commit.labels).get(LABEL)) != answers[-1].label(digest)):
         receipt = answered(request.target, digest, commit)  # the same request was carried out meanwhile
     else:
@@ -131,7 +141,9 @@ def _said_about(graph: Graph, request: MergeRequest) -> WriteRequest:
         actor=graph.actor,
         message=request.message,
         labels=tuple((request.labels or {}).items()),
+        timeout=request.timeout,
         expect_head=request.expect_head,
+        unchanged=request.unchanged,
         idempotency_key=request.idempotency_key,
     )
 
@@ -142,9 +154,10 @@ def _receipt(graph: Graph, request: MergeRequest, source: Manifest, merged: Merg
         request.target,
         merged.outcome,
         source.head.id,
-        merged.base.id,
+        merged.bases,
         merged.changes,
         merged.resolved,
+        merged.edges_kept,
         merged.conflicts,
         merged.total,
         request.preview,

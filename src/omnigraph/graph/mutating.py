@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.recovery import healed
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import Prepared, WriteRequest
 from omnigraph.errors import InputError
 from omnigraph.evaluate import bind
 from omnigraph.lang.query import ir
 from omnigraph.write.fingerprint import of_query
-from omnigraph.write.mutation import Mutation, MutationReceipt, is_replayable, receipt
+from omnigraph.write.mutation import Mutation, MutationReceipt, receipt
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
 
 
 def mutate(
-    graph: Graph, text: str, params: Mapping[str, object], name: str | None, request: WriteRequest
+    graph: Graph,
+    text: str,
+    params: Mapping[str, object],
+    name: str | None,
+    request: WriteRequest,
+    done: Callable[[Mutation], None] | None = None,
 ) -> MutationReceipt:
-    """Carry out a mutation; `Graph.mutate` describes the arguments."""
+    """Carry out a mutation; `Graph.mutate` describes the arguments. `done` is told about it afterwards."""
     _check_given(text, params)
-    query = _query(graph, text, name, graph._store.capture(request.branch))
-    request = replace(request, replayable=is_replayable(query))
+    # An interrupted writer may have changed the schema that the query is compiled for.
+    query = _query(graph, text, name, healed(graph._store, request.branch))
+    request = replace(request, healed=True)
     keyed = request.idempotency_key is not None
     digest = of_query(text, query.name, bind(query.params, params)) if keyed else None
     now = time.time_ns() // 1_000_000
@@ -40,7 +47,10 @@ def mutate(
             mutations[view.schema_hash] = found
         return found.prepare(Snapshot(graph._store, view))
 
-    return receipt(request.branch, query.name, graph.actor, graph.write_tables(request, prepare), digest)
+    commit = graph.write_tables(request, prepare)
+    if done is not None and mutations:
+        done(next(reversed(mutations.values())))
+    return receipt(request.branch, query.name, graph.actor, commit, digest)
 
 
 def _check_given(text: object, params: object) -> None:

@@ -20,6 +20,7 @@ from omnigraph.write.table_mapping import MappingSource
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
+    from omnigraph.graph.preconditions import ListedRead
 
 
 class Found(Protocol):
@@ -117,6 +118,9 @@ class Pipeline(Protocol):
         branch: str | None = None,
         base: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
         embed: bool = True,
@@ -137,6 +141,9 @@ class Pipeline(Protocol):
         message: str | None = None,
         labels: Mapping[str, str] | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         memory_budget: int | str | None = None,
     ) -> MergeReceipt: ...

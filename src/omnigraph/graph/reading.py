@@ -13,6 +13,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError, cut, shown
 from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
@@ -99,7 +100,7 @@ def query(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool) ->
         named: whether the caller named this state, and not just the branch.
     """
     prepared = _prepared(graph, request, view)
-    with _telling(prepared):
+    with _telling(prepared), reading_if_long(graph._store.leases, WorkKind.QUERY, view.manifest):
         table = run(prepared.read, prepared.context)
     branch, snapshot = _target(view, named)
     return Result(
@@ -131,7 +132,7 @@ def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, 
         return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
     spent = prepared.context.budget
     started = time.perf_counter()
-    with _telling(prepared):
+    with _telling(prepared), reading_if_long(graph._store.leases, WorkKind.QUERY, view.manifest):
         table = run(prepared.read, prepared.context)
     seconds = time.perf_counter() - started
     return Explanation(

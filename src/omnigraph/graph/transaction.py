@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit import hidden
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.fast_forward import fast_forward
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.names import SystemBranch
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import WriteRequest
+from omnigraph.commit.writer import Unchanged, WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
-from omnigraph.graph.reading import QueryText
+from omnigraph.graph.committing import commit_transaction
+from omnigraph.graph.mutating import mutate
+from omnigraph.graph.reading import QueryText, query_text
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.result.result import Result
 from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
-from omnigraph.write.mutation import MutationReceipt
+from omnigraph.write.mutation import Mutation, MutationReceipt
 from omnigraph.write.sources import LoadSource
 from omnigraph.write.table_mapping import MappingSource
 
@@ -65,7 +66,9 @@ class Transaction:
         message: str | None,
         labels: Mapping[str, str] | None,
         expect_head: str | None,
+        unchanged: Unchanged | None,
         idempotency_key: str | None,
+        timeout: float | None,
     ) -> None:
         self.branch = branch
         self.commit: Commit | None = None
@@ -77,9 +80,12 @@ class Transaction:
             actor=graph.actor,
             message=message,
             labels=_pairs(labels),
+            timeout=timeout,
             expect_head=expect_head,
+            unchanged=unchanged,
             idempotency_key=idempotency_key,
         )
+        self._mutations: list[Mutation] = []
         self._begun: Manifest | None = None
         self._work: SystemBranch | None = None
         self._ended = False
@@ -89,7 +95,14 @@ class Transaction:
     ) -> MutationReceipt:
         """Run a query that writes, as `Graph.mutate` does. Its receipt has no commit: the transaction will."""
         with self._writing() as work:
-            receipt = self._graph.mutate(text, params, name=name, branch=work)
+            receipt = mutate(
+                self._graph,
+                query_text(text),
+                {} if params is None else params,
+                name,
+                WriteRequest(branch=work, kind=WriterKind.MUTATION, actor=self._graph.actor),
+                self._mutations.append,
+            )
         return replace(receipt, branch=self.branch, commit=None)
 
     def load(
@@ -192,7 +205,7 @@ class Transaction:
         try:
             if kind is None:
                 assert self._begun is not None
-                self.commit = fast_forward(self._store, self._work, self._begun, self._request)
+                self.commit = commit_transaction(self._graph, self._work, self._begun, self._request, self._mutations)
                 reach(Failpoint.TRANSACTION_MERGED)
         finally:
             hidden.end(self._store, self._work)

@@ -25,3 +25,38 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     if 0 < len(names) <= 8:
         return "known: " + ", ".join(map(cut, names))
     return None
+
+
+def nearest(written: str, known: Iterable[str]) -> str | None:
+    """The known name that is a slip of the keyboard away: one slip in a short name, two in a longer one.
+
+    Case and underscores do not count. A slip is a letter that is missing, added, replaced or swapped with the next.
+
+    >>> nearest("kye", ["key", "unique"]), nearest("renameFrom", ["rename_from"]), nearest("owner", ["key"])
+    ('key', 'rename_from', None)
+    """
+    folded = _folded(written)
+    best = min(((_slips(folded, _folded(name)), name) for name in known), default=None)
+    if best is None or best[0] > (1 if len(folded) <= 5 else 2):
+        return None
+    return best[1]
+
+
+def _folded(name: str) -> str:
+    return name[:_LONGEST].casefold().replace("_", "")
+
+
+def _slips(a: str, b: str) -> int:
+    """The edit distance of two names, in which neighbours that are swapped count once."""
+    if abs(len(a) - len(b)) > 2:
+        return 3
+    rows = [list(range(len(b) + 1))]
+    for i, left in enumerate(a, 1):
+        row = [i]
+        for j, right in enumerate(b, 1):
+            cost = min(rows[i - 1][j] + 1, row[j - 1] + 1, rows[i - 1][j - 1] + (left != right))
+            if i > 1 and j > 1 and left == b[j - 2] and a[i - 2] == right:
+                cost = min(cost, rows[i - 2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1]

@@ -12,9 +12,11 @@ MS_PER_DAY = 86_400_000
 
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
-    r"(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))?)?",
+    r"(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?: ?(?:([Zz]|UTC)|([+-])(\d\d)(?::?(\d\d))?))?)?",
     re.ASCII,
 )
+"""The spellings of ISO 8601, and those that databases print: `2026-03-14 09:30:00+02`, `+0200`, ` UTC`."""
+
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 FIRST_MS = (date.min.toordinal() - _EPOCH_DAY) * MS_PER_DAY
 LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
@@ -24,8 +26,8 @@ LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
 def parse_datetime(text: str) -> int:
     """Milliseconds of a timestamp. Without an offset it is UTC; a bare date is its midnight.
 
-    >>> parse_datetime("1970-01-02T00:00:00.5+00:00")
-    86400500
+    >>> parse_datetime("1970-01-02T00:00:00.5+00:00"), parse_datetime("1970-01-02 02:00:00.5+02")
+    (86400500, 86400500)
 
     Raises:
         ValueError: the text is no timestamp, or names a day or time that does not exist.
@@ -46,6 +48,7 @@ def parse_datetime(text: str) -> int:
     # Digits below a millisecond are dropped, never rounded.
     millis += int((fraction or "0")[:3].ljust(3, "0"))
     if sign is not None:
+        off_minutes = off_minutes or "00"
         if int(off_hours) > 23 or int(off_minutes) > 59:
             raise ValueError(f"there is no offset {sign}{off_hours}:{off_minutes}")
         offset = (int(off_hours) * 60 + int(off_minutes)) * 60_000

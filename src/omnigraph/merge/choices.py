@@ -16,6 +16,9 @@ from omnigraph.merge.equality import Mask
 
 _NONE = pa.array([], pa.utf8())
 _THEIRS = np.array([0, *(verdict.theirs for verdict in Verdict)], np.int8)
+BY_THEIRS = "__theirs"
+SETTLED = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
+"""Conflicts between a row and its absence that were resolved: the entity, the conflict, and whether the source won."""
 
 
 class Strategy(StrEnum):
@@ -123,14 +126,19 @@ class Choices:
             self.default, pa.array(sides[Strategy.OURS], pa.utf8()), pa.array(sides[Strategy.THEIRS], pa.utf8())
         )
 
-    def check_met(self, met: Mapping[str, set[str]]) -> None:
-        """Make sure that every conflict for which a side was chosen is one.
+    def unmet(self, met: Mapping[str, set[str]]) -> Choices:
+        """The choices by name that no conflict asked for."""
+        left = {key: {e: s for e, s in said.items() if e not in met.get(key, ())} for key, said in self.by_type.items()}
+        return Choices(None, {key: said for key, said in left.items() if said})
+
+    def refuse(self) -> None:
+        """Raise that there is no such conflict, if there is a choice by name.
 
         Raises:
-            InputError: one is not.
+            InputError: there is one.
         """
         for key, said in sorted(self.by_type.items()):
-            for entity in sorted(said.keys() - met.get(key, set())):
+            for entity in sorted(said):
                 raise InputError(
                     f"there is no conflict about {key.partition(':')[2]} '{cut(entity)}'",
                     hint="a preview lists the conflicts",
@@ -152,12 +160,14 @@ class Resolved:
         torn: the conflicts for which nothing is said.
         count: how many others there were.
         named: the ids of those about which something is said by name.
+        settled: those of the others between a row and its absence.
     """
 
     done: pa.Table
     torn: pa.Table
     count: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
+    settled: pa.Table = field(default_factory=SETTLED.empty_table)
 
 
 def resolved(answer: pa.Table, choice: Choice) -> Resolved:
@@ -177,4 +187,6 @@ def resolved(answer: pa.Table, choice: Choice) -> Resolved:
     place = answer.schema.get_field_index(VERDICT)
     done = answer.set_column(place, VERDICT, pa.array(settled)).filter(pa.array(~ours & ~left))
     met = answer["id"].filter(pa.array(theirs | ours))
-    return Resolved(done, answer.filter(pa.array(left)), len(met), choice.named(met))
+    one_sided = pa.array((theirs | ours) & (verdicts >= Verdict.DELETED_BY_SOURCE))
+    settled = answer.select(["id", VERDICT]).append_column(BY_THEIRS, pa.array(theirs)).filter(one_sided)
+    return Resolved(done, answer.filter(pa.array(left)), len(met), choice.named(met), settled.cast(SETTLED))

@@ -10,11 +10,13 @@ from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.merge.equality import Mask, identical
 
 VERDICT = "__verdict"
 DIFFERS = "__differs"
+UNDECIDED = "__undecided"
 ROW_ID = "_rowid"
 
 Places = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -56,17 +58,27 @@ _THEIRS = {
 }
 
 
-def classify(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
+def classify(
+    base: pa.Table,
+    source: pa.Table,
+    target: pa.Table,
+    undecided: pa.Array | None = None,
+    *,
+    unknown: bool = False,
+) -> pa.Table:
     """Compare some rows of a table, by id.
 
     Args:
         base: the rows as they were when the branches parted. All three have the same columns, and an id once.
         source: as the branch has them that is merged.
         target: as the branch has them that it is merged into.
+        undecided: the ids of rows of which nobody can say what they were: those that differ are conflicts.
+        unknown: whether that holds for all rows.
 
     Returns:
         The entities that do not stay as the target has them: the rows of the source, with nothing but the id where
-        there is none, what becomes of each, and for a conflict the places of the columns in which the branches differ.
+        there is none, what becomes of each, and for a conflict the places of the columns in which the branches differ
+        and whether it is one because the base is undecided.
     """
     whole = base.combine_chunks()
     sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
@@ -77,6 +89,10 @@ def classify(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
     agreed = _same(sides[1], sides[2], places[1], places[2])
     verdicts = np.zeros(len(ids), np.int8)
     was, has, had = present
+    open_ = np.full(len(ids), unknown)
+    if undecided is not None and len(undecided):
+        open_ |= pc.is_in(ids, value_set=undecided).to_numpy(zero_copy_only=False)
+    unmoved, kept, was = unmoved & ~open_, kept & ~open_, was | open_
     taken = kept & ~unmoved
     verdicts[taken & has & ~had] = Verdict.INSERT
     verdicts[taken & has & had] = Verdict.UPDATE
@@ -87,7 +103,8 @@ def classify(base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
     verdicts[torn & was & ~has] = Verdict.DELETED_BY_SOURCE
     verdicts[torn & was & ~had] = Verdict.DELETED_BY_TARGET
     chosen = np.flatnonzero(verdicts)
-    return _answer(sides, ids, verdicts[chosen], [place[chosen] for place in places], chosen)
+    answer = _answer(sides, ids, verdicts[chosen], [place[chosen] for place in places], chosen)
+    return answer.append_column(UNDECIDED, pa.array(open_[chosen]))
 
 
 def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.writer import Operation, TableWrite
-from omnigraph.merge.choices import Choice, Resolved, resolved
-from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify, compared
+from omnigraph.merge.choices import SETTLED, Choice, Resolved, resolved
+from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify, compared
 from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.storage.tables import TableRef, TableStorage
@@ -30,7 +30,8 @@ _TEXT, _LIST = 64, 256
 _SHARE = 8
 """The rows of a part take up to so much less than the memory; comparing them takes several copies."""
 
-_TORN = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16()))])
+TORN = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())])
+"""What is kept of a conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,18 @@ class Compared:
         conflicts: how many there are.
         resolved: how many others there were.
         named: the ids of those for which a side was chosen by name.
+        settled: those of the others between a row and its absence.
     """
 
     versions: Versions
     rows: pa.Table
     inserted: int = 0
     deleted: pa.Array = field(default_factory=lambda: _NONE)
-    torn: pa.Table = field(default_factory=_TORN.empty_table)
+    torn: pa.Table = field(default_factory=TORN.empty_table)
     conflicts: int = 0
     resolved: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
+    settled: pa.Table = field(default_factory=SETTLED.empty_table)
 
     @property
     def updated(self) -> int:
@@ -75,7 +78,24 @@ class Compared:
         names = compared(self.versions.schema.empty_table())
         return [names[place] for place in places]
 
-    # What resolving a conflict about an edge does
+    def joined(self, other: Compared) -> Compared:
+        """With what a comparison of other ids of the same table says."""
+        torn = pa.concat_tables([self.torn, other.torn]).sort_by("id")
+        return replace(
+            self._with(other.rows, other.inserted),
+            deleted=pa.concat_arrays([self.deleted, other.deleted]).sort(),
+            torn=torn if self.versions.virtual else torn.slice(0, MOST),
+            conflicts=self.conflicts + other.conflicts,
+            resolved=self.resolved + other.resolved,
+            named=pa.concat_arrays([self.named, other.named]),
+            settled=pa.concat_tables([self.settled, other.settled]),
+        )
+
+    def _with(self, rows: pa.Table, inserted: int) -> Compared:
+        """With some more rows, of which so many are new."""
+        return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + inserted)
+
+    # What resolving a conflict does
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
         """Without some of the rows, of which so many are new."""
@@ -84,7 +104,7 @@ class Compared:
 
     def with_rows(self, rows: pa.Table) -> Compared:
         """With some more rows, all of them new."""
-        return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + rows.num_rows)
+        return self._with(rows, rows.num_rows)
 
     def without_deleted(self, ids: pa.Array) -> Compared:
         return replace(self, deleted=self.deleted.filter(pc.invert(pc.is_in(self.deleted, value_set=ids))))
@@ -132,26 +152,28 @@ class Collected:
         self._spool = Spool(budget)
         self._inserted = 0
         self._deleted: list[pa.Array] = [_NONE]
-        self._torn = _TORN.empty_table()
+        self._torn = TORN.empty_table()
         self._conflicts = 0
         self._resolved = 0
         self._named: list[pa.Array] = [_NONE]
+        self._settled: list[pa.Table] = [SETTLED.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
         """Take in what one of them says; `conflicts` says how many are left, if these are only the first."""
         done, torn = found.done, found.torn
         verdicts = done[VERDICT].to_numpy()
         goes = pa.array(verdicts == Verdict.DELETE)
-        rows = _plain(done, self._schema).filter(pc.invert(goes))
+        rows = plain(done, self._schema).filter(pc.invert(goes))
         self._inserted += int(np.count_nonzero(verdicts == Verdict.INSERT))
         if rows.num_rows:
             self._spool.add("rows", rows)
         self._deleted.append(done["id"].filter(goes).combine_chunks())
         self._conflicts += torn.num_rows if conflicts is None else conflicts
-        both = [self._torn, torn.select(_TORN.names).cast(_TORN)]
-        self._torn = pa.concat_tables(both).sort_by("id").slice(0, MOST)
+        both = pa.concat_tables([self._torn, torn.select(TORN.names).cast(TORN)]).sort_by("id")
+        self._torn = both if self._versions.virtual else both.slice(0, MOST)
         self._resolved += found.count
         self._named.append(found.named)
+        self._settled.append(found.settled)
 
     def delete(self, ids: pa.Array) -> None:
         """Take in ids of rows that go."""
@@ -168,6 +190,7 @@ class Collected:
             self._conflicts,
             self._resolved,
             pa.concat_arrays(self._named),
+            pa.concat_tables(self._settled),
         )
 
 
@@ -188,9 +211,10 @@ class LocalComparer:
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         may = touched(self._tables, versions.all)
         collected = Collected(versions, self._budget)
-        for base, source, target in self._sides(versions, may):
+        for sides in self._sides(versions, may):
             self.parts += 1
-            collected.add(resolved(classify(base, source, target), choice))
+            base, source, target = map(versions.here, sides)
+            collected.add(resolved(classify(base, source, target, unknown=versions.unknown), choice))
         return collected.compared()
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
@@ -200,7 +224,7 @@ class LocalComparer:
         """The rows of the three versions, in parts with complete ids."""
         if may is not None and may.ids is not None:
             found = {ref: looked_up(self._tables, ref, may.ids, versions.columns) for ref in set(versions.all)}
-            rows = {ref: _plain(table, versions.schema) for ref, table in found.items()}
+            rows = {ref: plain(table, versions.schema) for ref, table in found.items()}
             yield rows[versions.base], rows[versions.source], rows[versions.target]
             return
         numbers = dict(zip(versions.all, differing_parts(self._tables, versions), strict=True))
@@ -209,7 +233,7 @@ class LocalComparer:
         spool = Spool(self._budget // 2)
         for side, (ref, some) in enumerate(numbers.items()):
             for table in part_rows(self._tables, ref, some, versions.columns, may):
-                for part, rows in _cut(_plain(table, versions.schema), parts):
+                for part, rows in _cut(plain(table, versions.schema), parts):
                     spool.add(_name(part, side), rows)
         sides = {ref: side for side, ref in enumerate(numbers)}
         for part in range(parts):
@@ -239,7 +263,7 @@ def _name(part: int, side: int) -> str:
     return f"{part:06d}/{side}"
 
 
-def _plain(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def plain(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([rows[name] for name in schema.names], schema=schema)
 
 

@@ -5,37 +5,31 @@ The commit of the source is fixed when the merge begins. What the target has is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from omnigraph.commit.ancestors import merge_base
-from omnigraph.commit.manifest import Commit, Manifest, models_of
+from omnigraph.commit.ancestors import History
+from omnigraph.commit.manifest import Manifest, models_of
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import TableWrite
-from omnigraph.errors import Conflict, ConflictKind, MergeSchemaError, VersionReclaimedError, cut
-from omnigraph.lang.arrow import arrow_schema
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.errors import Conflict, MergeSchemaError
+from omnigraph.merge.base import UNKNOWN, Bases
+from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
-from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict
-from omnigraph.merge.compare import MOST, Compared, Comparer
+from omnigraph.merge.compare import Compared, Comparer
+from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
-from omnigraph.merge.sides import Columns, Versions, differing_parts
-from omnigraph.storage.blobs import row_schema
-from omnigraph.write.changes import TableChange
-from omnigraph.write.checks import Room, value_rules
-from omnigraph.write.validate import Spell, broken, unique_groups
-
-_KINDS = {
-    "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,
-    "unique": ConflictKind.UNIQUE_VIOLATION,
-    "endpoint": ConflictKind.ORPHAN_EDGE,
-    "cardinality": ConflictKind.CARDINALITY_VIOLATION,
-}
+from omnigraph.merge.returning import Returning, Settled
+from omnigraph.merge.sides import differing_parts
+from omnigraph.merge.states import State
+from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
+from omnigraph.storage.tables import TableRef
+from omnigraph.write.checks import Room
+from omnigraph.write.validate import Spell, broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +38,28 @@ class Merged:
 
     Attributes:
         outcome: how the branches are related.
-        base: where they parted.
+        bases: the best common ancestors, by id; several make a virtual base.
         tables: what becomes of each table that the source has changed, by type key.
         resolved: how many conflicts were resolved by choosing a side.
         conflicts: those that are left; of very many, the first.
         total: how many are left.
+        edges_kept: how many edges stay or come back with a node for which a side was chosen.
+        brought: the rows of the commits that lead to the source and that the target lacks.
     """
 
     outcome: MergeOutcome
-    base: Commit
+    bases: tuple[str, ...]
     tables: Mapping[str, Compared]
-    resolved: int
-    conflicts: tuple[Conflict, ...]
-    total: int
+    resolved: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+    total: int = 0
+    edges_kept: int = 0
+    brought: pa.Table | None = None
+
+    @property
+    def base_refs(self) -> set[TableRef]:
+        """The versions of tables that rows were compared with. Others of the base may be gone, and are not needed."""
+        return {one.versions.base for one in self.tables.values()}
 
     @property
     def changes(self) -> dict[str, MergedChanges]:
@@ -78,17 +81,20 @@ class Merge:
         choices: which side is right where they disagree.
         comparer: compares the tables.
         room: how much memory a check of constraints may take.
+        name: what conflicts call the source; by default the name of its branch.
     """
 
     def __init__(
         self,
         store: Store,
         source: Manifest,
-        schema_of: Callable[[Manifest], AcceptedSchema],
+        schema_of: SchemaOf,
         choices: Choices,
         comparer: Comparer,
         room: Room,
+        name: str | None = None,
     ) -> None:
+        self._name = name or source.branch
         self._store = store
         self._source = source
         self._schema_of = schema_of
@@ -96,140 +102,65 @@ class Merge:
         self._comparer = comparer
         self._room = room
 
-    def against(self, target: Manifest) -> Merged:
+    def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
         """What the merge comes to.
+
+        Args:
+            target: the branch that it is merged into.
+            base: the state that both come from, where the caller knows it. The lineage is not looked at then.
 
         Raises:
             MergeSchemaError: rows cannot be carried between the schemas.
-            VersionReclaimedError: cleanup has removed the commit at which the branches parted.
+            InputError: a side was chosen for something that is no conflict.
         """
+        if base is not None:
+            return self._merged(MergeOutcome.MERGED, (base.head.id,), State(base), target)
         source = self._source
-        base = merge_base(self._store, source, target)
-        if base.id == source.head.id:
-            return Merged(MergeOutcome.ALREADY_UP_TO_DATE, base, {}, 0, (), 0)
-        forward = base.id == target.head.id
-        begun = target if forward else self._state_of(base)
-        outcome = MergeOutcome.FAST_FORWARD if forward else MergeOutcome.MERGED
-        tables = {}
-        accepted = self._schema_of(target)
-        for versions in self._changed(begun, target):
-            checked = _checked(accepted, versions.key)
-            tables[versions.key] = self._comparer.compare(versions, self._choices.of(versions.key), checked)
-        found = _Conflicts(source.branch, target.branch)
-        for compared in tables.values():
-            found.add_torn(compared)
-        named = {key: set(compared.named.to_pylist()) for key, compared in tables.items()}
-        resolved = sum(compared.resolved for compared in tables.values())
-        # What the source has was checked when it was written there, and with the same rules.
-        if not forward or source.schema_hash != target.schema_hash:
-            resolved += self._check(target, tables, found, named)
-        self._choices.check_met(named)
-        return Merged(outcome, base, tables, resolved, found.first(), found.total)
+        history = History(self._store, source, target)
+        common = history.common()
+        if source.head.id in common.best:
+            return Merged(MergeOutcome.ALREADY_UP_TO_DATE, common.best, {})
+        brought = history.brought(common)
+        if target.head.id in common.best:
+            return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, brought)
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._room)
+        begun = bases.of(common.best) if common.is_certain else UNKNOWN
+        return self._merged(MergeOutcome.MERGED, common.best, begun, target, brought)
+
+    def _merged(
+        self,
+        outcome: MergeOutcome,
+        bases: tuple[str, ...],
+        base: State,
+        target: Manifest,
+        brought: pa.Table | None = None,
+    ) -> Merged:
+        work = _Work(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
+        unmet = self._choices.unmet(work.named)
+        if unmet:
+            # Another choice may have settled them. Then they are among the conflicts without any choice.
+            plain = _Work(self, base, target, Choices(), unchecked=False)
+            unmet.unmet(plain.listed()).refuse()
+        conflicts = work.found.first(self._store.tables, base, self._source, target)
+        tables, resolved, kept = work.tables, work.resolved, work.edges_kept
+        return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought)
 
     def weight(self, target: Manifest) -> int:
         """About how many bytes have to be compared."""
-        base = merge_base(self._store, self._source, target)
-        if base.id == self._source.head.id:
+        history = History(self._store, self._source, target)
+        best = history.common().best
+        if self._source.head.id in best:
             return 0
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._room)
+        begun = State(target) if target.head.id in best else bases.of(best[-1:])
         tables = self._store.tables
         size = 0
-        for versions in self._changed(target if base.id == target.head.id else self._state_of(base), target):
+        for versions in ThreeWay(tables, self._comparer, begun, State(self._source), target).versions(Tables()):
             apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
             for ref, numbers in apart.items():
                 chosen = set(numbers)
                 size += sum(part.size for part in tables.fragments(ref) if part.number in chosen)
         return size
-
-    def _state_of(self, base: Commit) -> Manifest:
-        view = self._store.manifest_at(base.branch, base.manifest_version)
-        if view.head.id != base.id:
-            raise VersionReclaimedError(
-                f"commit {base.id}, at which the branches parted, can no longer be read",
-                hint=f"branch '{base.branch}' was deleted and made again since",
-            )
-        return view
-
-    # Tables
-
-    def _changed(self, begun: Manifest, target: Manifest) -> list[Versions]:
-        """The tables that the source has changed and that the target does not have just so.
-
-        Raises:
-            MergeSchemaError: one of them has other columns elsewhere.
-        """
-        source, tables = self._source, self._store.tables
-        if source.schema_hash not in (begun.schema_hash, target.schema_hash):
-            raise MergeSchemaError(
-                f"'{source.branch}' has a schema that '{target.branch}' does not have",
-                hint="a merge carries rows, and no schema: bring the schema there first",
-            )
-        found: list[Versions] = []
-        apart: list[str] = []
-        for key, pin in source.tables.items():
-            before, there = begun.tables.get(key), target.tables.get(key)
-            if before is not None and (pin.ref == before.ref or _same(tables.fingerprint, pin.ref, before.ref)):
-                continue
-            if there is not None and pin.ref == there.ref:
-                continue
-            refs = [one.ref for one in (before, pin, there) if one is not None and one.id == pin.id]
-            schemas = [tables.schema(ref) for ref in refs]
-            if before is None or there is None or len(refs) < 3 or any(not _alike(schemas[0], s) for s in schemas):
-                apart.append(key)
-                continue
-            still = there.ref == before.ref or tables.fingerprint(there.ref) == tables.fingerprint(before.ref)
-            columns = Columns.of(schemas[0])
-            versions = Versions(
-                key,
-                before.ref,
-                pin.ref,
-                before.ref if still else there.ref,
-                columns,
-                columns.schema(schemas[0]),
-            )
-            found.append(versions)
-        if apart:
-            names = ", ".join(key.partition(":")[2] for key in apart)
-            raise MergeSchemaError(
-                f"'{source.branch}' has changed {names}, which '{target.branch}' does not have with the same columns",
-                apart,
-                hint="bring the rows to a branch with the schema of the target, and merge that",
-            )
-        return sorted(found, key=lambda versions: (versions.key.startswith("edge:"), versions.key))
-
-    # Constraints
-
-    def _check(
-        self, target: Manifest, tables: dict[str, Compared], found: _Conflicts, named: dict[str, set[str]]
-    ) -> int:
-        """Find what the merge breaks, and resolve what choosing a side can resolve. Returns how much that was."""
-        accepted = self._schema_of(target)
-        snapshot = Snapshot(self._store, target)
-        settled = 0
-        while True:
-            changes = {key: self._change(accepted, one) for key, one in tables.items() if not one.is_empty}
-            orphans = Orphans(self._store, self._source, target, accepted, tables, self._choices)
-            wrong: list[tuple[pa.Table, Spell]] = []
-            for rows, spell in broken(accepted, changes, snapshot, self._room):
-                if rows.num_rows:
-                    wrong.append((orphans.settle(rows, spell(rows.slice(0, 1).to_pylist()[0])), spell))
-            if not orphans.settled:
-                break
-            settled += orphans.settled
-            for key, ids in orphans.named.items():
-                named.setdefault(key, set()).update(ids)
-            tables.update(orphans.tables)
-        for rows, spell in wrong:
-            found.add_broken(rows, spell, _kind_of(changes))
-        return settled
-
-    def _change(self, accepted: AcceptedSchema, compared: Compared) -> TableChange:
-        kind, _, name = compared.versions.key.partition(":")
-        declared = row_schema(arrow_schema(accepted, TypeKind(kind), name))
-        fields = [field for field in declared if field.name in _checked(accepted, compared.versions.key)]
-        rows = pa.table([compared.rows[field.name] for field in fields], schema=pa.schema(fields))
-        return TableChange(TypeKind(kind), name, rows, compared.deleted, stranding=True)
-
-    # Writing
 
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
         """What the merge writes to the target."""
@@ -242,89 +173,76 @@ class Merge:
         return self._comparer.writes(changes, target)
 
 
-def _checked(accepted: AcceptedSchema, key: str) -> list[str]:
-    """The columns of a type that constraints look at."""
-    kind, _, name = key.partition(":")
-    catalog = accepted.catalog
-    declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]
-    ends = ("src", "dst") if kind == TypeKind.EDGE.value else ()
-    unique = (field for group in unique_groups(declared) for field in group)
-    return list(dict.fromkeys(["id", *ends, *unique, *(rule.property for rule in value_rules(declared))]))
+class _Work:
+    """One comparison of three states: what becomes of the tables, and what is in conflict.
 
+    Attributes:
+        tables: what becomes of each table, by type key.
+        found: the conflicts that are left.
+        named: the entities in conflict for which a side was chosen by name, by type key.
+        resolved: how many conflicts were resolved.
+        edges_kept: how many edges stay or come back with a node.
+    """
 
-def _same(of: Callable[..., str], one: object, other: object) -> bool:
-    return of(one) == of(other)
-
-
-def _alike(left: pa.Schema, right: pa.Schema) -> bool:
-    """Whether two tables have the same columns, whatever is noted about them."""
-    return [(f.name, f.type, f.nullable) for f in left] == [(f.name, f.type, f.nullable) for f in right]
-
-
-class _Conflicts:
-    """Conflicts as they are found: all are counted, and the first put into words."""
-
-    def __init__(self, source: str, target: str) -> None:
-        self._source = source
+    def __init__(self, merge: Merge, base: State, target: Manifest, choices: Choices, *, unchecked: bool) -> None:
+        self._merge = merge
+        self._base = base
         self._target = target
-        self._torn: list[Conflict] = []
-        self._broken: list[Conflict] = []
-        self.total = 0
+        self._choices = choices
+        self._accepted = merge._schema_of(target)
+        self.tables = self._compared()
+        self.found = Conflicts(merge._name, target.branch)
+        for compared in self.tables.values():
+            self.found.add_torn(compared)
+        self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}
+        self.resolved = sum(compared.resolved for compared in self.tables.values())
+        self.edges_kept = 0
+        # What the source has was checked when it was written there, and with the same rules.
+        if not unchecked or merge._source.schema_hash != target.schema_hash:
+            self._check()
 
-    def first(self) -> tuple[Conflict, ...]:
-        """The first, in an order that depends on nothing but the conflicts."""
-        return (*sorted(self._torn, key=_order), *sorted(self._broken, key=_order))[:MOST]
+    def _compared(self) -> dict[str, Compared]:
+        source, target = self._merge._source, self._target
+        begun = target if self._base.manifest is None else self._base.manifest
+        if source.schema_hash not in (begun.schema_hash, target.schema_hash):
+            raise MergeSchemaError(
+                f"'{source.branch}' has a schema that '{target.branch}' does not have",
+                hint="a merge carries rows, and no schema: bring the schema there first",
+            )
+        work = ThreeWay(self._merge._store.tables, self._merge._comparer, self._base, State(source), target)
+        found = work.compare(self._choices, self._accepted)
+        if found.apart:
+            names = ", ".join(key.partition(":")[2] for key in found.apart)
+            raise MergeSchemaError(
+                f"'{source.branch}' has changed {names}, which '{target.branch}' does not have with the same columns",
+                found.apart,
+                hint="bring the rows to a branch with the schema of the target, and merge that",
+            )
+        return found.compared
 
-    def add_torn(self, compared: Compared) -> None:
-        kind, _, name = compared.versions.key.partition(":")
-        self.total += compared.conflicts
-        for row in compared.torn.slice(0, max(0, MOST - len(self._torn))).to_pylist():
-            verdict = Verdict(row[VERDICT])
-            what, message = self._spelled(verdict, compared.differing(row[DIFFERS]))
-            self._torn.append(Conflict(kind, name, row["id"], what, message))
+    def _check(self) -> None:
+        """Find what the merge breaks, and resolve what choosing a side can resolve."""
+        store, source, target, accepted = self._merge._store, self._merge._source, self._target, self._accepted
+        snapshot = Snapshot(store, target)
+        settled = Settled.of(self.tables, self._choices)
+        returning = Returning(store.tables, self._base, source, target, accepted)
+        while True:
+            self.edges_kept += returning.bring(self.tables, settled)
+            changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
+            orphans = Orphans(store, source, target, accepted, self.tables, self._choices, settled)
+            wrong: list[tuple[pa.Table, Spell]] = []
+            for rows, spell in broken(accepted, changes, snapshot, self._merge._room):
+                if rows.num_rows:
+                    wrong.append((orphans.settle(rows, spell(rows.slice(0, 1).to_pylist()[0])), spell))
+            if not orphans.moved:
+                break
+            self.resolved += orphans.settled
+            for key, ids in orphans.named.items():
+                self.named.setdefault(key, set()).update(ids)
+            self.tables.update(orphans.tables)
+        for rows, spell in wrong:
+            self.found.add_broken(rows, spell, changes)
 
-    def _spelled(self, verdict: Verdict, differing: list[str]) -> tuple[ConflictKind, str]:
-        source, target = self._source, self._target
-        where = f"and differ in {', '.join(differing)}"
-        if verdict is Verdict.DIVERGENT_INSERT:
-            return ConflictKind.DIVERGENT_INSERT, f"'{source}' and '{target}' have both made it, {where}"
-        if verdict is Verdict.DIVERGENT_UPDATE:
-            return ConflictKind.DIVERGENT_UPDATE, f"'{source}' and '{target}' have both changed it, {where}"
-        gone, changed = (source, target) if verdict is Verdict.DELETED_BY_SOURCE else (target, source)
-        return ConflictKind.DELETE_VS_UPDATE, f"'{gone}' has deleted what '{changed}' has changed"
-
-    def add_broken(self, rows: pa.Table, spell: Spell, kind_of: Callable[[str, str], TypeKind]) -> None:
-        self.total += rows.num_rows
-        order = next(name for name in ("id", "node") if name in rows.column_names)
-        for row in rows.sort_by(order).slice(0, max(0, MOST - len(self._broken))).to_pylist():
-            said = spell(row)
-            name = said.subject.partition(".")[0].partition(" ")[0]
-            kind = _KINDS[said.kind]
-            if kind is ConflictKind.ORPHAN_EDGE:
-                self._broken.append(Conflict(TypeKind.EDGE.value, name, said.entity_id, kind, said.message))
-                continue
-            message = f"{said.subject}: '{cut(said.entity_id)}': {said.message}"
-            if kind is ConflictKind.CARDINALITY_VIOLATION:
-                self._broken.append(Conflict(TypeKind.EDGE.value, name, None, kind, message))
-            else:
-                about = kind_of(name, said.entity_id)
-                self._broken.append(Conflict(about.value, name, said.entity_id, kind, message))
-
-
-def _order(conflict: Conflict) -> tuple[bool, str, str, str, str]:
-    """Nodes, then edges, each by name; then by what is wrong, and by id."""
-    edge = conflict.entity_kind == TypeKind.EDGE.value
-    return edge, conflict.type_name, conflict.kind.value, conflict.entity_id or "", conflict.message
-
-
-def _kind_of(changes: Mapping[str, TableChange]) -> Callable[[str, str], TypeKind]:
-    """Tells whether a type is one of nodes or of edges. Where both have the name, by which has the entity."""
-
-    def kind(name: str, entity: str) -> TypeKind:
-        named = [change for change in changes.values() if change.name == name]
-        if len(named) == 1:
-            return named[0].kind
-        own = (c.kind for c in named if pc.any(pc.equal(c.rows["id"], entity)).as_py())
-        return next(own, TypeKind.NODE)
-
-    return kind
+    def listed(self) -> dict[str, set[str]]:
+        """The entities that are in conflict, by type key."""
+        return self.found.entities()

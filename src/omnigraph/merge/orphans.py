@@ -1,7 +1,8 @@
 """Edges that a merge would leave without a node, and what choosing a side means for them.
 
 One branch has removed a node, and the other has an edge there. Where the side with the edge is right, the node stays,
-or comes back as that side has it. Where the side without the node is right, the edge goes.
+or comes back as that side has it. Where the side without the node is right, the edge goes. It also goes, without a
+conflict, where the node was decided to be gone by name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.merge.choices import Choices, Strategy
 from omnigraph.merge.compare import Compared
 from omnigraph.merge.equality import Mask
-from omnigraph.merge.sides import Columns, Versions, looked_up
+from omnigraph.merge.returning import Settled, untouched
+from omnigraph.merge.sides import looked_up
+
+_NONE = pa.array([], pa.utf8())
 
 
 class Orphans:
@@ -30,10 +34,12 @@ class Orphans:
         accepted: the schema of that.
         tables: what becomes of each table so far, by type key.
         choices: which side is right.
+        decided: what that has decided before. What is decided here is noted there.
 
     Attributes:
         tables: what becomes of each table now.
-        settled: how many ends of edges had no node, and have one or are gone.
+        settled: how many conflicts were resolved: ends of edges that had no node, and have one or are gone.
+        moved: whether anything became of a table.
         named: the ids of those edges for which a side was chosen by name, by type key.
     """
 
@@ -45,15 +51,18 @@ class Orphans:
         accepted: AcceptedSchema,
         tables: dict[str, Compared],
         choices: Choices,
+        decided: Settled,
     ) -> None:
         self._store = store
         self._source = source
         self._target = target
         self._accepted = accepted
         self._choices = choices
+        self._decided = decided
         self._before = dict(tables)
         self.tables = dict(tables)
         self.settled = 0
+        self.moved = False
         self.named: dict[str, set[str]] = {}
 
     def settle(self, rows: pa.Table, said: Violation) -> pa.Table:
@@ -75,6 +84,9 @@ class Orphans:
         brought = self._brought(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
         node = f"node:{declared.from_type if end == 'src' else declared.to_type}"
+        # A side that was chosen for the node comes before the strategy, and after a side for the edge itself.
+        gone = _in(rows[end], self._decided.gone.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
+        ours, theirs = np.where(gone, brought, ours), np.where(gone, ~brought, theirs)
         # An edge that the source brings, to a node that the target has removed.
         self._without_edges(key, _ids(rows, "id", ours & brought))
         back = self._brings_back(node, _ids(rows, end, theirs & brought))
@@ -82,7 +94,8 @@ class Orphans:
         self._keeps(node, _ids(rows, end, ours & ~brought))
         self._without_stored(key, _ids(rows, "id", theirs & ~brought))
         done = ours | (theirs & (~brought | _in(rows[end], back)))
-        self.settled += int(np.count_nonzero(done))
+        self.settled += int(np.count_nonzero(done & ~gone))
+        self.moved |= bool(done.any())
         self.named.setdefault(key, set()).update(choice.named(_ids(rows, "id", done)).to_pylist())
         return rows.filter(pa.array(~done))
 
@@ -97,6 +110,7 @@ class Orphans:
             own = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
             known = self._store.tables.lookup(self._target.tables[key].ref, "id", own, columns=["id"]).num_rows
             self.tables[key] = compared.without_rows(ids, inserted=len(own) - known)
+            self._decided.note(self._decided.edges, key, ids)
 
     def _brings_back(self, key: str, ids: pa.Array) -> pa.Array:
         """Take nodes from the source that the target has removed. Returns those that are there now."""
@@ -107,24 +121,23 @@ class Orphans:
         versions = compared.versions
         rows = looked_up(self._store.tables, versions.source, missing, versions.columns)
         self.tables[key] = compared.with_rows(rows.select(versions.schema.names).cast(versions.schema))
+        self._decided.note(self._decided.theirs, key, rows["id"])
         return self.tables[key].rows["id"].combine_chunks()
 
     def _keeps(self, key: str, ids: pa.Array) -> None:
         if len(ids):
             self.tables[key] = self._table(key).without_deleted(ids)
+            self._decided.note(self._decided.ours, key, ids)
 
     def _without_stored(self, key: str, ids: pa.Array) -> None:
         if len(ids):
             self.tables[key] = self._table(key).with_deleted(ids)
+            self._decided.note(self._decided.edges, key, ids)
 
     def _table(self, key: str) -> Compared:
         """What becomes of a table, also of one that the source has not changed."""
         if key not in self.tables:
-            source, target = self._source.tables[key].ref, self._target.tables[key].ref
-            stored = self._store.tables.schema(source)
-            columns = Columns.of(stored)
-            versions = Versions(key, source, source, target, columns, columns.schema(stored))
-            self.tables[key] = Compared(versions, versions.schema.empty_table())
+            self.tables[key] = untouched(self._store.tables, key, self._source, self._target)
         return self.tables[key]
 
 

@@ -47,9 +47,10 @@ class MergeReceipt:
         target: the branch that it was merged into.
         outcome: how it ended. With conflicts it would not end at all; then it says how the branches are related.
         source_commit: the head of the source that was merged, and nothing later.
-        base_commit: where the branches had parted.
+        base_commits: the best common ancestors of both heads; several were merged into a virtual base.
         changes: what changed on the target, by type key; types that stayed are left out.
         resolved: how many conflicts were resolved by choosing a side.
+        edges_kept: how many edges stay or come back with a node for which a side was chosen.
         conflicts: those that are left, which only a preview can have; of more than 10,000 the first.
         total_conflicts: how many there are.
         preview: whether nothing was written.
@@ -64,9 +65,10 @@ class MergeReceipt:
     target: str
     outcome: MergeOutcome
     source_commit: str
-    base_commit: str
+    base_commits: tuple[str, ...]
     changes: Mapping[str, MergedChanges] = field(default_factory=dict)
     resolved: int = 0
+    edges_kept: int = 0
     conflicts: tuple[Conflict, ...] = ()
     total_conflicts: int = 0
     preview: bool = False
@@ -75,6 +77,11 @@ class MergeReceipt:
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
     engine: str = "local"
+
+    @property
+    def base_commit(self) -> str | None:
+        """Where the branches had parted; None when there are several best common ancestors."""
+        return self.base_commits[0] if len(self.base_commits) == 1 else None
 
     @property
     def is_clean(self) -> bool:
@@ -89,9 +96,11 @@ class MergeReceipt:
             "outcome": self.outcome.value,
             "source_commit_id": self.source_commit,
             "base_commit_id": self.base_commit,
+            "base_commit_ids": list(self.base_commits),
             "preview": self.preview,
             "changes": {key: _counts(changes) for key, changes in self.changes.items()},
             "resolved": self.resolved,
+            "edges_kept": self.edges_kept,
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "total_conflicts": self.total_conflicts,
             "engine": self.engine,
@@ -109,11 +118,13 @@ class MergeReceipt:
         members: dict[str, Any] = {
             "source": self.source,
             "source_commit": self.source_commit,
-            "base_commit": self.base_commit,
+            "base_commits": list(self.base_commits),
             "outcome": self.outcome.value,
             "changes": {key: list(_counts(changes).values()) for key, changes in self.changes.items()},
             "resolved": self.resolved,
         }
+        if self.edges_kept:
+            members["edges_kept"] = self.edges_kept
         if digest is not None:
             members["request"] = digest
         return LABEL, orjson.dumps(members).decode()
@@ -143,9 +154,10 @@ def answered(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
         target,
         MergeOutcome(said["outcome"]),
         said["source_commit"],
-        said["base_commit"],
+        tuple(said["base_commits"]) if "base_commits" in said else (said["base_commit"],),
         {key: MergedChanges(*counts) for key, counts in said["changes"].items()},
         said["resolved"],
+        said.get("edges_kept", 0),
         actor=commit.actor,
         commit=commit,
     )

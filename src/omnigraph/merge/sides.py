@@ -6,12 +6,13 @@ content of a blob is compared by a digest that nobody can forge, so blobs need n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.merge.classify import ROW_ID
 from omnigraph.merge.touched import Touched
@@ -40,6 +41,11 @@ class Columns:
         blobs = tuple(stored_blobs(schema))
         return cls(tuple(name for name in schema.names if name not in blobs), blobs)
 
+    def only(self, names: Collection[str]) -> Columns:
+        """The id, and some of the columns."""
+        plain = tuple(name for name in self.plain if name == "id" or name in names)
+        return Columns(plain, tuple(name for name in self.blobs if name in names))
+
     @property
     def read(self) -> list[str]:
         """What a scan has to give. The content of blobs is found by the number of the row."""
@@ -64,6 +70,9 @@ class Versions:
         target: as the branch has it that it is merged into.
         columns: what is read of it.
         schema: what is compared of it.
+        aside: ids that are compared elsewhere, and left out here.
+        unknown: whether nobody can say what the rows were. Those that differ are conflicts, and the target is the base.
+        virtual: whether the result becomes part of a virtual base: all rows and all conflicts are needed.
     """
 
     key: str
@@ -72,10 +81,17 @@ class Versions:
     target: TableRef
     columns: Columns
     schema: pa.Schema
+    aside: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
+    unknown: bool = False
+    virtual: bool = False
 
     @property
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
         return self.base, self.source, self.target
+
+    def here(self, rows: pa.Table) -> pa.Table:
+        """Rows without those that are compared elsewhere."""
+        return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=self.aside))) if len(self.aside) else rows
 
 
 def differing_parts(tables: TableStorage, versions: Versions) -> list[tuple[int, ...]]:

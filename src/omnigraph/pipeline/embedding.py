@@ -14,8 +14,8 @@ from itertools import islice
 
 import pyarrow as pa
 
-from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import TablePin
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import EmbeddingError, InputError, OmnigraphError
 from omnigraph.graph.embedding import Computed, EmbedRequest, embed
 from omnigraph.graph.graph import Graph
@@ -46,7 +46,7 @@ def embed_on_spark(graph: Graph, request: EmbedRequest, session: Session, watch:
         raise InputError("tasks cannot reach a graph in the memory of this process", hint="use engine='local'")
     place = Place.at(uri)
     try:
-        with recorded(graph._store.objects, place.load):
+        with at_work(graph._store.leases, WorkKind.EMBED, name=place.load):
             return embed(graph, request, _OnSpark(session, watch, place))
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup

@@ -8,13 +8,10 @@ into files where it suits Spark. `load` takes the file, and each of the director
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,18 +20,20 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph.graph import At, Graph
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import ValueType
+from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, grouped
+from omnigraph.pipeline.frames import type_frame
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
-from omnigraph.pipeline.source.reader import BATCH_ROWS, PARTITION_BYTES, grouped
-from omnigraph.pipeline.source.source import type_frame
 from omnigraph.read.export.export import TypeExport, exported, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
+from omnigraph.storage.local_output import check_output_directory, check_output_file, output_directory, output_file
 from omnigraph.storage.output_files import S3Output, output_in_s3
 from omnigraph.storage.tables import TableRef
 
@@ -84,19 +83,21 @@ def export(
     except ValueError:
         raise InputError(f"'{format}' is not a format", hint="ndjson, parquet or arrow") from None
     view = graph._view(branch, at)
-    path, output = Path(target), output_in_s3(os.fspath(target), view.uri.storage_options)
+    path = os.fspath(target)
+    output = output_in_s3(path, view.uri.storage_options)
     _check(path if output is None else output, format)
     parts = exported(view, graph._schema_at(view), types)
     place = Place.at(view.uri)
     try:
-        with (session or process_session()).job("exporting", watch) as spark:
+        with (
+            at_work(graph._store.leases, WorkKind.EXPORT, view.manifest, name=place.load),
+            (session or process_session()).job("exporting", watch) as spark,
+        ):
             written = [_written(spark, view, part, format, place) for part in parts]
         if output is None:
             _brought(path, parts, written, format, place)
         else:
             _brought_to_s3(output, parts, written, format, place)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()
@@ -117,7 +118,7 @@ def table_bytes(graph: Graph, types: str | Sequence[str] | None, branch: str | N
 # On the driver
 
 
-def _check(target: Path | S3Output, format: ExportFormat) -> None:
+def _check(target: str | S3Output, format: ExportFormat) -> None:
     """Look at the target before the work begins.
 
     Raises:
@@ -125,11 +126,10 @@ def _check(target: Path | S3Output, format: ExportFormat) -> None:
     """
     if isinstance(target, S3Output):
         target.check_file() if format is ExportFormat.NDJSON else target.check_directory()
-    elif format is not ExportFormat.NDJSON and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(
-            f"{target} exists and is not an empty directory",
-            hint="name a new one: what is in a directory is loaded together",
-        )
+    elif format is ExportFormat.NDJSON:
+        check_output_file(target)
+    else:
+        check_output_directory(target)
 
 
 def _written(spark: SparkSession, view: Snapshot, part: TypeExport, format: ExportFormat, place: Place) -> list[str]:
@@ -161,32 +161,22 @@ def _paths(written: DataFrame) -> list[str]:
 
 
 def _brought(
-    path: Path, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, place: Place
+    path: str, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, place: Place
 ) -> None:
-    """Bring what the tasks wrote to the target: under another name until it is whole."""
-    beside = path.with_name(f".{path.name}.{token_hex(4)}.partial")
-    try:
-        if format is ExportFormat.NDJSON:
-            with beside.open("xb") as file:
-                for names in written:
-                    for name in names:
-                        file.write(place.objects.get(name).data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-            return
-        beside.mkdir()
+    """Bring what the tasks wrote to the target: under another name until it is complete."""
+    if format is ExportFormat.NDJSON:
+        with output_file(path) as file:
+            for name in chain.from_iterable(written):
+                file.write(place.objects.get(name).data)
+        return
+    with output_directory(path) as made:
         for part, names in zip(parts, written, strict=True):
-            directory = beside / f"{part.kind.value}.{part.name}.{format}"
+            directory = made / f"{part.kind.value}.{part.name}.{format}"
             directory.mkdir()
             for number, data in enumerate(place.objects.get(name).data for name in names):
                 (directory / f"part-{number:05}.{format}").write_bytes(data)
             if not names:
                 (directory / f"part-00000.{format}").write_bytes(_as_file([], part.schema, format))
-        os.rename(beside, path)  # an empty directory may be in its place
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True) if beside.is_dir() else beside.unlink(missing_ok=True)
-        raise
 
 
 def _brought_to_s3(

@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from omnigraph.commit.loads import recorded
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.engine import Choice, Engine, choose_by_size
@@ -114,7 +114,8 @@ def optimize_by(
             raise InputError("tasks cannot reach a graph in the memory of this process", hint="use engine='local'")
         if not places:
             places.append(Place.at(objects.uri))
-            held.enter_context(recorded(objects, places[0].load))  # what tasks write is not cleared away meanwhile
+            # What tasks put aside is not cleared away meanwhile.
+            held.enter_context(at_work(graph._store.leases, WorkKind.OPTIMIZE, name=places[0].load))
         return OnSpark(session_of(), places[0], watch)
 
     try:

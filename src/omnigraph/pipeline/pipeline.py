@@ -14,6 +14,7 @@ from omnigraph.graph.embedding import EmbedRequest, embed, several, which_of
 from omnigraph.graph.graph import At
 from omnigraph.graph.loading import LoadRequest, load_mode
 from omnigraph.graph.merging import MergeRequest
+from omnigraph.graph.preconditions import ListedRead, unchanged
 from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.pipeline.analytics import Analysis, analyse
@@ -65,6 +66,9 @@ class Pipeline:
         branch: str | None = None,
         base: str | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         message: str | None = None,
         embed: bool = True,
@@ -91,6 +95,10 @@ class Pipeline:
             branch: where to.
             base: a branch to fork the target from if there is no such branch yet.
             expect_head: load only if this commit is the branch head.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a load with a key that a commit of the branch carries is not repeated.
             message: the commit's.
             embed: compute the `@embed` vectors that the input leaves out.
@@ -122,6 +130,8 @@ class Pipeline:
             mapping=self._graph._mapping(mapping),
             lenient=lenient,
             expect_head=expect_head,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
             idempotency_key=idempotency_key,
             message=message,
             embed=embed,
@@ -145,6 +155,9 @@ class Pipeline:
         message: str | None = None,
         labels: Mapping[str, str] | None = None,
         expect_head: str | None = None,
+        unchanged_since: str | None = None,
+        reads: Sequence[ListedRead] = (),
+        timeout: float | None = None,
         idempotency_key: str | None = None,
         memory_budget: int | str | None = None,
         jobs: Callable[[JobProgress], None] | None = None,
@@ -163,6 +176,10 @@ class Pipeline:
             message: the commit's.
             labels: the commit's.
             expect_head: merge only if this commit is the head of the target.
+            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+                that it touches, what each of its conditions matches, and the results of `reads`.
+            reads: queries, each as a text or as (text, parameters).
+            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
             idempotency_key: a merge with a key that a commit of the target carries is not repeated.
             memory_budget: how much memory the rows that change may take here.
             jobs: is told how far the work on Spark has come.
@@ -189,6 +206,8 @@ class Pipeline:
             expect_head,
             idempotency_key,
             memory_budget,
+            unchanged=unchanged(unchanged_since, reads),
+            timeout=timeout,
         )
         watch = Watch(jobs, cancel or Cancellation(), seconds)
         return merge(self._graph, request, MergeOptions(self._session or session(), watch))
@@ -277,7 +296,7 @@ class Pipeline:
             chosen: is told where the work is done.
 
         Raises:
-            ConflictError: a write is in flight, or stopped half way.
+            WriteTimeoutError: it did not get its turn in time.
             SparkUnavailableError: Spark cannot be started.
             CancelledError: it was told to stop.
         """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import importlib
-import importlib.util
 import logging
 import os
 import re
@@ -27,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.errors import SparkError, SparkUnavailableError, cut
+from omnigraph.errors import SparkError, SparkUnavailableError
 from omnigraph.pipeline.jobs import Watch
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.pipeline.preflight import check_installed, check_java, check_settings, java_path, start_failure
+from omnigraph.storage.cache_directory import cache_directory, is_own_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +42,6 @@ MEMORY_VARIABLE = "OMNIGRAPH_SPARK_MEMORY"
 
 DEFAULT_MASTER = "local[*,4]"
 """All cores of this machine. A task is tried four times: `local[*]` alone never tries again."""
-
-_LEAST_JAVA = 17
-_INSTALL_SPARK = "pip install 'omnigraph[spark]'"
-_INSTALL_JAVA = "install Java 17 or newer ('apt install openjdk-17-jre-headless', 'brew install openjdk@17')"
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -191,7 +187,7 @@ class Session:
         return spark.sparkContext._jsc is None
 
     def _start(self) -> None:
-        _check_installed()
+        check_installed()
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -201,10 +197,13 @@ class Session:
             _ship_wheel(found)
             return
         self._owned = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+        options = self._options()
+        master = options.get("spark.master") or _told(os.environ).get("spark.master")
         if self._owned:
-            _check_java(os.environ)
+            check_java(os.environ)
+            check_settings(master, options.get("spark.driver.memory"))
         builder = SparkSession.builder.appName("omnigraph")
-        for name, value in self._options().items():
+        for name, value in options.items():
             builder = builder.config(name, value)
         directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
         self.log = directory / "spark.log"
@@ -216,9 +215,20 @@ class Session:
             logging.getLogger("SQLQueryContextLogger").disabled = True  # prints the stack of Java; errors say enough
             _ship_wheel(self._spark)
         except Exception as error:
-            reason = cut(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+            reason = start_failure(error, self.log, master)
+            self._give_up()
             raise SparkUnavailableError(f"Spark does not start: {reason}", hint=f"the log is {self.log}") from error
+        except BaseException:
+            self._give_up()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
         atexit.register(self.stop)
+
+    def _give_up(self) -> None:
+        """End a Java process that was started in vain, so that the next attempt starts one with its own settings."""
+        self._spark = None
+        if self._owned:
+            _end_java()
 
     def _options(self) -> dict[str, str]:
         settings, environ = self.settings, os.environ
@@ -253,9 +263,9 @@ class Session:
         directory = cache_directory(os.environ)
         if directory is None:
             return ""
-        name = blake2b(f"{pyspark.__version__} {_java(os.environ)}".encode(), digest_size=8).hexdigest()
+        name = blake2b(f"{pyspark.__version__} {java_path(os.environ)}".encode(), digest_size=8).hexdigest()
         kept = directory / "spark" / f"classes-{name}.jsa"
-        if kept.exists():
+        if is_own_file(kept):
             return f"-XX:SharedArchiveFile={kept}"
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -284,22 +294,15 @@ def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _check_installed() -> None:
-    if importlib.util.find_spec("pyspark") is None:
-        raise SparkUnavailableError("pyspark is not installed", hint=_INSTALL_SPARK)
-    if importlib.util.find_spec("pandas") is None:  # Spark refuses to hand Arrow batches to Python without it
-        raise SparkUnavailableError("pyspark needs pandas, which is not installed", hint=_INSTALL_SPARK)
-
-
 def check_available() -> None:
     """See whether Spark can be started here, without starting it.
 
     Raises:
         SparkUnavailableError: it cannot.
     """
-    _check_installed()
+    check_installed()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        _check_java(os.environ)
+        check_java(os.environ)
 
 
 def _told(environ: Mapping[str, str]) -> dict[str, str]:
@@ -313,46 +316,11 @@ def _told(environ: Mapping[str, str]) -> dict[str, str]:
     if given is None:
         return {}
     try:
-        lines = (Path(given) / "spark-defaults.conf").read_text().splitlines()
+        lines = (Path(given) / "spark-defaults.conf").read_text(errors="replace").splitlines()
     except OSError:
         return {}
     parts = (re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1) for line in lines)
     return {part[0]: part[1] for part in parts if len(part) == 2 and not part[0].startswith("#")}
-
-
-def _java(environ: Mapping[str, str]) -> str | None:
-    home = environ.get("JAVA_HOME")
-    if home:
-        own = Path(home) / "bin" / "java"
-        return str(own.resolve()) if own.exists() else None
-    found = shutil.which("java", path=environ.get("PATH"))
-    return None if found is None else str(Path(found).resolve())
-
-
-def _check_java(environ: Mapping[str, str]) -> None:
-    """Look for Java before Spark does, whose complaint is long.
-
-    Raises:
-        SparkUnavailableError: there is none, or it is too old.
-    """
-    java = _java(environ)
-    if java is None:
-        home = environ.get("JAVA_HOME")
-        where = f"there is none at JAVA_HOME={home}" if home else "none is on the PATH"
-        raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
-    version = _java_version(java)
-    if version is not None and version < _LEAST_JAVA:
-        raise SparkUnavailableError(f"Spark needs Java {_LEAST_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)
-
-
-def _java_version(java: str) -> int | None:
-    """The major version, from the file beside it that says so. None when there is no such file."""
-    try:
-        text = (Path(java).parent.parent / "release").read_text()
-    except OSError:
-        return None
-    found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
-    return int(found[1]) if found else None
 
 
 def _ship_wheel(spark: SparkSession) -> None:

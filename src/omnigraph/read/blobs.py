@@ -6,8 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from secrets import token_hex
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError, cut
@@ -16,6 +14,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import Scalar
 from omnigraph.storage.blobs import StoredBlob
+from omnigraph.storage.local_output import output_file
 
 RANGE_BYTES = 4 * 1024 * 1024
 """How many bytes one read gives at most."""
@@ -76,22 +75,14 @@ class Blob:
         return (self._bytes(piece, min(piece + RANGE_BYTES, stop)) for piece in pieces)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the blob to a file, which takes its place when it is whole.
+        """Write the blob to a file, which takes its place when it is complete. Devices and FIFOs are written through.
 
         Raises:
             InputError: the blob is a reference, or the file cannot be written.
         """
         pieces = self.iter()
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{token_hex(4)}.partial")
-        try:
-            with beside.open("xb") as file:
-                file.writelines(pieces)
-            beside.replace(target)
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror or error}") from error
-        finally:
-            beside.unlink(missing_ok=True)
+        with output_file(path) as file:
+            file.writelines(pieces)
 
     def _managed_size(self) -> int:
         if self.size is None:

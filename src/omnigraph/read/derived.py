@@ -27,7 +27,7 @@ import orjson
 
 from omnigraph.read.space.space import Integers
 from omnigraph.storage.amounts import amount
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.storage.cache_directory import cache_directory, open_cached
 
 DISK_VARIABLE = "OMNIGRAPH_CACHE_DISK"
 """How much disk derived files may take: bytes, or a number with KiB, MiB or GiB."""
@@ -99,7 +99,7 @@ class Stored:
         self._members = members
         """For each array: its type, where it begins, how many values it has, and its checksum."""
         self._end = max((b + count * np.dtype(kind).itemsize for kind, b, count, _ in members.values()), default=0)
-        with path.open("rb") as file:
+        with open_cached(path) as file:
             if os.fstat(file.fileno()).st_size != self._end:
                 raise DamagedError(f"{path} has not the size that it should have")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -170,7 +170,8 @@ class DerivedFiles:
 
     def _open(self, path: Path) -> Stored | None:
         try:
-            checksum, _, body = path.read_bytes().partition(b"\n")
+            with open_cached(path) as file:
+                checksum, _, body = file.read().partition(b"\n")
             if int(checksum) != zlib.crc32(body):
                 raise DamagedError(f"{path} is damaged")
             header = orjson.loads(body)

@@ -5,28 +5,25 @@ When a graph is copied or moved, those paths lead to the old place. So every dat
 of a fork are replaced in memory by what they are below the root that the caller gave. `moved_manifest` does the same
 to a manifest file.
 
-The layout of a manifest file, little-endian: `[transaction][indexes][u32 length][Manifest message][i64 position of the
-length][u16 0][u16 2]["LANC"]`. Offsets inside it point at what lies before the message, so a longer path moves nothing.
+Offsets inside a manifest file point at what lies before its message, so a longer path moves nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from struct import pack, unpack
+from struct import pack
 
 import lance
 from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
 from omnigraph.errors import CorruptionError
-from omnigraph.storage.protobuf import encoded, fields, torn
+from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields, split
 
 _BASES = 18
 """The field of a manifest that holds its base paths."""
 _PATH = 4
 """The field of a base path that holds the path itself."""
-_MAGIC = b"LANC"
-_FOOTER = 16
 
 
 class MovedDataset(LanceDataset):
@@ -106,22 +103,16 @@ def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
     Raises:
         CorruptionError: it is no whole manifest, or has files outside of its table.
     """
-    head, message, tail = _split(file)
-    moved = _with_bases(message, lambda old: _moved(old, table, root))
+    try:
+        head, message, tail = split(file)
+        moved = _with_bases(message, lambda old: _moved(old, table, root))
+    except (TornManifestError, UnicodeDecodeError) as error:
+        raise CorruptionError(
+            f"a manifest of {table} cannot be read: {error}", hint="it is damaged, or was written by a newer release"
+        ) from error
     if moved == message:
         return None
     return head + pack("<I", len(moved)) + moved + pack("<q", len(head)) + tail
-
-
-def _split(file: bytes) -> tuple[bytes, bytes, bytes]:
-    """What lies before the message, the message, and the end of a manifest file."""
-    if len(file) >= _FOOTER + 4 and file[-4:] == _MAGIC:
-        (place,) = unpack("<q", file[-16:-8])
-        if 0 <= place <= len(file) - _FOOTER - 4:
-            (length,) = unpack("<I", file[place : place + 4])
-            if place + 4 + length == len(file) - _FOOTER:
-                return file[:place], file[place + 4 : place + 4 + length], file[-8:]
-    raise torn()
 
 
 def _moved(old: str, table: str, root: str) -> str:
@@ -141,14 +132,14 @@ def _moved(old: str, table: str, root: str) -> str:
 
 def _with_bases(message: bytes, moved: Callable[[str], str]) -> bytes:
     """A manifest message with other base paths; everything else is copied byte by byte."""
-    return b"".join(
-        encoded(_BASES, _with_path(message[start:end], moved)) if number == _BASES else message[begin:end]
-        for number, begin, start, end in fields(message)
+    return _with_field(
+        message, _BASES, lambda base: _with_field(base, _PATH, lambda path: moved(path.decode()).encode())
     )
 
 
-def _with_path(base: bytes, moved: Callable[[str], str]) -> bytes:
+def _with_field(message: bytes, wanted: int, changed: Callable[[bytes], bytes]) -> bytes:
+    """A message in protocol buffers with another content of the fields of one number."""
     return b"".join(
-        encoded(_PATH, moved(base[start:end].decode()).encode()) if number == _PATH else base[begin:end]
-        for number, begin, start, end in fields(base)
+        encoded(number, changed(value)) if number == wanted and isinstance(value, bytes) else message[start:end]
+        for number, value, start, end in fields(message)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
+from lance.fragment import DataFile
 
 from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage.scans import filtered
@@ -32,6 +33,7 @@ _ROW_ADDRESS = "_rowaddr"
 _ID = "id"
 _LANCE_BLOB = "lance.blob.v2"
 _LOOKED_UP = 8192
+_CHECK = "_omnigraph_check"
 
 
 class BlobKind(IntEnum):
@@ -275,6 +277,7 @@ def read_cells(
     if largest is not None:
         managed = pc.and_(managed, pc.less_equal(_member(descriptors, "size"), largest).fill_null(False))
     wanted = row_ids.filter(managed)
+    _check_files(dataset, column, descriptors.filter(managed), wanted)
     blobs = dataset.read_blobs(column, ids=wanted.to_pylist(), preserve_order=True) if len(wanted) else []
     content = pa.array([data for _, data in blobs], pa.large_binary())
     given = pa.array(np.cumsum(managed.to_numpy(zero_copy_only=False)) - 1)
@@ -284,6 +287,34 @@ def read_cells(
         raise BlobIntegrityError(column, "a blob has not as many bytes as the table says")
     uri = pc.if_else(external, _member(descriptors, "blob_uri"), pa.scalar(None, pa.utf8()))
     return pa.StructArray.from_arrays([data, uri], fields=list(CELL), mask=descriptors.is_null())
+
+
+BlobCheck = Callable[[str, int | None], None]
+"""Checks a file of blobs, given its name in the directory of data files and the base directory that it lies in."""
+
+
+def check_blobs_by(dataset: LanceDataset, check: BlobCheck) -> None:
+    """Have the files of blobs of a version checked before they are read. There may be many, so only those that are."""
+    setattr(dataset, _CHECK, check)
+
+
+def _check_files(dataset: LanceDataset, column: str, descriptors: pa.Array, row_ids: pa.Array) -> None:
+    """Check the files that some blobs lie in, other than the data files themselves."""
+    check: BlobCheck | None = getattr(dataset, _CHECK, None)
+    if check is None or len(row_ids) == 0:
+        return
+    kind = pc.struct_field(descriptors, "kind")
+    apart = pc.or_(pc.equal(kind, int(BlobKind.PACKED)), pc.equal(kind, int(BlobKind.DEDICATED)))
+    ids = row_ids.filter(apart)
+    if len(ids) == 0:
+        return
+    places = dataset._take_rows(ids, columns=[_ROW_ADDRESS]).combine_chunks()[_ROW_ADDRESS]
+    blobs = pc.struct_field(descriptors, "blob_id").filter(apart)
+    pairs = pa.table({"fragment": pc.shift_right(places.combine_chunks(), pa.scalar(32, pa.uint64())), "blob": blobs})
+    for pair in pairs.group_by(["fragment", "blob"]).aggregate([]).to_pylist():
+        file = _newest_file(dataset, column, pair["fragment"])
+        bits = f"{pair['blob']:032b}"[::-1]  # Lance names a file of blobs by its number in this way
+        check(f"{file.path.removesuffix('.lance')}/{bits}.blob", file.base_id)
 
 
 def blob_info(descriptor: dict[str, Any] | None) -> BlobInfo | None:
@@ -309,9 +340,14 @@ def find_blob(dataset: LanceDataset, column: str, entity_id: str) -> StoredBlob 
 
 def _data_file(dataset: LanceDataset, column: str, address: int) -> str:
     """The file that a column of a row lies in: the newest of its fragment that has the column."""
-    fragment = dataset.get_fragment(address >> 32)
-    number = next(field.id() for field in dataset.lance_schema.fields() if field.name() == column)
-    files = [file.path for file in fragment.metadata.files if number in file.fields] if fragment is not None else []
+    return str(_newest_file(dataset, column, address >> 32).path)
+
+
+def _newest_file(dataset: LanceDataset, column: str, number: int) -> DataFile:
+    """The newest data file of a fragment that has a column."""
+    fragment = dataset.get_fragment(number)
+    field_id = next(field.id() for field in dataset.lance_schema.fields() if field.name() == column)
+    files = [file for file in fragment.metadata.files if field_id in file.fields] if fragment is not None else []
     if not files:
         raise BlobIntegrityError(column, "the fragment that the row lies in has no such column")
     return files[-1]
@@ -319,6 +355,9 @@ def _data_file(dataset: LanceDataset, column: str, address: int) -> str:
 
 def read_range(dataset: LanceDataset, column: str, row_id: int, start: int, end: int) -> bytes:
     """Some of the bytes of a blob that is no reference."""
+    if getattr(dataset, _CHECK, None) is not None:
+        row = dataset._take_rows(pa.array([row_id], pa.uint64()), columns=[column]).combine_chunks()
+        _check_files(dataset, column, row[column].combine_chunks(), pa.array([row_id], pa.uint64()))
     ((_, _, data),) = dataset.read_blob_ranges(column, [(row_id, start, end - start)], selector="ids")
     if data is None or len(data) != end - start:
         raise BlobIntegrityError(column, "the blob has fewer bytes than the table says")

@@ -51,11 +51,35 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class StagedChange:
-    """A change whose files are written: the operation, and how many rows the table gains and loses."""
+    """A change whose files are written.
+
+    Attributes:
+        operation: the change.
+        added: how many rows the table gains.
+        removed: how many it loses.
+        ids: the rows that were looked for: those that are written, and those that go.
+        found: the `id` and `_rowid` of those that were there.
+    """
 
     operation: LanceOperation.Update
     added: int
     removed: int
+    ids: pa.Array
+    found: pa.Table
+
+    def again(self, dataset: LanceDataset) -> StagedChange | None:
+        """The same change for a later version, with the fragments that were written before.
+
+        None when the rows that it replaces or removes are others there.
+        """
+        found = locate(dataset, self.ids)
+        known = _sorted(found)
+        if known != _sorted(self.found):
+            return None
+        updated, gone = _without(dataset, found[_ADDRESS].combine_chunks())
+        new = self.operation.new_fragments
+        operation = LanceOperation.Update(removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new)
+        return replace(self, operation=operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +114,8 @@ def stage(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedCh
     ids = _column(rows.batches([_ID]), _ID)
     if len(deleted) and pc.any(pc.is_in(deleted, value_set=ids)).as_py():
         raise InputError("a row is written and deleted in the same change")
-    found = locate(dataset, pa.concat_arrays([ids, deleted]))
+    sought = pa.concat_arrays([ids, deleted])
+    found = locate(dataset, sought)
     positions = pc.index_in(ids, value_set=found[_ID].combine_chunks())
     replaced = len(ids) - positions.null_count
     if len(ids) == 0 and found.num_rows == 0:
@@ -99,7 +124,12 @@ def stage(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedCh
     row_ids = found[ROW_ID].combine_chunks().take(positions.drop_null())
     new = with_row_ids(_write(dataset, rows, positions), row_ids)
     operation = LanceOperation.Update(removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new)
-    return StagedChange(operation, len(ids) - replaced, found.num_rows - replaced)
+    known = found.select([_ID, ROW_ID])
+    return StagedChange(operation, len(ids) - replaced, found.num_rows - replaced, sought, known)
+
+
+def _sorted(found: pa.Table) -> pa.Table:
+    return found.select([_ID, ROW_ID]).sort_by(_ID).combine_chunks()
 
 
 def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:

@@ -19,6 +19,9 @@ from omnigraph.errors import CorruptionError
 
 _MANIFEST = re.compile(r"\d{20}\.manifest")
 _HINT = "latest_version_hint.json"
+_SET_ASIDE = ".torn"
+"""What repair and recovery have set aside, for a person to look at."""
+
 _SWEPT = ("data", "_deletions", "_indices", "_transactions")
 
 
@@ -62,7 +65,7 @@ def needs(
     going = pa.array(sorted(gone), pa.int64())
     for batch in dataset.tracked_files():
         bases = batch.column("base_uri")
-        places = pa.array([_below(base, path) for base in bases.dictionary.to_pylist()], pa.utf8())
+        places = pa.array([below(base, path) for base in bases.dictionary.to_pylist()], pa.utf8())
         files = pc.binary_join_element_wise(places.take(bases.indices), batch.column("path"), "/")
         goes = pc.is_in(batch.column("version"), value_set=going)
         found.files.update(pc.unique(files.filter(pc.invert(goes))).to_pylist())
@@ -74,7 +77,7 @@ def needs(
     return found
 
 
-def _below(base: str, path: str) -> str:
+def below(base: str, path: str) -> str:
     """A directory that Lance names, as it is below the root: the table's own or that of one of its forks."""
     place = base.rstrip("/")
     start = place.rfind(f"/{path}")
@@ -95,6 +98,8 @@ def is_swept(name: str) -> bool:
     A version that only its makers know of is none for that: they remove it themselves, unless they die.
     """
     directory, _, rest = name.partition("/")
+    if name.endswith(_SET_ASIDE):
+        return False
     if directory == "_versions":
         return not (_MANIFEST.fullmatch(rest) or rest == _HINT)
     return directory in _SWEPT

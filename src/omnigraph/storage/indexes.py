@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -110,6 +110,27 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
             yield segment
+
+
+def fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
+    """Whether segments that were built on an earlier version can take the place of others in this one.
+
+    Rows that were added, changed or removed since do not matter: no segment ever covers those.
+    """
+    present = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    known = {segment.uuid for segment in _segments(dataset)}
+    covered = {fragment for index in built for fragment in index.fragment_ids}
+    return covered <= present and all(segment.uuid in known for segment in gone)
+
+
+def segment_ids(dataset: LanceDataset) -> set[str]:
+    """What names the segments of all indexes."""
+    return {segment.uuid for segment in _segments(dataset)}
+
+
+def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[Index]:
+    """The segments with some ids, those of which files are damaged."""
+    yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
 def distinct(segments: Iterable[Index]) -> list[Index]:

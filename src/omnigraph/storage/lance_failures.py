@@ -69,7 +69,12 @@ def _is_overtaken(error: Exception) -> bool:
     return "Not found" in str(error) and "/_refs/" in str(error)
 
 
-def lance_failure(error: Exception, root: str, path: str, *, write: bool = False) -> StorageError:
+def panics(error: BaseException) -> bool:
+    """Whether Lance gave up in the middle: a damaged file may make it do so. It says so with a BaseException."""
+    return type(error).__name__ == "PanicException"
+
+
+def lance_failure(error: BaseException, root: str, path: str, *, write: bool = False) -> StorageError:
     """A failure as the rest of the system sees it.
 
     Args:
@@ -99,5 +104,9 @@ def reporting(
         yield
     except Exception as error:
         if isinstance(error, kinds) or (isinstance(error, ValueError) and _FAILED_READ.search(str(error))):
+            raise lance_failure(error, root, path, write=write) from error
+        raise
+    except BaseException as error:
+        if panics(error):
             raise lance_failure(error, root, path, write=write) from error
         raise

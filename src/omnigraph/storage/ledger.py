@@ -18,19 +18,25 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import CorruptionError, VersionReclaimedError
+from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError, VersionReclaimedError
 from omnigraph.storage.base_paths import at_root, open_dataset
-from omnigraph.storage.files import Needs, needs, versions
+from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     is_conflict,
     is_missing,
     lance_failure,
+    panics,
     reporting,
     with_refs,
     without_ref,
 )
+from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
+from omnigraph.storage.newest import base_directories, damaged_newest
 from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
+
+_UNREADABLE = (OSError, ValueError, RuntimeError)
+"""What Lance raises when the file of a part cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class LedgerVersion:
     parts: tuple[int, ...]
     _dataset: LanceDataset
     _fragments: tuple[FragmentMetadata, ...]
+    _files: tuple[tuple[str, str | None], ...]
+    _checks: Parts
 
     @property
     def schema(self) -> pa.Schema:
@@ -54,15 +62,39 @@ class LedgerVersion:
         return schema
 
     def read_part(self, index: int) -> pa.Table:
-        """The rows of one part."""
-        with reporting(self._dataset.uri, ""):
+        """The rows of one part.
+
+        Raises:
+            DamagedFileError: its file is not what was written.
+        """
+        self._checks.check(*self._files[index])
+        with reporting(self._dataset.uri, "", _UNREADABLE):
             fragment = self._dataset.get_fragments()[index]
             table: pa.Table = fragment.to_table()
         return table
 
-    def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Rows of all parts."""
+    def read_parts(self, indexes: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Columns of some parts, in the order of the parts."""
         with reporting(self._dataset.uri, ""):
+            fragments = self._dataset.get_fragments()
+            chosen = [fragments[i] for i in sorted(indexes)]
+            table: pa.Table = self._dataset.scanner(columns=list(columns), fragments=chosen).to_table()
+        return table
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """A name for each part. Parts of two versions or branches that have the same one have the same rows."""
+        return tuple(fragment.files[0].path for fragment in self._fragments)
+
+    def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
+        """Rows of all parts.
+
+        Raises:
+            DamagedFileError: the file of one is not what was written.
+        """
+        for file in self._files:
+            self._checks.check(*file)
+        with reporting(self._dataset.uri, "", _UNREADABLE):
             table: pa.Table = self._dataset.to_table(columns=list(columns) if columns else None, filter=filter)
         return table
 
@@ -106,6 +138,7 @@ class Ledger:
         self._root = root
         self._options = dict(options) if options else None
         self._sync = sync
+        self._parts = Parts(root)
 
     def create(self, schema: pa.Schema, rows: pa.Table) -> LedgerVersion:
         """The first version, with one part. Exactly one of several creators succeeds.
@@ -118,7 +151,8 @@ class Ledger:
         uri = self._uri(None)
         with reporting(self._root, self.path):
             fragments = write_fragments(rows, uri, schema=schema, mode="create", storage_options=self._options)
-        return self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(schema, fragments)), fragments)
+        sealed = sealed_schema(schema, 1, fragments, self._parts.sums(self.path, fragments))
+        return self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(sealed, fragments)), fragments)
 
     def open(self, branch: str | None = None, version: int | None = None) -> LedgerVersion | None:
         """A version, by default the newest; None when there is no such ledger or branch.
@@ -129,7 +163,7 @@ class Ledger:
         """
         dataset = self._find(branch, version)
         if dataset is not None:
-            return _version(branch, dataset)
+            return self._version(branch, dataset, version)
         if version is None or self._find(branch, None) is None:
             return None
         raise VersionReclaimedError(f"version {version} of {table_directory(self.path, branch)} is gone")
@@ -139,10 +173,57 @@ class Ledger:
             # No shared session: its caches go by path and version, and a branch that was deleted and made again has
             # the same paths and versions with other contents.
             return open_dataset(self._root, self.path, branch, version, options=self._options)
-        except ValueError as error:
+        except OmnigraphError:
+            raise
+        except Exception as error:
             if is_missing(error):
                 return None
-            raise lance_failure(error, self._root, table_directory(self.path, branch)) from error
+            raise self._unopened(error, branch, version) from error
+        except BaseException as error:
+            if not panics(error):
+                raise
+            raise self._unopened(error, branch, version) from error
+
+    def _unopened(self, error: BaseException, branch: str | None, version: int | None) -> Exception:
+        """What to say about a version that Lance cannot open: which file is damaged, if one is."""
+        damaged = damaged_newest(self._root, table_directory(self.path, branch), version)
+        return damaged or lance_failure(error, self._root, table_directory(self.path, branch))
+
+    def _version(self, branch: str | None, dataset: LanceDataset, requested: int | None = None) -> LedgerVersion:
+        """A version that was opened, if it is what was written. Of zeros, Lance makes an empty version 0."""
+        found = int(dataset.version)
+        path = f"{table_directory(self.path, branch)}/_versions/{manifest_name(found)}"
+        try:
+            return self._read(branch, dataset, requested)
+        except (OmnigraphError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and not panics(error):
+                raise
+            raise DamagedFileError(self._root, path, "it cannot be read") from error
+
+    def _read(self, branch: str | None, dataset: LanceDataset, requested: int | None) -> LedgerVersion:
+        directory = table_directory(self.path, branch)
+        found = int(dataset.version)
+        if found == 0 or requested not in (None, found):
+            damaged = damaged_newest(self._root, directory, requested)
+            raise damaged or DamagedFileError(self._root, f"{directory}/_versions", "its newest file is no version")
+        fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
+        path = f"{directory}/_versions/{manifest_name(found)}"
+        sums = read_seal(dataset.schema, self._root, path, found, fragments) or {}
+        shared = self._parts.on_disk and any(part.files[0].base_id is not None for part in fragments)
+        bases = base_directories(dataset) if shared else {}
+        files = tuple((self._part_path(branch, bases, part), sums.get(part.files[0].path)) for part in fragments)
+        rows = tuple(int(fragment.num_rows) for fragment in fragments)
+        return LedgerVersion(branch, found, rows, dataset, fragments, files, self._parts)
+
+    def _part_path(self, branch: str | None, bases: Mapping[int, str], part: FragmentMetadata) -> str:
+        """Where the file of a part is, below the root: a branch has parts that lie with those that it was made from."""
+        file = part.files[0]
+        directory = table_directory(self.path, branch)
+        if file.base_id is not None and file.base_id in bases:
+            directory = below(bases[file.base_id], self.path)
+        return f"{directory}/data/{file.path}"
 
     def versions(self, branch: str | None = None) -> list[int]:
         """The versions that there are, oldest first; none when there is no such ledger or branch."""
@@ -164,14 +245,22 @@ class Ledger:
         """The newest version of the branch of a version; cheap when that is the newest still."""
         try:
             latest = int(known._dataset.latest_version)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):
             return self.open(known.branch)
         if latest == known.version:
             return known
         return self.open(known.branch)
 
-    def publish(self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table]) -> LedgerVersion:
+    def publish(
+        self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table], *, schema: pa.Schema | None = None
+    ) -> LedgerVersion:
         """The next version: the kept parts of the base, in order, then one part for each added table.
+
+        Args:
+            base: the version that must be the newest.
+            keep: the parts of the base that stay.
+            add: the new parts.
+            schema: the same columns with other metadata; by default those of the base.
 
         Raises:
             TableConflictError: somebody published since `base`. Nothing happened.
@@ -183,8 +272,11 @@ class Ledger:
                 for fragment in write_fragments(rows, base._dataset, schema=base.schema, mode="append")
             ]
         fragments = [base._fragments[i] for i in keep] + added
+        kept = {part.files[0].path: base._files[i][1] for i, part in enumerate(base._fragments)}
+        sums = kept | self._parts.sums(table_directory(self.path, base.branch), added)
+        sealed = sealed_schema(schema or base.schema, base.version + 1, fragments, sums)
         # Overwrite without retries is the one operation that Lance commits strictly.
-        transaction = Transaction(base.version, LanceOperation.Overwrite(base.schema, fragments))
+        transaction = Transaction(base.version, LanceOperation.Overwrite(sealed, fragments))
         return self._commit(base._dataset, base.branch, transaction, added)
 
     def _commit(
@@ -205,7 +297,7 @@ class Ledger:
                 raise TableConflictError(f"{self.path}: {error}") from error
             raise lance_failure(error, self._root, self.path, write=True) from error
         self._flush(branch, [], [int(made.version)], created=made.version == 1)
-        return _version(branch, at_root(made, self._root, self.path, options=self._options))
+        return self._version(branch, at_root(made, self._root, self.path, options=self._options))
 
     def make_durable(self, version: LedgerVersion) -> None:
         """Force a version to disk whose publisher may have died before it did so itself."""
@@ -265,7 +357,7 @@ class Ledger:
             manifest = f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}"
             self._sync([manifest, self.branch_ref(name)])
         # The branch has the base paths that its base has on disk.
-        return _version(name, at_root(made, self._root, self.path, options=self._options))
+        return self._version(name, at_root(made, self._root, self.path, options=self._options))
 
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""
@@ -273,7 +365,7 @@ class Ledger:
             without_ref(lambda: self._main().branches.delete(name))
 
     def tags(self) -> dict[str, LedgerTag]:
-        """All tags by name."""
+        """All tags by name, which only graphs of the first format have."""
         with self._refs():
             listed = with_refs(self._main().tags.list)
         return {
@@ -281,22 +373,11 @@ class Ledger:
             for name, info in sorted(listed.items())
         }
 
-    def create_tag(self, name: str, target: LedgerVersion) -> None:
-        where = target.version if target.branch is None else (target.branch, target.version)
-        with self._refs(write=True):
-            self._main().tags.create(name, where)
-        if self._sync is not None:
-            self._sync([f"{self.path}/_refs/tags"])
-
     def delete_tag(self, name: str) -> None:
-        with self._refs(write=True):
-            self._main().tags.delete(name)
+        """Remove a tag of the first format, if it is there: Lance keeps a branch that a tag of its own names."""
+        if name in self.tags():
+            with self._refs(write=True):
+                self._main().tags.delete(name)
 
     def _refs(self, *, write: bool = False) -> AbstractContextManager[None]:
         return reporting(self._root, f"{self.path}/_refs", REF_ERRORS, write=write)
-
-
-def _version(branch: str | None, dataset: LanceDataset) -> LedgerVersion:
-    fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
-    rows = tuple(int(fragment.num_rows) for fragment in fragments)
-    return LedgerVersion(branch, int(dataset.version), rows, dataset, fragments)

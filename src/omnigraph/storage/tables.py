@@ -7,9 +7,11 @@ HEAD. No method does both, so nobody can move a HEAD and forget to publish it.
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -18,24 +20,38 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pd
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+from lance.dataset import Index, Session  # type: ignore[attr-defined]  # public, but not declared so
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
-from omnigraph.errors import ConflictError, KeyConflictError, VersionReclaimedError
+from omnigraph.errors import (
+    WAY_OUT,
+    ConflictError,
+    DamagedFileError,
+    InputError,
+    KeyConflictError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
 from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import (
     StoredBlob,
+    check_blobs_by,
     find_blob,
     read_range,
+    stored_blobs,
     stored_columns,
     stored_schema,
     with_content,
 )
-from omnigraph.storage.change import Replaced, RowSource, TableRows, replaced, with_row_ids
+from omnigraph.storage.change import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
 from omnigraph.storage.change import stage as stage_rows
+from omnigraph.storage.checksums import Sums, sum_files
 from omnigraph.storage.difference import Difference, difference, touched
-from omnigraph.storage.files import Needs, needs, versions
+from omnigraph.storage.file_checks import FileChecks, FileDamage, Looked
+from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
 from omnigraph.storage.handles import HandleCache
@@ -44,7 +60,9 @@ from omnigraph.storage.indexes import (
     IndexSpec,
     build,
     coverage,
+    damaged_segments,
     distinct,
+    fit,
     looked_up,
     others,
     superseded,
@@ -57,14 +75,21 @@ from omnigraph.storage.lance_failures import (
     is_conflict,
     is_missing,
     lance_failure,
+    panics,
     reporting,
     with_refs,
     without_ref,
 )
 from omnigraph.storage.lookup import matching
+from omnigraph.storage.newest import base_directories, damaged_newest, opened_without_indexes
 from omnigraph.storage.scans import filtered, lacking, scanner
 
 _ID = "id"
+_WITH_INDEXES = "with indexes"
+_LOG = logging.getLogger("omnigraph")
+
+_MARK = "omnigraph:staged"
+"""The property of every transaction that this engine commits to a table."""
 
 _BELOW_TABLE = 2
 """A commit adds files to a table's directories, and may be the first to need one of them."""
@@ -84,11 +109,13 @@ class TableRef:
         path: the dataset's place below the graph root.
         branch: the Lance branch that the version is on; None is the dataset itself.
         version: the version, never "latest".
+        seal: a checksum of the version's manifest file, where it is known.
     """
 
     path: str
     branch: str | None
     version: int
+    seal: str | None = field(default=None, compare=False)
 
     def at(self, version: int) -> TableRef:
         return TableRef(self.path, self.branch, version)
@@ -104,6 +131,8 @@ class Staged:
         rows_added: rows that the table gains.
         rows_removed: rows that the table loses.
         then: what is committed right after it, as a part of the same write.
+        files: the files that it stands on, below the root; of an index in an object store, its directory.
+        ids: the rows that staging looked for, if it did.
     """
 
     base: TableRef
@@ -113,6 +142,18 @@ class Staged:
     _transaction: Transaction
     _files: tuple[str, ...]
     then: Staged | None = None
+    files: tuple[str, ...] = ()
+    ids: pa.ChunkedArray | None = field(default=None, compare=False, repr=False)
+    _again: Callable[[TableRef], Staged | None] | None = field(default=None, compare=False, repr=False)
+
+    def again(self, base: TableRef) -> Staged | None:
+        """The same write for another version of the same files, without writing its rows again.
+
+        None when that cannot be done, because the version differs in what the write depends on.
+        """
+        if self._again is None or (base.path, base.branch) != (self.base.path, self.base.branch):
+            return None
+        return self._again(base)
 
     @property
     def steps(self) -> Iterator[Staged]:
@@ -146,7 +187,10 @@ class TableStorage:
         self._options = dict(options) if options else None
         self._sync = sync
         self._session = Session()
+        self._checks = FileChecks(root) if "://" not in root else None
         self._handles: HandleCache[LanceDataset] = HandleCache(64)
+        self._without_indexes: dict[TableRef, frozenset[str]] = {}
+        self._told: set[str] = set()
         self._parts: HandleCache[tuple[str, ...]] = HandleCache(256)
 
     # Opening
@@ -158,13 +202,134 @@ class TableStorage:
         return self._handles.get(ref, lambda: self._load(ref))
 
     def _load(self, ref: TableRef) -> LanceDataset:
+        """A version for reading. If files of its indexes are damaged, it is opened as if it had none."""
+        damaged = self._check(ref)
+        found = self._found(ref)
+        if damaged:
+            found = opened_without_indexes(found, self._options)
+        if self._checks is not None and stored_blobs(found.schema):
+            bases = base_directories(found)
+            own = table_directory(ref.path, ref.branch)
+
+            def check(name: str, base: int | None) -> None:
+                directory = own if base is None else below(bases[base], ref.path)
+                checks.check_file(f"{directory}/data/{name}")
+
+            checks = self._checks
+            check_blobs_by(found, check)
+        return found
+
+    def _intact(self, ref: TableRef) -> LanceDataset:
+        """A version with all its indexes, damaged ones too: for commits, and for changing indexes."""
+        handle = self._open(ref)
+        if ref not in self._without_indexes:
+            return handle
+        return self._handles.get((ref, _WITH_INDEXES), lambda: self._found(ref))
+
+    def _found(self, ref: TableRef) -> LanceDataset:
         found = self._find(ref.path, ref.branch, ref.version)
         if found is None:
-            raise VersionReclaimedError(
-                f"version {ref.version} of {table_directory(ref.path, ref.branch)} is gone",
-                hint="it was removed by cleanup, or the files were changed from outside",
-            )
+            raise _gone(ref)
         return found
+
+    def _check(self, ref: TableRef) -> bool:
+        """Check the files of a version. Whether some of its indexes are damaged.
+
+        Raises:
+            DamagedFileError: a file of it is damaged that nothing can stand in for.
+        """
+        if self._checks is None:
+            return False
+        directory = table_directory(ref.path, ref.branch)
+        manifest = self._checks.manifest(_manifest_path(ref), ref.version, ref.seal)
+        if manifest is None:
+            return False  # only its makers know of it, or it is gone
+        damages = self._checks.check(ref.path, directory, manifest)
+        if not damages:
+            self._without_indexes.pop(ref, None)
+            return False
+        for each in damages:
+            if each.path in self._told:
+                continue
+            self._told.add(each.path)
+            _LOG.warning(
+                "%s is damaged: %s; indexes of the table are left out of account, which is slow; "
+                "run 'omnigraph repair', then 'omnigraph optimize'",
+                each.path,
+                each.reason,
+            )
+        self._without_indexes[ref] = frozenset(str(each.index) for each in damages)
+        return True
+
+    @contextmanager
+    def _reporting(self, ref: TableRef, *, write: bool = False) -> Iterator[None]:
+        """Turn what Lance raises into errors of the family. If a file of the version is damaged, that is the error."""
+        try:
+            with reporting(self._root, ref.path, write=write):
+                yield
+        except StorageError as error:
+            if error.kind not in (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION):
+                self._blame(ref, error)
+            raise
+        except (OmnigraphError, GeneratorExit):
+            raise
+        except Exception as error:
+            self._blame(ref, error)
+            raise
+
+    def _blame(self, ref: TableRef, error: Exception) -> None:
+        """Look for a damaged file, after something failed that should not."""
+        if self._checks is None:
+            return
+        damages = self.look(ref).damages
+        if damages:
+            raise damages[0].error(self._root) from error
+
+    def damages(self, ref: TableRef) -> list[FileDamage]:
+        """The damaged files of a version, as far as a first look shows: lengths, and checksums of small files.
+
+        Nothing is remembered from earlier looks.
+        """
+        if self._checks is None:
+            missing = self._find(ref.path, ref.branch, ref.version, remembered=False) is None
+            return [FileDamage(_manifest_path(ref), "it is missing")] if missing else []
+        return FileChecks(self._root).damages(
+            ref.path, table_directory(ref.path, ref.branch), _manifest_path(ref), ref.version, ref.seal
+        )
+
+    def commit_restore(self, good: TableRef, head: int) -> TableRef:
+        """Make the content of a version the newest of its table, whatever is damaged of the versions after it.
+
+        For `repair`, which can be run again when it is interrupted; nothing else moves a table without a sidecar.
+
+        Args:
+            good: the version.
+            head: the newest version.
+        """
+        transaction = Transaction(head, LanceOperation.Restore(good.version))
+        with reporting(self._root, good.path, write=True):
+            made = LanceDataset.commit(self._found(good), transaction, max_retries=0)
+        ref = good.at(int(made.version))
+        self.forget(good.path)
+        self._sync_version(ref)
+        return ref
+
+    def look(self, ref: TableRef) -> Looked:
+        """Compare all files of a version with what is recorded about them, however large they are.
+
+        Of an object store only their presence can be told, and their lengths: it keeps checksums of its own.
+
+        Raises:
+            DamagedFileError: its manifest file is damaged.
+            VersionReclaimedError: the version is gone.
+        """
+        directory = table_directory(ref.path, ref.branch)
+        if self._checks is None:
+            raise InputError("the files of a graph in an object store are checked by reading them")
+        manifest = self._checks.manifest(_manifest_path(ref), ref.version, ref.seal)
+        if manifest is None:
+            raise VersionReclaimedError(f"{_manifest_path(ref)} is gone", hint=WAY_OUT)
+        return self._checks.look(ref.path, directory, manifest)
 
     def _find(
         self, path: str, branch: str | None, version: int | None, *, remembered: bool = True
@@ -175,11 +340,25 @@ class TableStorage:
         """
         session = self._session if remembered else None
         try:
-            return open_dataset(self._root, path, branch, version, options=self._options, session=session)
-        except ValueError as error:
+            found = open_dataset(self._root, path, branch, version, options=self._options, session=session)
+        except OmnigraphError:
+            raise
+        except Exception as error:
             if is_missing(error):
                 return None
-            raise lance_failure(error, self._root, table_directory(path, branch)) from error
+            raise self._unopened(error, path, branch, version) from error
+        except BaseException as error:
+            if not panics(error):
+                raise
+            raise self._unopened(error, path, branch, version) from error
+        if found.version == 0 or version not in (None, found.version):
+            raise self._unopened(ValueError("its newest file is no version"), path, branch, version)
+        return found
+
+    def _unopened(self, error: BaseException, path: str, branch: str | None, version: int | None) -> OmnigraphError:
+        """What to say about a version that Lance cannot open: which file is damaged, if one is."""
+        directory = table_directory(path, branch)
+        return damaged_newest(self._root, directory, version) or lance_failure(error, self._root, directory)
 
     def _trunk(self, path: str) -> LanceDataset:
         found = self._find(path, None, None)
@@ -201,6 +380,15 @@ class TableStorage:
             return None
         return None if transaction is None else str(transaction.uuid)
 
+    def is_ours(self, ref: TableRef) -> bool:
+        """Whether a version was committed by this engine, and not by another program."""
+        try:
+            transaction = self._open(ref).read_transaction(ref.version)
+        except (TypeError, VersionReclaimedError):
+            return False
+        properties = None if transaction is None else transaction.transaction_properties
+        return properties is not None and _MARK in properties
+
     # Creating and forking: these make files that nothing points at until a manifest does
 
     def create(self, path: str, schema: pa.Schema) -> TableRef:
@@ -214,7 +402,7 @@ class TableStorage:
             )
         ref = TableRef(path, None, int(made.version))
         self._sync_version(ref)
-        return ref
+        return self.sealed(ref)
 
     def fork(self, ref: TableRef, name: str) -> TableRef:
         """A branch of a table that begins at an exact version. Copies nothing."""
@@ -230,8 +418,12 @@ class TableStorage:
 
     def drop_fork(self, path: str, branch: str) -> None:
         """Remove a branch of a table that nothing points at."""
-        with reporting(self._root, path, REF_ERRORS, write=True):
-            without_ref(lambda: self._trunk(path).branches.delete(branch))
+        try:
+            with reporting(self._root, path, REF_ERRORS, write=True):
+                without_ref(lambda: self._trunk(path).branches.delete(branch))
+        except StorageError:
+            if branch in self.forks(path):
+                raise  # else somebody else has removed it meanwhile
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
 
     def forks(self, path: str) -> list[str]:
@@ -278,6 +470,8 @@ class TableStorage:
         self._session = Session()
         self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
         self._parts.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        if self._checks is not None:
+            self._checks.forget(path)
 
     # Staging
 
@@ -286,21 +480,29 @@ class TableStorage:
         if rows.num_rows == 0:
             return None
         dataset = self._open(base)
-        with reporting(self._root, base.path):
+        with self._reading(base):
             transaction = write_fragments(
                 _stream(rows, dataset.schema),
                 dataset,
                 return_transaction=True,
                 allow_external_blob_outside_bases=True,
             )
-        return self._staged(base, transaction, added=rows.num_rows)
+        operation = transaction.operation
+        assert isinstance(operation, LanceOperation.Append)
+        return self._appended(base, list(operation.fragments), rows.num_rows)
+
+    def _appended(self, base: TableRef, fragments: Sequence[FragmentMetadata], rows: int) -> Staged:
+        """Fragments that are written, as a staged write: to this version or any other."""
+        staged = self._staged(base, Transaction(base.version, LanceOperation.Append(list(fragments))), added=rows)
+        return replace(staged, _again=lambda later: self._appended(later, fragments, rows))
 
     def stage_upsert(self, base: TableRef, rows: pa.Table) -> Staged | None:
         """Rows that replace those of the same id, and are added otherwise. Ids must be distinct."""
         if rows.num_rows == 0:
             return None
         if self.count(base) == 0:
-            return self.stage_append(base, rows)
+            staged = self.stage_append(base, rows)
+            return None if staged is None else replace(staged, ids=rows[_ID])
         # Not Lance's own merge: that one brings all rows into memory, and does not take every blob.
         return self.stage_change(base, rows, pa.array([], pa.utf8()))
 
@@ -315,14 +517,15 @@ class TableStorage:
         taken = self.lookup(base, _ID, rows[_ID], columns=[_ID])
         if taken.num_rows:
             raise KeyConflictError(base.path, pc.min(taken[_ID]).as_py())
-        return self.stage_append(base, rows)
+        staged = self.stage_append(base, rows)
+        return None if staged is None else replace(staged, ids=rows[_ID])
 
     def stage_overwrite(self, base: TableRef, rows: pa.Table) -> Staged:
         """A new content for the whole table, which may be empty."""
         dataset = self._open(base)
         fragments: list[FragmentMetadata] = []
         if rows.num_rows:
-            with reporting(self._root, base.path):
+            with self._reading(base):
                 fragments = write_fragments(
                     _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
                 )
@@ -341,11 +544,12 @@ class TableStorage:
             return None
         keys = pa.table({_ID: ids})
         merge = self._open(base).merge_insert(_ID).when_matched_delete()
-        with reporting(self._root, base.path):
+        with self._reading(base):
             transaction, stats = merge.execute_uncommitted(keys)
         if stats["num_deleted_rows"] == 0:
             return None
-        return self._staged(base, transaction, removed=stats["num_deleted_rows"])
+        staged = self._staged(base, transaction, removed=stats["num_deleted_rows"])
+        return replace(staged, ids=ids, _again=lambda later: self.stage_delete_ids(later, ids))
 
     def stage_change(
         self, base: TableRef, rows: pa.Table | RowSource, deleted: pa.Array, fragments: Sequence[str] = ()
@@ -356,15 +560,23 @@ class TableStorage:
         whose ids are new.
         """
         source = TableRows(rows) if isinstance(rows, pa.Table) else rows
-        with reporting(self._root, base.path):
+        with self._reading(base):
             change = stage_rows(self._open(base), source, deleted)
         if change is None:
             return self.stage_fragments(base, fragments)
         parts = [FragmentMetadata.from_json(text) for text in fragments]
         change.operation.new_fragments = [*(change.operation.new_fragments or ()), *parts]
+        return self._changed(base, replace(change, added=change.added + sum(part.num_rows for part in parts)))
+
+    def _changed(self, base: TableRef, change: StagedChange) -> Staged:
+        def again(later: TableRef) -> Staged | None:
+            with reporting(self._root, later.path):
+                moved = change.again(self._open(later))
+            return None if moved is None else self._changed(later, moved)
+
         transaction = Transaction(base.version, change.operation)
-        added = change.added + sum(part.num_rows for part in parts)
-        return self._staged(base, transaction, added=added, removed=change.removed)
+        staged = self._staged(base, transaction, added=change.added, removed=change.removed)
+        return replace(staged, ids=pa.chunked_array([change.ids]), _again=again)
 
     def stage_replaced(self, base: TableRef, fragments: Sequence[str], gone: Replaced) -> Staged:
         """Rows that replace others or are new, as one step, all of which other processes wrote.
@@ -390,7 +602,7 @@ class TableStorage:
             base: the version that will be changed.
             addresses: where the rows are; all that are gone from a fragment have to be told at once.
         """
-        with reporting(self._root, base.path, write=True):
+        with self._reporting(base, write=True):
             return replaced(self._open(base), addresses)
 
     def write_fragments(self, base: TableRef, rows: pa.Table, row_ids: pa.Array | None = None) -> tuple[str, ...]:
@@ -404,7 +616,7 @@ class TableStorage:
         if rows.num_rows == 0:
             return ()
         dataset = self._open(base)
-        with reporting(self._root, base.path, write=True):
+        with self._reporting(base, write=True):
             written = write_fragments(
                 _stream(rows, dataset.schema), dataset, mode="append", allow_external_blob_outside_bases=True
             )
@@ -412,23 +624,23 @@ class TableStorage:
                 written = with_row_ids(written, row_ids)
         return tuple(json.dumps(fragment.to_json()) for fragment in written)
 
-    def stage_fragments(self, base: TableRef, fragments: Sequence[str], *, replace: bool = False) -> Staged | None:
+    def stage_fragments(self, base: TableRef, fragments: Sequence[str], *, replacing: bool = False) -> Staged | None:
         """Fragments that other processes wrote into the table's directory, as JSON, in the order they should have.
 
         Args:
             base: the version.
             fragments: what `write_fragments` returned.
-            replace: whether they replace everything that is there.
+            replacing: whether they replace everything that is there.
         """
-        if not fragments and not replace:
+        if not fragments and not replacing:
             return None
         parts = [FragmentMetadata.from_json(text) for text in fragments]
         added = sum(part.num_rows for part in parts)
-        if replace:
+        if replacing:
             dataset = self._open(base)
             overwrite = LanceOperation.Overwrite(dataset.schema, parts)
             return self._staged(base, Transaction(base.version, overwrite), added=added, removed=dataset.count_rows())
-        return self._staged(base, Transaction(base.version, LanceOperation.Append(parts)), added=added)
+        return self._appended(base, parts, added)
 
     def stage_indexes(
         self, base: TableRef, specs: Sequence[IndexSpec], *, kept: Sequence[IndexSpec] | None = None
@@ -441,35 +653,46 @@ class TableStorage:
             kept: the indexes that the table may have; all others go. None keeps all.
         """
         dataset = self._open(base)
-        with reporting(self._root, base.path):
+        with self._reading(base):
             built = [index for spec in specs if (index := build(dataset, spec)) is not None]
-            dropped = [] if kept is None else others(dataset, kept)
-            gone = distinct([*dropped, *superseded(dataset, built)]) if built or kept is not None else []
+            whole = self._intact(base)
+            dropped = list(damaged_segments(whole, self._without_indexes.get(base, ())))
+            dropped += [] if kept is None else others(whole, kept)
+            gone = distinct([*dropped, *superseded(whole, built)]) if built or dropped or kept is not None else []
         if not built and not gone:
             return None
-        transaction = Transaction(base.version, LanceOperation.CreateIndex(built, gone))
-        return self._staged(base, transaction)
+        return self._indexed(base, built, gone)
+
+    def _indexed(self, base: TableRef, built: Sequence[Index], gone: Sequence[Index]) -> Staged:
+        def again(later: TableRef) -> Staged | None:
+            with reporting(self._root, later.path):
+                fits = fit(self._open(later), built, gone)
+            return self._indexed(later, built, gone) if fits else None
+
+        staged = self._staged(base, Transaction(base.version, LanceOperation.CreateIndex(list(built), list(gone))))
+        return replace(staged, _again=again)
 
     def index_coverage(self, ref: TableRef, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How much of a version each of some indexes covers."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return [coverage(self._open(ref), spec) for spec in specs]
 
     def vector_metrics(self, ref: TableRef) -> dict[str, str]:
         """The columns that have an index of vectors, and the metric of each."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return vector_metrics(self._open(ref))
 
     def uncovered_values(self, ref: TableRef, spec: IndexSpec) -> int:
         """How many values, nulls aside, an index does not cover yet."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return uncovered_values(self._open(ref), spec)
 
     def lacks_indexes(self, ref: TableRef, specs: Sequence[IndexSpec], kept: Sequence[IndexSpec]) -> bool:
         """Whether some indexes do not cover everything, or others are there that should go."""
         dataset = self._open(ref)
-        with reporting(self._root, ref.path):
-            return any(uncovered(dataset, spec) for spec in specs) or any(True for _ in others(dataset, kept))
+        with self._reading(ref):
+            unwanted = any(True for _ in others(self._intact(ref), kept))
+            return unwanted or ref in self._without_indexes or any(uncovered(dataset, spec) for spec in specs)
 
     def stage_restore(self, base: TableRef, version: int) -> Staged:
         """The content of an earlier version as the next one: how an interrupted write is undone."""
@@ -477,12 +700,33 @@ class TableStorage:
         return self._staged(base, transaction)
 
     def _staged(self, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
+        transaction.transaction_properties = {_MARK: "1"}
         directory = table_directory(base.path, base.branch)
         files = [f"{directory}/{name}" for name in _new_files(transaction.operation)]
         # Large blobs lie in a directory beside the data file that they belong to.
         blobs = [file.removesuffix(".lance") for file in files if file.endswith(".lance")]
         files += [name for name in blobs if os.path.isdir(f"{self._root}/{name}")]
-        return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(files))
+        members = tuple(member for file in files for member in self._members(file))
+        return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(files), None, members)
+
+    def _members(self, name: str) -> list[str]:
+        """A file, or the files in a directory."""
+        place = f"{self._root}/{name}"
+        if not os.path.isdir(place):
+            return [name]
+        return [f"{name}{found[len(place) :]}/{file}" for found, _, files in os.walk(place) for file in files]
+
+    def staged_sums(self, staged: Sequence[Staged]) -> Sums:
+        """The checksums of all files of staged writes, on a local disk.
+
+        Raises:
+            DamagedFileError: a file is gone.
+        """
+        try:
+            return sum_files(self._root, [file for each in staged for step in each.steps for file in step._files])
+        except OSError as error:
+            path = os.path.relpath(str(error.filename), self._root)
+            raise DamagedFileError(self._root, path, "it is gone before its write was committed") from error
 
     # Committing
 
@@ -495,7 +739,7 @@ class TableStorage:
         """
         base = staged.base
         try:
-            made = LanceDataset.commit(self._open(base), staged._transaction, max_retries=0)
+            made = LanceDataset.commit(self._intact(base), staged._transaction, max_retries=0)
         except CommitConflictError as error:
             raise TableConflictError(f"{base.path}: {error}") from error
         except OSError as error:
@@ -505,9 +749,10 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        # A restore brings back the base paths of the version that it restores.
-        home = at_root(made, self._root, base.path, options=self._options, session=self._session)
-        self._handles.put(ref, home)
+        if base not in self._without_indexes:
+            # A restore brings back the base paths of the version that it restores.
+            home = at_root(made, self._root, base.path, options=self._options, session=self._session)
+            self._handles.put(ref, home)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:
@@ -523,6 +768,16 @@ class TableStorage:
             files.append(f"{directory}/_versions/{manifest_name(base.version + 1)}")
         self._sync(files, levels=_BELOW_TABLE)
 
+    def sealed(self, ref: TableRef) -> TableRef:
+        """A version with the checksum of its manifest file, for whoever is about to point at it.
+
+        Raises:
+            DamagedFileError: the file is damaged already.
+        """
+        if self._checks is None or ref.seal is not None:
+            return ref
+        return replace(ref, seal=self._checks.seal_of(_manifest_path(ref), ref.version))
+
     def _sync_version(self, ref: TableRef) -> None:
         if self._sync is not None:
             self._sync([f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"])
@@ -530,11 +785,27 @@ class TableStorage:
     # Reading
 
     def schema(self, ref: TableRef) -> pa.Schema:
-        schema: pa.Schema = self._open(ref).schema
+        with self._reporting(ref):
+            schema: pa.Schema = self._open(ref).schema
         return schema
 
+    @contextmanager
+    def _reading(self, ref: TableRef) -> Iterator[None]:
+        """Report a failed read. If the version is gone, cleanup took it, however Lance puts it.
+
+        Cleanup removes versions before the files that they need, so whoever misses a file can see why.
+        """
+        try:
+            with self._reporting(ref):
+                yield
+        except StorageError as error:
+            with suppress(StorageError):
+                if not self.has(ref):
+                    raise _gone(ref) from error
+            raise
+
     def count(self, ref: TableRef, where: pc.Expression | None = None) -> int:
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             if where is None:
                 return int(self._open(ref).count_rows())
             return len(filtered(self._open(ref), [_ID], where))
@@ -549,7 +820,7 @@ class TableStorage:
     ) -> pa.Table:
         """The rows of a version, as one table."""
         dataset = self._open(ref)
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return filtered(dataset, columns, filter, limit)
 
     def lookup(self, ref: TableRef, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
@@ -558,19 +829,25 @@ class TableStorage:
         Few values are looked up, by an index where there is one. For many, the column is read once as a stream. Either
         way only what is found is kept in memory.
         """
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return matching(self._open(ref), by, values, columns)
 
     def batches(self, ref: TableRef, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
         """All rows of a version as a stream, for what need not fit memory. Those of the first parts may be left out."""
         dataset = self._open(ref)
-        chosen = dataset.get_fragments()[after:] if after else None
-        reader: pa.RecordBatchReader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
-        return reader
+        with self._reading(ref):
+            chosen = dataset.get_fragments()[after:] if after else None
+            reader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self._reading(ref):
+                yield from reader
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
     def fragments(self, ref: TableRef) -> list[Fragment]:
         """The parts of a version that can be read apart from each other, in their order."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return fragments(self._open(ref))
 
     def read_fragments(
@@ -593,13 +870,13 @@ class TableStorage:
             without: instead of it, columns of which one must be null.
             batch_rows: how many rows a batch may have.
         """
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             chosen = lacking(without) if without else filter
             yield from read_fragments(self._open(ref), numbers, columns, chosen, batch_rows)
 
     def take_rows(self, ref: TableRef, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Rows by row id, one for each, in that order. They must be there."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             found: pa.Table = self._open(ref)._take_rows(row_ids, columns=list(columns))
         return found
 
@@ -613,7 +890,7 @@ class TableStorage:
 
     def looked_up(self, ref: TableRef) -> frozenset[str]:
         """The columns whose values can be looked up in an index that covers every row."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return looked_up(self._open(ref))
 
     def content(self, ref: TableRef, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
@@ -621,17 +898,17 @@ class TableStorage:
 
         Blobs with more than `largest` bytes are left out: their cells have neither bytes nor an address.
         """
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             yield from with_content(self._open(ref), rows, largest)
 
     def blob(self, ref: TableRef, column: str, entity_id: str) -> StoredBlob | None:
         """What is stored about one blob. None when there is no such entity."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return find_blob(self._open(ref), column, entity_id)
 
     def read_blob(self, ref: TableRef, column: str, row_id: int, start: int, end: int) -> bytes:
         """Some of the bytes of a blob that the graph holds itself."""
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             return read_range(self._open(ref), column, row_id, start, end)
 
     def difference(self, begin: TableRef, end: TableRef) -> Difference:
@@ -642,7 +919,7 @@ class TableStorage:
             end: the later one, on the same branch or on a fork that began at `begin`. A restore in between may only
                 have gone back to `begin` or a later version, as recovery does.
         """
-        with reporting(self._root, end.path):
+        with self._reading(begin), self._reading(end):
             return difference(self._open(end.at(begin.version)), self._open(end))
 
     def touched(self, begin: TableRef, end: TableRef) -> Iterator[pa.Array]:
@@ -652,7 +929,7 @@ class TableStorage:
             begin: the earlier version.
             end: the later one, as for `difference`.
         """
-        with reporting(self._root, end.path):
+        with self._reading(begin), self._reading(end):
             yield from touched(self._open(end.at(begin.version)), self._open(end))
 
     def scan_with_pending(
@@ -711,7 +988,7 @@ class TableStorage:
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
         query |= {"nprobes": probes} if probes is not None else {}
         query |= {"refine_factor": refine} if refine is not None else {}
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_distance"], nearest=query, filter=filter
             ).to_table()
@@ -731,7 +1008,7 @@ class TableStorage:
         """The rows whose text has some or every word, or the phrase, with their `_score`. Works without an index."""
         operator = FullTextOperator.AND if every_word else FullTextOperator.OR
         query = PhraseQuery(words, column) if phrase else MatchQuery(words, column, operator=operator)
-        with reporting(self._root, ref.path):
+        with self._reading(ref):
             found: pa.Table = scanner(
                 self._open(ref), columns=[*columns, "_score"], text=query, filter=filter
             ).to_table()
@@ -752,9 +1029,21 @@ def _stream(rows: pa.Table, stored: pa.Schema) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(stored, batches)
 
 
+def _gone(ref: TableRef) -> VersionReclaimedError:
+    return VersionReclaimedError(
+        f"version {ref.version} of {table_directory(ref.path, ref.branch)} is gone",
+        hint="it was removed by cleanup, or the files were changed from outside",
+    )
+
+
 def table_directory(path: str, branch: str | None) -> str:
     """Where the files of a branch of a table are, below the root."""
     return path if branch is None else f"{path}/tree/{branch}"
+
+
+def _manifest_path(ref: TableRef) -> str:
+    """The file of a version, below the root."""
+    return f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}"
 
 
 def branch_ref_path(name: str) -> str:

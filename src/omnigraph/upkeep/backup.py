@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import cast
 
-from omnigraph.commit import hidden
+from ulid_transform import ulid_now
+
 from omnigraph.commit.copy_record import (
     BACKUP,
     RECORD_PATH,
@@ -26,10 +27,11 @@ from omnigraph.commit.copy_record import (
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.names import SYSTEM
-from omnigraph.commit.place import STAMP_PATH, stamp_place
-from omnigraph.commit.schema_files import promote_contract, read_contract, stage_contract
+from omnigraph.commit.place import STAMP_PATH, place_stamp
+from omnigraph.commit.refs import branch_ref_path, list_branch_refs, list_tag_refs, tag_ref_path
+from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
 from omnigraph.commit.store import PLACE, Store
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -42,7 +44,9 @@ from omnigraph.errors import (
     StorageError,
     VersionReclaimedError,
 )
+from omnigraph.storage.checksums import read_records, record_names, write_record
 from omnigraph.storage.copies import FileStore, copy_files, in_parallel
+from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.objects import ObjectInfo
 from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
@@ -239,7 +243,7 @@ def _look(store: Store) -> Cut:
     heads = {MAIN: store.capture(MAIN)}
     branches = {}
     for name, branch in refs.branches.items():
-        if name.startswith(SYSTEM):
+        if branch.is_hidden:
             continue
         try:
             heads[name] = store.capture(name)
@@ -247,15 +251,6 @@ def _look(store: Store) -> Cut:
         except BranchNotFoundError:
             continue  # deleted meanwhile
     return Cut(Refs(branches, refs.tags), heads)
-
-
-@contextmanager
-def _held(store: Store, cut: Cut) -> Iterator[None]:
-    """Keep cleanup from taking what the heads need: a hidden branch begins at each of them, as for a transaction."""
-    with ExitStack() as held:
-        for view in cut.heads.values():
-            held.callback(hidden.end, store, hidden.begin(store, view))
-        yield
 
 
 # Copying
@@ -281,7 +276,8 @@ def _copy(store: Store, target: _Target, keep: int | None, *, hold: bool) -> Cop
     for attempt in range(_ATTEMPTS):
         try:
             cut = capture(store, hold=hold)
-            with _held(store, cut) if hold else ExitStack():
+            # A record of work keeps cleanup from taking what the heads, and merges of them, need.
+            with at_work(store.leases, WorkKind.BACKUP, *cut.heads.values()) if hold else nullcontext():
                 return work.run(cut)
         except (VersionReclaimedError, ObjectNotFoundError, ObjectChangedError, BranchNotFoundError):
             # Cleanup took a version of the history meanwhile, or a branch was deleted: look again.
@@ -310,16 +306,23 @@ class _Work:
         present = self._forget_branches(cut)
         plan = self._copy_files(cut)
         reach(Failpoint.COPY_FILES_COPIED)
+        self._record_sums(plan)
         source, accepted = read_contract(self.store.objects, cut.heads[MAIN])
-        stage_contract(self.target.objects, source, accepted)
+        # Whoever reads the copy before they are promoted looks for the successors of the head's operation.
+        operation = cut.heads[MAIN].head.operation_id or cut.heads[MAIN].head.id
+        stage_contract(self.target.objects, source, accepted, operation)
         for path in plan.schemas:
             self.target.objects.put(path, self.store.objects.get(path).data)
         self.held.check()
         written = self._publish(plan, present)
-        promote_contract(self.target.objects, cut.heads[MAIN].schema_hash)
+        promote_contract(self.target.objects, cut.heads[MAIN].schema_hash, operation)
+        for path in present:
+            if "/" not in path and path.endswith(STAGED):  # of an attempt that was interrupted
+                self.target.objects.delete(path)
         reach(Failpoint.COPY_PUBLISHED)
+        self._forget_ledgers(plan)
         self._finish(cut)
-        stamp_place(self.target)
+        self.target.objects.put(STAMP_PATH, place_stamp(self.target))
         kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
         heads = {name: view.head.id for name, view in cut.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
@@ -381,17 +384,32 @@ class _Work:
 
     def _forget_branches(self, cut: Cut) -> dict[str, int]:
         """Remove branches and tags from an earlier backup that the graph has no longer. Returns what is there then."""
+        objects = self.target.objects
+        if self.record.done is not None:
+            for name, branch in list_branch_refs(objects).items():
+                if cut.refs.branches.get(name) != branch:
+                    objects.delete(branch_ref_path(name))
+                    self.target.forget(name)
+            for name, tag in list_tag_refs(objects).items():
+                if cut.refs.tags.get(name) != tag:
+                    objects.delete(tag_ref_path(name))
+        return {info.path: info.size for info in self.there.list()}
+
+    def _forget_ledgers(self, plan: CopyPlan) -> None:
+        """Remove the manifests of deleted branches from an earlier backup that nothing needs any more."""
         manifest = self.target.manifest
         if self.record.done is not None:
-            for name, known in self.record.done.items():
-                now = cut.states.get(name)
-                if name != MAIN and (now is None or now.incarnation != known.incarnation):
-                    self.there.delete(manifest.branch_ref(name))
-                    self.there.delete_prefix(f"{manifest.path}/tree/{name}")
-            for name, tag in manifest.tags().items():
-                if cut.refs.tags.get(name) != tag:
-                    manifest.delete_tag(name)
-        return {info.path: info.size for info in self.there.list()}
+            there = manifest.branches()
+            unneeded = [name for name in there if name not in plan.ledgers]
+            for name in sorted(unneeded, key=lambda name: _depth(there, name), reverse=True):
+                manifest.delete_branch(name)
+
+    def _record_sums(self, plan: CopyPlan) -> None:
+        """Record the checksums of files, before versions need them. Those of an earlier backup are there already."""
+        objects = self.target.objects
+        known = read_records(objects, record_names(objects)).values()
+        there = {path for sums in known for path in sums or ()}
+        write_record(objects, ulid_now(), {path: each for path, each in plan.sums.items() if path not in there})
 
     def _publish(self, plan: CopyPlan, present: Mapping[str, int]) -> int:
         """Copy what makes files versions: those of tables, then those of the manifest, the newest of `main` last."""
@@ -429,3 +447,11 @@ class _Work:
                     f"{info.size} bytes",
                     hint="files there were changed from outside; try again",
                 )
+
+
+def _depth(ledgers: Mapping[str, LedgerBranch], name: str) -> int:
+    """How many Lance branches a Lance branch was made from, one from another. Lance removes the last ones first."""
+    depth, found = 0, ledgers.get(name)
+    while found is not None and found.parent is not None:
+        depth, found = depth + 1, ledgers.get(found.parent)
+    return depth

@@ -1,42 +1,77 @@
 """Cleanup: removing what nobody can read any more, and what the dead left behind.
 
-Nothing that a branch, a tag or a kept commit points at is touched, and nothing that a write at work may still need. It
-looks first and removes afterwards: versions while no branch or tag can be made, so that none is made of what goes, and
-then the files that only they needed. Whoever is interrupted leaves files that the next cleanup finds.
+It looks twice. First it finds what may go and writes that to the list of condemned versions, durably. Then it looks at
+everything again: references, tags, records, writes in flight, tables. Only what may go by both looks is removed, after
+the list was made final. Whoever names a version in between has either been seen by the second look or sees the list, so
+no pause between two steps can lose anything that was acknowledged. `commit/condemned.py` tells why.
+
+Versions go first, by removing their manifests, and then the files that only they needed. Whoever is interrupted leaves
+a final list, which the next cleanup finishes, and files that it finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from omnigraph.commit import hidden
+from ulid_transform import ulid_to_timestamp
+
+from omnigraph.commit import condemned, hidden
+from omnigraph.commit.condemned import Condemned, CondemnedTable, ListState
+from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.loads import StagedLoad, at_work_since, delete_empty, now, staged_loads
-from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.lease import lease_path
+from omnigraph.commit.manifest import MANIFEST_PATH, Manifest, read_manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
-from omnigraph.commit.sidecar import pending
-from omnigraph.commit.store import Store
-from omnigraph.commit.writer import owns
-from omnigraph.errors import ConflictError, CorruptionError, DriftError, InputError, OmnigraphError
-from omnigraph.storage.objects import ObjectInfo
+from omnigraph.commit.registry import identity_in
+from omnigraph.commit.sidecar import Sidecar, pending
+from omnigraph.commit.staged_rows import DIRECTORY as STAGING
+from omnigraph.commit.staged_rows import StagedRows, delete_empty, staged_rows
+from omnigraph.commit.store import CLEANUP, Store
+from omnigraph.commit.sums import drop_sums
+from omnigraph.commit.work_records import WorkRecord, read_records, remove_dead, watch
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    CorruptionError,
+    DriftError,
+    InputError,
+    LeaseTimeoutError,
+    ObjectChangedError,
+    OmnigraphError,
+    StorageError,
+)
+from omnigraph.storage.objects import ObjectInfo, room
+from omnigraph.storage.objects.room import is_full
+from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
-from omnigraph.upkeep.reachable import Policy, Reach
-from omnigraph.upkeep.sweep import TablePlanner, TableSweep
+from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
+from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
 
 ORPHANS_OLDER_THAN = timedelta(days=7)
-"""How old a file has to be that nothing points at. A write in one process has to end within this time."""
+"""How old a file has to be that nothing points at."""
 
 _SKEW = timedelta(minutes=5)
-"""How far the clock of a store may be from ours."""
+"""How exactly a store dates files."""
+
+_SILENT = timedelta(hours=1)
+"""How long nothing has to come to rows that somebody put aside without a record."""
+
+_UNNAMED = timedelta(minutes=10)
+"""How long a branch may take from its manifest to its reference. Longer, and its creation is taken back."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+_TABLE = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}(-[0-7][0-9a-hjkmnp-tv-z]{25})?")
+_LEDGER = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}")
 _ATTEMPTS = 8
 _WORKERS = 8
 
@@ -64,28 +99,25 @@ class TableCleanup:
 
 @dataclass(frozen=True, slots=True)
 class LoadAtWork:
-    """A load for whose sake something stayed that is old enough to go.
+    """Work for whose sake something stayed that is old enough to go.
 
     Attributes:
-        name: its ULID, the name of its directory below `__staging`.
+        name: its ULID; what it put aside lies in a directory of that name below `__staging`.
+        kind: what it is: `load`, `merge`, `export` and so on; None for rows that somebody put aside.
         began: when it began. If it is at work on tables, whatever came later and belongs to nothing stayed.
         seen: when it was last heard of.
-        on_tables: whether it is at work on tables; else only what it put aside stayed.
+        on_tables: whether it is at work on tables; else only the versions that it reads, or what it put aside, stayed.
         host: the machine of its process, when it is known.
         pid: its process there.
     """
 
     name: str
+    kind: str | None
     began: datetime
     seen: datetime
     on_tables: bool
     host: str | None
     pid: int | None
-
-    @classmethod
-    def of(cls, load: StagedLoad) -> LoadAtWork:
-        host, pid = (None, None) if load.owner is None else (load.owner.host, load.owner.pid)
-        return cls(load.name, load.began, load.seen, load.recorded, host, pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +129,8 @@ class CleanupReport:
         tables: by table, those of which nothing goes too.
         loads_removed: loads that died, and whose rows lay aside.
         load_bytes_removed: the size of those.
-        loads_at_work: loads for whose sake something stayed that is old enough to go.
+        loads_at_work: work for whose sake something stayed that is old enough to go.
+        branches_removed: manifests of deleted branches that no merge needs any more.
     """
 
     preview: bool
@@ -105,6 +138,7 @@ class CleanupReport:
     loads_removed: int
     load_bytes_removed: int
     loads_at_work: tuple[LoadAtWork, ...] = ()
+    branches_removed: int = 0
 
     @property
     def versions_removed(self) -> int:
@@ -125,60 +159,175 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
         raise InputError("a graph in memory goes with its process", hint="cleanup is for graphs in files")
     if preview:
         _look_settled(store)
-    else:
-        _settle(store)
-    for _ in range(_ATTEMPTS):
-        plan = _Plan.of(store, policy)
-        if preview or plan.removed_versions(store):
-            if not preview:
-                plan.remove_files(store)
-            return plan.report(preview=preview)
-    raise ConflictError("branches and tags came while versions of theirs were about to go", hint="try again")
+        return _Plan.of(store, policy, now(), now(), only_alive=True).report(preview=True)
+    try:
+        return _clean(store, policy)
+    except OmnigraphError as error:
+        # A full disk is when cleanup is needed, and its own few files need room, too.
+        if not is_full(error) or not _make_room(store):
+            raise
+        return _clean(store, policy)
+    finally:
+        room.remove_temporary(store.objects)
+        room.keep_reserve(store.objects)
+
+
+def _clean(store: Store, policy: Policy) -> CleanupReport:
+    _settle(store)
+    try:
+        with store.exclusive_cleanup():
+            for _ in range(_ATTEMPTS):
+                with suppress(ObjectChangedError):  # this process slept, and another cleanup took over
+                    return _clean_once(store, policy)
+    except LeaseTimeoutError as error:
+        raise LeaseTimeoutError("another cleanup is at work", hint="try again later") from error
+    raise ConflictError("other cleanups took over again and again", hint="try again")
+
+
+def _clean_once(store: Store, policy: Policy) -> CleanupReport:
+    earlier = condemned.read(store.objects)
+    if earlier.state is ListState.FINAL:
+        _finish(store, earlier)
+    if earlier.state is not ListState.NONE:
+        earlier = condemned.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
+    _, dead = watch.live(store.leases, store.timeouts.ttl, wait=True)
+    awake = {record.name for record in remove_dead(store.leases, dead)}
+    ended = {record.name for record in dead} - awake
+    first = _Plan.of(store, policy, now(), _store_time(store), ended)
+    reach(Failpoint.CLEANUP_LOOKED)
+    if first.is_empty:
+        first.remove_staged(store)
+        return first.report(preview=False)
+    proposed = condemned.propose(store.objects, earlier, first.condemned)
+    reach(Failpoint.CLEANUP_PROPOSED)
+    plan = _Plan.of(store, policy, first.now, first.began, ended).within(first)
+    reach(Failpoint.CLEANUP_CHECKED)
+    final = condemned.decide(store.objects, proposed, plan.condemned)
+    reach(Failpoint.CLEANUP_DECIDED)
+    plan.remove_versions(store)
+    reach(Failpoint.CLEANUP_VERSIONS_REMOVED)
+    plan.remove_files(store)
+    plan.remove_staged(store)
+    drop_sums(store)
+    reach(Failpoint.CLEANUP_FILES_REMOVED)
+    with suppress(ObjectChangedError):  # whoever took over has finished it
+        condemned.finish(store.objects, final)
+    return plan.report(preview=False)
 
 
 @dataclass(slots=True)
 class _Plan:
+    """What goes, by one look.
+
+    Attributes:
+        staged: rows that somebody put aside who is dead.
+        ledgers: Lance branches of the manifest that go.
+        at_work: whoever something stayed for that is old enough to go.
+        now: the time, for the ages of commits.
+        began: the same by the clock of the store, for the ages of files.
+        limit: files that nothing points at go if they are older, unless work in progress may have made them.
+    """
+
     reach: Reach
     sweeps: list[TableSweep]
-    loads: list[StagedLoad]
-    at_work: list[StagedLoad]
-    cutoff: datetime
+    staged: list[StagedRows]
+    ledgers: list[str]
+    at_work: list[LoadAtWork]
+    now: datetime
+    began: datetime
+    limit: datetime
 
     @classmethod
-    def of(cls, store: Store, policy: Policy) -> _Plan:
+    def of(
+        cls,
+        store: Store,
+        policy: Policy,
+        now: datetime,
+        began: datetime,
+        ended: Collection[str] = (),
+        *,
+        only_alive: bool = False,
+    ) -> _Plan:
         """Look. The order matters: the files first, then whoever is at work, and then what points at files.
 
-        So a load that has written one of the files is seen at work, or what it committed is.
+        So a write that has made one of the files is seen at work, or what it committed is.
+
+        Args:
+            store: the graph.
+            policy: which commits stay.
+            now: the time.
+            began: the same by the clock of the store.
+            ended: names of work whose record was removed, because it is dead.
+            only_alive: leave out records of the dead; otherwise there are none any more.
         """
-        began = now()
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
-        loads = staged_loads(store.objects)
-        found = reachable.reach(store, policy, began)
+        trees = {name for info in store.objects.list(f"{MANIFEST_PATH}/tree") for name in info.path.split("/")[2:3]}
+        staged = staged_rows(store.objects)
+        records = read_records(store.leases)
+        if only_alive:
+            records = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
+        sidecars = pending(store.objects)
+        merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
+        found = reachable.reach(store, policy, now, records, merging)
         pins = found.versions()
-        planner = TablePlanner(store.tables, found.identifiers, _cutoff(loads, began, policy))
+        limit = began - policy.orphans
+        cutoff = min([limit, *(record.began - _SKEW for record in records if record.writes)])
+        planner = TablePlanner(store.tables, found.identifiers, cutoff, _busy(sidecars))
 
         def plan(path: str) -> TableSweep:
-            try:
-                return planner.plan(path, listed[path], pins.get(path, {}))
-            except OmnigraphError as error:
-                return TableSweep(path, error=str(error))
+            infos = listed[path]
+            for attempt in range(_ATTEMPTS):
+                try:
+                    return planner.plan(path, infos, pins.get(path, {}))
+                except OmnigraphError as error:
+                    if attempt == _ATTEMPTS - 1:
+                        return TableSweep(path, error=str(error))
+                    # Somebody may have removed a fork while it was looked at.
+                    there = {info.path for info in store.objects.list(path)}
+                    infos = [info for info in infos if info.path in there]
+            raise AssertionError("unreachable")
 
-        cutoff = began - policy.orphans
-        dead = [load for load in loads if _is_dead(load, began, cutoff)]
-        at_work = [load for load in loads if load.is_running(began) and _keeps(load, cutoff)]
-        return cls(found, _each(plan, listed), dead, at_work, cutoff)
+        # A merge in flight has put a file aside that whoever finishes it needs.
+        names = {record.name for record in records} | {one.operation_id.lower() for one in sidecars}
+        idle = [rows for rows in staged if rows.name not in names]
+        dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
+        at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
+        at_work += [_put_aside(rows) for rows in idle if rows not in dead and rows.newest < limit]
+        ledgers = [name for name in sorted({*found.ledgers, *trees}) if _is_dead_ledger(store, found, name, now)]
+        return cls(found, _each(plan, listed), dead, ledgers, at_work, now, began, limit)
 
-    def removed_versions(self, store: Store) -> bool:
-        """Remove versions, unless a branch or a tag was made meanwhile of what goes."""
-        going = {sweep.path: sweep for sweep in self.sweeps}
-        with store.exclusive_refs() as held:
-            pinned = reachable.newly_pinned(store, self.reach.refs)
-            if any(ref.path in going and going[ref.path].takes(ref) for ref in pinned):
-                return False
-            held.check()
-            store.objects.delete_files(path for sweep in self.sweeps for path in sweep.manifests)
-        reach(Failpoint.CLEANUP_VERSIONS_REMOVED)
-        return True
+    def within(self, first: _Plan) -> _Plan:
+        """What goes by this look and by the first one."""
+        earlier = {sweep.path: sweep for sweep in first.sweeps}
+        sweeps = [sweep.within(earlier.get(sweep.path, TableSweep(sweep.path))) for sweep in self.sweeps]
+        staged = {rows.name for rows in first.staged}
+        return replace(
+            self,
+            sweeps=sweeps,
+            staged=[rows for rows in self.staged if rows.name in staged],
+            ledgers=[name for name in self.ledgers if name in first.ledgers],
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing goes that has to be condemned first."""
+        return not self.ledgers and all(sweep.is_empty for sweep in self.sweeps)
+
+    @property
+    def condemned(self) -> dict[str, CondemnedTable]:
+        found = {sweep.path: sweep.condemned for sweep in self.sweeps if sweep.error is None and not sweep.is_empty}
+        if self.ledgers:
+            found[MANIFEST_PATH] = CondemnedTable(forks=frozenset(self.ledgers))
+        return found
+
+    def remove_versions(self, store: Store) -> None:
+        store.objects.delete_files(
+            manifest_path(sweep.path, fork, version)
+            for sweep in self.sweeps
+            if sweep.error is None
+            for fork, gone in sweep.versions.items()
+            for version in gone
+        )
 
     def remove_files(self, store: Store) -> None:
         def remove(sweep: TableSweep) -> None:
@@ -187,15 +336,18 @@ class _Plan:
             except OmnigraphError as error:
                 sweep.error = str(error)
 
-        _each(remove, [sweep for sweep in self.sweeps if sweep.error is None])
-        for load in self.loads:
-            store.objects.delete_prefix(load.directory)
-        delete_empty(store.objects, self.cutoff)
+        _each(remove, [sweep for sweep in self.sweeps if sweep.error is None and not sweep.is_empty])
+        _remove_ledgers(store, self.ledgers)
+
+    def remove_staged(self, store: Store) -> None:
+        for rows in self.staged:
+            store.objects.delete_prefix(rows.directory)
+        delete_empty(store.objects, self.limit)
 
     def report(self, *, preview: bool) -> CleanupReport:
         tables = [
             TableCleanup(
-                self.reach.keys.get(sweep.path, sweep.path),
+                self.reach.keys.get(identity_in(sweep.path), sweep.path),
                 sweep.size,
                 sum(map(len, sweep.versions.values())),
                 len(sweep.forks),
@@ -205,32 +357,57 @@ class _Plan:
             for sweep in self.sweeps
         ]
         tables.sort(key=lambda table: table.type_key)
-        size = sum(load.size for load in self.loads)
-        at_work = tuple(map(LoadAtWork.of, self.at_work))
-        return CleanupReport(preview, tuple(tables), len(self.loads), size, at_work)
+        size = sum(rows.size for rows in self.staged)
+        return CleanupReport(
+            preview, tuple(tables), len(self.staged), size, tuple(self.at_work), branches_removed=len(self.ledgers)
+        )
 
 
-def _cutoff(loads: list[StagedLoad], began: datetime, policy: Policy) -> datetime:
-    """What belongs to nothing and is younger stays: a load that is at work may have written it."""
-    since = at_work_since(loads, began)
-    return min(began - policy.orphans, since if since == began else since - _SKEW)
+def _busy(sidecars: Iterable[Sidecar]) -> set[str]:
+    """The tables that writes in flight move or make."""
+    found = set()
+    for sidecar in sidecars:
+        found |= {table.base.path for table in sidecar.tables}
+        if sidecar.schema is not None:
+            found |= {pin.ref.path for pin in sidecar.schema.added}
+    return found
 
 
-def _is_dead(load: StagedLoad, began: datetime, cutoff: datetime) -> bool:
-    return not load.is_running(began) and load.began < cutoff and load.newest < cutoff
+def _keeps(record: WorkRecord, limit: datetime, found: Reach) -> bool:
+    """Whether a record keeps anything that could go otherwise."""
+    return (record.writes and record.began - _SKEW < limit) or bool(record.needs & found.only_recorded)
 
 
-def _keeps(load: StagedLoad, cutoff: datetime) -> bool:
-    """Whether a load that is at work keeps anything that is old enough to go."""
-    return load.began - _SKEW < cutoff if load.recorded else load.began < cutoff and load.newest < cutoff
+def _at_work(record: WorkRecord) -> LoadAtWork:
+    host, pid = (None, None) if record.owner is None else (record.owner.host, record.owner.pid)
+    kind = None if record.kind is None else record.kind.value
+    return LoadAtWork(record.name, kind, record.began, record.seen, record.writes, host, pid)
+
+
+def _put_aside(rows: StagedRows) -> LoadAtWork:
+    return LoadAtWork(rows.name, None, rows.began, rows.newest, False, None, None)
+
+
+def _is_dead_ledger(store: Store, found: Reach, name: str, now: datetime) -> bool:
+    """Whether a Lance branch of the manifest goes: no name leads to it, and nothing in it is needed."""
+    if name in found.needed_ledgers:
+        return False
+    newest = unless_removed(store, name, lambda: store.manifest.open(name)) if name in found.ledgers else None
+    if newest is not None and unless_removed(store, name, lambda: read_manifest(name, name, newest).closed):
+        return True
+    # Its branch was deleted by a release that did not close it, or its creation has not come to the reference.
+    if _LEDGER.fullmatch(name) is None:
+        return False
+    return datetime.fromtimestamp(ulid_to_timestamp(name) / 1000, UTC) < now - _UNNAMED
 
 
 def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
+    """Files by table. Directories that are no table are not ours."""
     found: dict[str, list[ObjectInfo]] = {}
     for info in listed:
-        kind, table, *rest = info.path.split("/", 2)
-        if rest:
-            found.setdefault(f"{kind}/{table}", []).append(info)
+        names = info.path.split("/", 2)
+        if len(names) == 3 and _TABLE.fullmatch(names[1]) is not None:
+            found.setdefault("/".join(names[:2]), []).append(info)
     return found
 
 
@@ -239,31 +416,116 @@ def _each(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return list(workers.map(do, items))
 
 
+def now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+def _store_time(store: Store) -> datetime:
+    """The time by the clock that dates files: no file's age depends on the clocks of two machines."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        return now()
+    return store.leases.head(lease_path(CLEANUP)).modified  # which was written just now
+
+
+# Removing
+
+
+def _finish(store: Store, listed: Condemned) -> None:
+    """Remove what a cleanup that stopped has decided to remove. It may still be asleep, and do the same later."""
+    for path, table in listed.tables.items():
+        if path == MANIFEST_PATH:
+            _remove_ledgers(store, table.forks)
+            continue
+        store.objects.delete_files(
+            manifest_path(path, fork, version)
+            for fork, runs in table.versions.items()
+            for first, last in runs
+            for version in range(first, last + 1)
+        )
+        if table.whole:
+            store.objects.delete_prefix(path)
+        elif table.forks:
+            _remove_forks(store, path, table.forks)
+        store.tables.forget(path)
+
+
+def _remove_forks(store: Store, path: str, forks: Collection[str]) -> None:
+    known = set(store.tables.forks(path)) & set(forks)
+    _in_any_order(known, lambda fork: store.tables.drop_fork(path, fork))
+    for fork in forks:
+        store.objects.delete_prefix(table_directory(path, fork))
+
+
+def _remove_ledgers(store: Store, ledgers: Collection[str]) -> None:
+    known = set(store.manifest.branches()) & set(ledgers) if ledgers else set()
+    _in_any_order(known, store.manifest.delete_branch)
+    for name in ledgers:
+        store.objects.delete_prefix(table_directory(MANIFEST_PATH, name))
+
+
+def _in_any_order(names: Iterable[str], remove: Callable[[str], None]) -> None:
+    """Remove Lance branches. One that others were made from can only go after them."""
+    left = sorted(names)
+    while left:
+        failed: dict[str, StorageError] = {}
+        for name in left:
+            try:
+                remove(name)
+            except StorageError as error:
+                failed[name] = error
+        if len(failed) == len(left):
+            raise next(iter(failed.values()))
+        left = list(failed)
+
+
+def _make_room(store: Store) -> bool:
+    """Remove what is certainly dead, and give up the room that is kept for this. False when there is nothing."""
+    freed = room.remove_temporary(store.objects) > 0
+    for record in read_records(store.leases):
+        if record.owner is not None and record.owner.is_dead():
+            store.objects.delete_prefix(f"{STAGING}/{record.name}")
+            store.objects.delete(record.path)
+            freed = True
+    return room.release_reserve(store.objects) or freed
+
+
+# What interrupted writers left
+
+
 def _settle(store: Store) -> None:
     """Settle what interrupted writers left, and see that every table is where the graph points.
+
+    A branch that somebody deletes meanwhile is no concern any more.
 
     Raises:
         CorruptionError: something cannot be settled.
         DriftError: a table has moved, and nobody knows why.
     """
-    hidden.reclaim(store)
+    hidden.reclaim(store, watch=True)
     recover_all(store)
     for branch in store.branch_names():
-        with store.exclusive(branch) as held:
-            recover_branch(store, branch, held)
-            view = store.capture(branch)
-            for drift in _drifts(store, view):
-                raise drift
+        with suppress(BranchNotFoundError):
+            if not any(True for _ in _drifts(store, store.capture(branch))):
+                continue
+            # A writer at work may have moved a table: whoever has the lease knows.
+            with store.exclusive(branch) as held:
+                recover_branch(store, branch, held)
+                view = store.capture(branch)
+                for drift in _drifts(store, view):
+                    if settle_late_versions(store, view, held) is None:
+                        raise drift
+                    break
 
 
 def _look_settled(store: Store) -> None:
     """The same by looking only. A writer at work may have moved a table, so a second look decides."""
     for branch in store.branch_names():
-        for drift in _drifts(store, view := store.capture(branch)):
-            if pending(store.objects):
-                break
-            if store.capture(branch).version == view.version:
-                raise drift
+        with suppress(BranchNotFoundError):
+            for drift in _drifts(store, view := store.capture(branch)):
+                if pending(store.objects):
+                    break
+                if store.capture(branch).version == view.version:
+                    raise drift
     if pending(store.objects):
         raise ConflictError(
             "cleanup requires a clean recovery state, and a write is in flight or stopped half way",
@@ -271,9 +533,9 @@ def _look_settled(store: Store) -> None:
         )
 
 
-def _drifts(store: Store, view: Manifest) -> Iterable[CorruptionError | DriftError]:
+def _drifts(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftError]:
     for key, pin in view.tables.items():
-        if not owns(view, pin):
+        if not view.owns(pin):
             continue
         head = store.tables.head(pin.ref.path, pin.ref.branch)
         if head is None or head < pin.ref.version:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.refs import branch_ref_path as graph_branch_path
+from omnigraph.commit.refs import tag_ref_path
 from omnigraph.commit.schema_files import ARCHIVE
-from omnigraph.commit.store import Store, ledger_branch
+from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectNotFoundError, VersionReclaimedError
 from omnigraph.storage.base_paths import moved_manifest
+from omnigraph.storage.checksums import Sums, read_records, record_names
 from omnigraph.storage.copies import in_parallel
 from omnigraph.storage.files import Needs, is_needed, is_swept
 from omnigraph.storage.ledger import Ledger
@@ -33,6 +36,8 @@ class CopyPlan:
         table_manifests: the files that make them versions of tables and forks, in stages.
         graph_manifests: the files that make those a graph, in stages.
         schemas: earlier schemas.
+        sums: what is recorded about the files.
+        ledgers: the Lance branches of the manifest that are copied, those of deleted branches too.
         dispensable: those of the table manifests that only the history needs, which cleanup may shorten.
     """
 
@@ -40,6 +45,8 @@ class CopyPlan:
     table_manifests: list[list[str]] = field(default_factory=list)
     graph_manifests: list[list[str]] = field(default_factory=list)
     schemas: list[str] = field(default_factory=list)
+    sums: Sums = field(default_factory=dict)
+    ledgers: frozenset[str] = frozenset()
     dispensable: set[str] = field(default_factory=set)
 
     @property
@@ -74,7 +81,7 @@ def plan_copy(
         ObjectNotFoundError: a file is missing: cleanup took it meanwhile, or the graph is damaged.
     """
     policy = _Wanted(keep or _ALL, None, timedelta(0), known)
-    found = reach_from(store, refs, heads, policy, datetime.now(UTC))
+    found = reach_from(store, refs, heads, store.manifest.branches(), policy, datetime.now(UTC))
     needed = {pin.ref for view in heads.values() for pin in view.tables.values()}
     tables = [(path, versions) for path, versions in sorted(found.versions().items())]
     parts = in_parallel(lambda table: _table(store, table[0], table[1], needed), tables)
@@ -85,9 +92,18 @@ def plan_copy(
     for stage in range(2):  # versions first, and then the refs that lead to them
         plan.table_manifests.append([path for part in parts for path in part.table_manifests[stage]])
     _audit(store.audit, store, plan)
-    _manifest(store, refs, heads, plan)
+    _manifest(store, refs, heads, found.needed_ledgers, plan)
     plan.schemas = [info.path for info in store.objects.list(ARCHIVE)]
+    plan.sums = _sums(store, {info.path for info in plan.files})
     return plan
+
+
+def _sums(store: Store, files: set[str]) -> Sums:
+    """The checksums that are recorded of files; where two records name a file, the later one holds."""
+    found: Sums = {}
+    for _, sums in sorted(read_records(store.objects, record_names(store.objects)).items()):
+        found |= {path: each for path, each in (sums or {}).items() if path in files}
+    return found
 
 
 def published(path: str, data: bytes, root: str) -> bytes:
@@ -135,26 +151,31 @@ def _audit(ledger: Ledger, store: Store, plan: CopyPlan) -> None:
         plan.table_manifests[0].append(_version(ledger.path, None, versions[-1]))
 
 
-def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], plan: CopyPlan) -> None:
-    """All versions of the manifest up to the heads: they are small, and hold the history."""
+def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: frozenset[str], plan: CopyPlan) -> None:
+    """All versions of the manifest up to the heads: they are small, and hold the history.
+
+    Of deleted branches, all versions of those Lance branches that the bases of later merges, or tags, lie in.
+    """
     ledger = store.manifest
     needs = Needs()
-    stay: dict[str, list[str]] = {}
-    for name, view in heads.items():
-        branch = ledger_branch(name)
-        versions = ledger.versions(branch)
-        kept = [version for version in versions if version <= view.version]
-        needs.add(ledger.needs(branch, kept, [version for version in versions if version > view.version]))
-        stay[name] = [_version(ledger.path, branch, version) for version in kept]
-    branches = [ledger_branch(name) for name in heads]
+    limits = {view.ledger.branch: view.version for view in heads.values()}
+    branches: list[str | None] = [*limits, *sorted(ledgers - limits.keys())]
+    stay: dict[str | None, list[str]] = {}
+    for name in branches:
+        versions = ledger.versions(name)
+        kept = [version for version in versions if version <= limits.get(name, _ALL)]
+        needs.add(ledger.needs(name, kept, versions[len(kept) :]))
+        stay[name] = [_version(ledger.path, name, version) for version in kept]
     plan.files += _needed(ledger.path, store.objects.list(ledger.path), branches, needs)
-    trunk = stay.pop(MAIN)
+    plan.ledgers = frozenset(name for name in branches if name is not None)
+    trunk = stay.pop(None)
     plan.graph_manifests += [
         [path for paths in stay.values() for path in paths],
-        [ledger.branch_ref(name) for name in heads if name != MAIN],
+        [ledger.branch_ref(name) for name in sorted(plan.ledgers)],
+        [graph_branch_path(name) for name in heads if name != MAIN],
         trunk[:-1],
         trunk[-1:],
-        [ledger.tag_ref(name) for name in refs.tags],
+        [tag_ref_path(name) for name in refs.tags],
     ]
 
 

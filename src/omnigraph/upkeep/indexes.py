@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.read_set import pins
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, write
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.tables import TableStorage
@@ -95,9 +98,11 @@ def ensure_indexes(
 
     def prepare(view: Manifest) -> list[TableWrite]:
         plan.clear()
-        return [plan.add(view.tables[key], indexes) for key, indexes in declared(catalog_of(view)).items()]
+        tables = pins(view)  # rows stay as they are, so it does not matter which they are
+        return [plan.add(tables[key], indexes) for key, indexes in declared(catalog_of(view)).items()]
 
-    commit = write(store, WriteRequest(branch=branch, kind=WriterKind.ENSURE_INDEXES), prepare)
+    with at_work(store.leases, WorkKind.INDEXES) as work:
+        commit = write(store, WriteRequest(branch=branch, kind=WriterKind.ENSURE_INDEXES, work=work), prepare)
     return IndexReceipt(commit, tuple(plan.built) if commit else (), tuple(plan.pending))
 
 

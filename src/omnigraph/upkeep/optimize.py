@@ -13,11 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_json
-from omnigraph.commit.sidecar import WriterKind, pending
+from omnigraph.commit.read_set import unnoted
+from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest, write
-from omnigraph.errors import ConflictError, InputError, OmnigraphError
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.indexes import IndexSpec
@@ -168,6 +172,7 @@ def optimize(
     rows_per_fragment: int = ROWS_PER_FRAGMENT,
     segment_rows: int = SEGMENT_ROWS,
     fewest_vectors: int = FEWEST_VECTORS,
+    timeout: float | None = None,
 ) -> OptimizeReceipt:
     """Pack the tables of `main`, and bring their indexes up to date.
 
@@ -178,33 +183,52 @@ def optimize(
         rows_per_fragment: about how many rows a file has afterwards.
         segment_rows: about how many rows of an index are built at once by workers that share the work.
         fewest_vectors: with fewer vectors, no index is built for them.
+        timeout: seconds that it may wait for its turn; by default what the graph is set to.
 
     Raises:
-        ConflictError: a write is in flight, or stopped half way.
-        ReadSetChangedError: others wrote to the graph again and again.
+        WriteTimeoutError: it did not get its turn in time.
     """
     if rows_per_fragment < 1:
         raise InputError("a file has at least one row")
-    if pending(store.objects):
-        raise ConflictError(
-            "optimize requires a clean recovery state, and a write is in flight or stopped half way",
-            hint="try again; opening the graph for writing settles what was interrupted",
-        )
+    drifted = _drifted(store)
     plan = IndexPlan(store.tables, fewest_vectors)
-    work = _Work(store, workers or (lambda size: Here(store.tables)), plan, rows_per_fragment, segment_rows)
+    work = _Work(store, workers or (lambda size: Here(store.tables)), plan, rows_per_fragment, segment_rows, drifted)
 
     def prepare(view: Manifest) -> list[TableWrite]:
-        return work.prepare(view, catalog_of(view))
+        # Rows stay as they are, whatever they are: a table matters to itself alone, when its new layout is committed.
+        return work.prepare(unnoted(view), catalog_of(view))
 
     try:
-        commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE), prepare)
+        with at_work(store.leases, WorkKind.OPTIMIZE) as record:
+            commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE, timeout=timeout, work=record), prepare)
     finally:
         work.tidy()
     return OptimizeReceipt(commit, tuple(work.outcomes(commit is not None)))
 
 
+def _drifted(store: Store) -> set[str]:
+    """The tables that are ahead of the graph, with what interrupted writers left on `main` settled.
+
+    That is looked at with the lease: otherwise a write that is in flight would look the same.
+    """
+    with store.exclusive(MAIN) as held:
+        recover_branch(store, MAIN, held)
+        view = store.capture(MAIN)
+        heads = {key: store.tables.head(pin.ref.path, pin.ref.branch) for key, pin in view.tables.items()}
+        return {key for key, pin in view.tables.items() if heads[key] != pin.ref.version}
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """What was packed of a version of a table."""
+
+    ref: TableRef
+    trimmed: Layout | None
+    packed: list[Packed]
+
+
 class _Work:
-    """What is done, attempt by attempt. Packing is not done twice for one version."""
+    """The work of all attempts. What an attempt packed and built serves the next one, as far as it still fits."""
 
     def __init__(
         self,
@@ -213,67 +237,80 @@ class _Work:
         plan: IndexPlan,
         rows_per_fragment: int,
         segment_rows: int,
+        drifted: set[str],
     ) -> None:
         self._store = store
+        self._suspects = drifted
         self._tables = store.tables
         self._making = Layouts(store.tables)
         self._workers = workers
         self._plan = plan
         self._rows_per_fragment = rows_per_fragment
         self._segment_rows = segment_rows
-        self._trimmed: dict[TableRef, Layout | None] = {}
-        self._packed: dict[TableRef, list[Packed]] = {}
+        self._packings: dict[str, _Packing] = {}
         self._layouts: list[Layout] = []
         self._writes: dict[str, TableWrite] = {}
         self._drifted: dict[str, int | None] = {}
         self._view: Manifest | None = None
 
     def prepare(self, view: Manifest, catalog: Catalog) -> list[TableWrite]:
+        before = {} if self._view is None else self._view.tables
+        same = {key for key in self._writes if key in view.tables and before[key].ref == view.tables[key].ref}
+        kept = {key: self._writes[key] for key in same}
         self._view = view
         self._plan.clear()
-        self._writes.clear()
-        heads = {key: self._tables.head(pin.ref.path, pin.ref.branch) for key, pin in view.tables.items()}
-        self._drifted = {key: heads[key] for key, pin in view.tables.items() if heads[key] != pin.ref.version}
+        suspects = {key: view.tables[key].ref for key in self._suspects & view.tables.keys()}
+        heads = {key: self._tables.head(ref.path, ref.branch) for key, ref in suspects.items()}
+        self._drifted = {key: head for key, head in heads.items() if head != suspects[key].version}
         pins = {key: pin for key, pin in sorted(view.tables.items()) if key not in self._drifted}
         indexes = declared(catalog)
-        packs = {pin.ref: self._packs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in pins.items()}
-        workers = self._workers(sum(job.pack.size for each in packs.values() for job in each))
-        self._pack(workers, {ref: each for ref, each in packs.items() if ref not in self._packed})
-        layouts = {key: self._layout(pin) for key, pin in pins.items()}
+        fresh = {key: pin for key, pin in pins.items() if key not in kept}
+        jobs = {key: self._packs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in fresh.items()}
+        workers = self._workers(sum(job.pack.size for each in jobs.values() for job in each))
+        self._pack(workers, jobs)
+        layouts = {key: kept[key].layout if key in kept else self._layout(key, pin) for key, pin in pins.items()}
         planned = {}
         for key, pin in pins.items():
             layout = layouts[key]
             ref = pin.ref if layout is None else layout.ref
             planned[key] = self._plan.add(replace(pin, ref=ref), indexes.get(key, ()))
-        built = self._build(workers, pins, layouts, planned)
-        for key in pins:
-            kept = planned[key].kept
-            self._writes[key] = TableWrite(
-                key, Operation.OPTIMIZE, layout=layouts[key], segments=tuple(built[key]), kept=kept
+        built = self._build(workers, fresh, layouts, planned)
+        self._writes = kept | {
+            key: TableWrite(
+                key, Operation.OPTIMIZE, layout=layouts[key], segments=tuple(built[key]), kept=planned[key].kept
             )
+            for key in fresh
+        }
         return list(self._writes.values())
 
     def _packs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[PackJob]:
-        """What there is to pack in a table once its indexes no longer keep fragments apart."""
-        if pin.ref not in self._trimmed:
-            trimmed = self._making.trim(pin.ref, specs)
-            self._trimmed[pin.ref] = trimmed
-            self._layouts += [] if trimmed is None else [trimmed]
-        begun = self._trimmed[pin.ref]
-        ref = pin.ref if begun is None else begun.ref
-        return [PackJob(ref, pack) for pack in self._making.plan(ref, self._rows_per_fragment)]
+        """What there is to pack in a table once its indexes no longer keep fragments apart.
 
-    def _pack(self, workers: Workers, packs: dict[TableRef, list[PackJob]]) -> None:
+        What was packed for an earlier version, and has not been changed since, is packed.
+        """
+        trimmed = self._making.trim(pin.ref, specs)
+        self._layouts += [] if trimmed is None else [trimmed]
+        ref = pin.ref if trimmed is None else trimmed.ref
+        earlier = self._packings.get(pin.key)
+        packed: list[Packed] = []
+        if earlier is not None and _dropped(earlier.trimmed) == _dropped(trimmed):
+            packed = self._making.intact(pin.ref, earlier.packed)
+        self._packings[pin.key] = _Packing(pin.ref, trimmed, packed)
+        laid_out = self._layout(pin.key, pin) if packed else None
+        ref = ref if laid_out is None else laid_out.ref
+        return [PackJob(ref, pack) for pack in self._making.plan(ref, self._rows_per_fragment, laid_out)]
+
+    def _pack(self, workers: Workers, packs: dict[str, list[PackJob]]) -> None:
         jobs = [job for each in packs.values() for job in each]
         found = iter(workers.pack(jobs) if jobs else ())
-        for ref, each in packs.items():
-            self._packed[ref] = [next(found) for _ in each]
+        for key, each in packs.items():
+            self._packings[key].packed.extend(next(found) for _ in each)
 
-    def _layout(self, pin: TablePin) -> Layout | None:
-        packed = self._packed[pin.ref]
-        if not packed:
-            return self._trimmed[pin.ref]
-        layout = self._making.lay_out(pin.ref, self._trimmed[pin.ref], packed)
+    def _layout(self, key: str, pin: TablePin) -> Layout | None:
+        packing = self._packings[key]
+        if not packing.packed:
+            return packing.trimmed
+        layout = self._making.lay_out(pin.ref, packing.trimmed, packing.packed)
         self._layouts.append(layout)
         return layout
 
@@ -343,3 +380,7 @@ class _Work:
             waiting = tuple(each for each in self._plan.pending if each.type_key == key)
             head = self._tables.head(now.path, now.branch)
             yield TableOptimized(key, removed, added, now != pin.ref, None, now.version, head, waiting)
+
+
+def _dropped(trimmed: Layout | None) -> frozenset[str]:
+    return frozenset() if trimmed is None else trimmed.dropped

@@ -1,28 +1,38 @@
-"""What of a graph can still be read: the table versions that branches, tags and kept commits point at."""
+"""The parts of a graph that can still be read: what branches, tags, kept commits, later merges and records need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import MAIN, Commit, Manifest, RowKind, read_commit
-from omnigraph.commit.names import SYSTEM, recorded_branch
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commit, read_manifest
+from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.refs import BranchRef, TagRef, list_branch_refs, list_tag_refs
+from omnigraph.commit.registry import identity_in
+from omnigraph.commit.retention import kept_commits
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, InputError
-from omnigraph.storage.ledger import LedgerBranch, LedgerTag
+from omnigraph.commit.work_records import WorkRecord
+from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError
+from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.tables import TableRef
 
-_READERS = 8
+_COMMITS = pa.array(["graph_commit", "ancestor"])
+"""The kinds of manifest rows that say which commits there are: those of a branch, and those merged into it."""
 
-Place = tuple[str, int]
-"""A branch and a manifest version of it."""
+_READERS = 8
+T = TypeVar("T")
+
+Place = tuple[str, str | None, int]
+"""A branch, the Lance branch of its manifest, and a manifest version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +74,12 @@ class Policy:
 class Refs:
     """The names that lead into a graph."""
 
-    branches: dict[str, LedgerBranch]
-    tags: dict[str, LedgerTag]
+    branches: dict[str, BranchRef]
+    tags: dict[str, TagRef]
 
     @classmethod
     def of(cls, store: Store) -> Refs:
-        return cls(store.manifest.branches(), store.manifest.tags())
+        return cls(list_branch_refs(store.objects), list_tag_refs(store.objects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +89,18 @@ class Reach:
     Attributes:
         refs: the names from which it was found.
         pins: the table versions.
-        keys: the type keys of tables, by path, those of dropped types too.
+        keys: the type keys of tables, by directory without the attempt, those of dropped types too.
+        ledgers: the Lance branches of the manifest that were there before the names were read.
+        needed_ledgers: those that hold something that can be read.
+        only_recorded: the table versions that work in progress needs, and neither a name nor the policy keeps.
     """
 
     refs: Refs
     pins: frozenset[TableRef]
     keys: dict[str, str]
+    ledgers: Mapping[str, LedgerBranch]
+    needed_ledgers: frozenset[str]
+    only_recorded: frozenset[TableRef]
 
     def versions(self) -> dict[str, dict[str | None, set[int]]]:
         """The versions that can be read, by table and fork."""
@@ -96,102 +112,176 @@ class Reach:
     @property
     def identifiers(self) -> set[str]:
         """What the forks of living branches begin with."""
-        return {branch.identifier for branch in self.refs.branches.values()}
+        return {branch.incarnation for branch in self.refs.branches.values()}
 
 
-def reach(store: Store, policy: Policy, now: datetime) -> Reach:
-    """Find everything that a policy keeps readable.
+def reach(
+    store: Store,
+    policy: Policy,
+    now: datetime,
+    records: Sequence[WorkRecord] = (),
+    merging: Iterable[str] = (),
+) -> Reach:
+    """Find everything that has to stay.
 
-    That is: the head of each branch and where it began; the kept commits of its history; what was merged into it, which
-    a later merge compares with; every tag; and all that a transaction at work has written.
+    That is: the head of each branch and where it began; the commits of its history that the policy keeps; every tag;
+    every commit that a later merge may need as a base; the versions that work in progress needs; and all that a
+    transaction at work has written.
+
+    Args:
+        store: the graph.
+        policy: which commits stay.
+        now: the time.
+        records: work in progress.
+        merging: the commits that merges in flight are about to publish as a parent.
 
     Raises:
         StorageError: a branch cannot be read, so nobody can say what it needs.
     """
+    ledgers = store.manifest.branches()
     refs = Refs.of(store)
     heads: dict[str, Manifest] = {}
     for name in (MAIN, *refs.branches):
+        ledger = None if name == MAIN else refs.branches[name].ledger
         with suppress(BranchNotFoundError):  # deleted meanwhile
-            heads[name] = store.capture(recorded_branch(name))
-    return reach_from(store, refs, heads, policy, now)
+            view = unless_removed(store, ledger, partial(store.capture, recorded_branch(name)))
+            if view is not None:
+                heads[name] = view
+    return reach_from(store, refs, heads, ledgers, policy, now, records, merging)
 
 
-def reach_from(store: Store, refs: Refs, heads: Mapping[str, Manifest], policy: Policy, now: datetime) -> Reach:
-    """The same, from heads that were captured before."""
-    places = {(tag.branch or MAIN, tag.version) for tag in refs.tags.values()}
+def reach_from(
+    store: Store,
+    refs: Refs,
+    heads: Mapping[str, Manifest],
+    ledgers: Mapping[str, LedgerBranch],
+    policy: Policy,
+    now: datetime,
+    records: Sequence[WorkRecord] = (),
+    merging: Iterable[str] = (),
+) -> Reach:
+    """The same, from names and heads that were read before.
+
+    Args:
+        store: the graph.
+        refs: its branches and tags.
+        heads: the newest state of each branch.
+        ledgers: the Lance branches of the manifest.
+        policy: which commits stay.
+        now: the time.
+        records: work in progress.
+        merging: the commits that merges in flight are about to publish as a parent.
+    """
+    places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
     for name, view in heads.items():
-        places.add((name, view.version))
         if name != MAIN:
             places |= set(_beginning(refs.branches[name], view))
-        places |= {(commit.branch, commit.manifest_version) for commit in _kept(view, policy, now)}
-    places |= set(_merged(heads.values()))
-    views = _read(store, sorted(places - {(view.branch, view.version) for view in heads.values()}))
-    pins: set[TableRef] = set()
+        kept = unless_removed(store, view.ledger.branch, partial(_kept, view, policy, now))
+        places |= {_place(commit) for commit in kept or ()}
+    named = {*merging, *(commit for record in records for commit in record.commits)}
+    named |= {tag.commit_id for tag in refs.tags.values()}
+    bases = set(_bases(store, ledgers, heads, named)) - places
+    known = {(view.branch, view.ledger.branch, view.version) for view in heads.values()}
+    views = [*heads.values(), *_read(store, places - known)]
+    said = {pin.ref for view in views for pin in view.tables.values()}
+    views += _read(store, bases - known)
+    recorded = {ref for record in records for ref in record.needs}
+    pins = {ref for ref in recorded if ref.path != MANIFEST_PATH}
     keys: dict[str, str] = {}
-    for view in (*views, *heads.values()):
+    for view in views:
         pins |= {pin.ref for pin in view.tables.values()}
         keys |= {f"{key.partition(':')[0]}s/{table}": key for key, table, _ in view.dropped}
-    for view in (*views, *heads.values()):
-        keys |= {pin.ref.path: key for key, pin in view.tables.items()}
-    return Reach(refs, frozenset(pins), keys)
+    for view in views:
+        keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
+    needed = {ref.ledger for ref in refs.branches.values()} | {view.ledger.branch for view in views}
+    needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
+    only_recorded = frozenset(ref for ref in recorded - said if ref.path != MANIFEST_PATH)
+    return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
 
 
-def newly_pinned(store: Store, known: Refs) -> set[TableRef]:
-    """The table versions that branches and tags point at which are not among those that are known."""
-    fresh = Refs.of(store)
-    views = [
-        store.capture(recorded_branch(name))
-        for name, branch in fresh.branches.items()
-        if known.branches.get(name) != branch
-    ]
-    views += [
-        store.manifest_at(tag.branch or MAIN, tag.version)
-        for name, tag in fresh.tags.items()
-        if known.tags.get(name) != tag
-    ]
-    return {pin.ref for view in views for pin in view.tables.values()}
+def _place(commit: Commit) -> Place:
+    return commit.branch, commit.ledger, commit.manifest_version
 
 
-def _beginning(branch: LedgerBranch, view: Manifest) -> Iterator[Place]:
+def _beginning(branch: BranchRef, view: Manifest) -> Iterator[Place]:
     """Where a branch began; of a transaction, every step since."""
-    yield branch.parent or MAIN, branch.parent_version
-    if branch.name.startswith(SYSTEM):
-        yield from ((branch.name, version) for version in range(branch.parent_version, view.version))
+    yield branch.parent, branch.parent_ledger, branch.parent_version
+    if branch.is_hidden:
+        versions = range(branch.parent_version, view.version)
+        yield from ((branch.name, branch.ledger, version) for version in versions)
 
 
-def _kept(view: Manifest, policy: Policy, now: datetime) -> Iterator[Commit]:
+def _kept(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
+    found = []
     for place, commit in enumerate(commits(view)):
         if not policy.stays(place, commit, now):
-            return
-        yield commit
+            break
+        found.append(commit)
+    return found
 
 
-def _merged(views: Iterable[Manifest]) -> Iterator[Place]:
-    """The commits of living branches that were merged into others: the two sides have them in common."""
-    views = list(views)
-    wanted = pa.array(sorted({parent for view in views for parent in _merged_parents(view)}), pa.utf8())
-    if len(wanted) == 0:
+def _bases(
+    store: Store, ledgers: Mapping[str, LedgerBranch], heads: Mapping[str, Manifest], named: set[str]
+) -> Iterator[Place]:
+    """The commits that later merges of branches, and of other commits that are named, may need as a base."""
+    known: dict[str, Commit] = {}
+    for view in heads.values():
+        _add_commits(store, view, known)
+    live = {view.ledger.branch for view in heads.values()}
+    for name in ledgers:
+        if name not in live:  # of a branch that was deleted: it may have been merged, or tagged
+            ledger = unless_removed(store, name, partial(store.manifest.open, name))
+            if ledger is not None:
+                deleted = unless_removed(store, name, partial(read_manifest, name, name, ledger))
+                if deleted is not None:
+                    _add_commits(store, deleted, known)
+    parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
+    names = named | {view.head.id for view in heads.values()}
+    yield from (_place(known[name]) for name in kept_commits(parents, names))
+
+
+def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None:
+    """Add the commits that lead to a view. What is known already is not looked at again."""
+    known.setdefault(view.head.id, view.head)
+    columns = ["object_id", "object_type", "metadata", "table_branch", "table_version"]
+    read = partial(view.ledger.read, columns=columns, filter=pc.field("object_type").isin(_COMMITS))
+    rows = unless_removed(store, view.ledger.branch, read)
+    if rows is None:
         return
-    for view in views:
-        for row in view.ledger.read(filter=pc.field("object_id").isin(wanted)).to_pylist():
-            commit = read_commit(row)
-            yield commit.branch, commit.manifest_version
-
-
-def _merged_parents(view: Manifest) -> Iterator[str]:
-    said = view.ledger.read(columns=["metadata"], filter=pc.field("object_type") == RowKind.GRAPH_COMMIT.value)
-    merges = said.filter(pc.match_substring(said["metadata"], '"merged_parent":'))
-    for text in merges["metadata"].to_pylist():
-        parent = read_commit({"metadata": text, "table_branch": None, "table_version": 0}).merged_parent
-        if parent is not None:
-            yield parent
+    fresh = rows.filter(pc.invert(pc.is_in(rows["object_id"], value_set=pa.array(list(known), pa.utf8()))))
+    for row in fresh.to_pylist():
+        known[row["object_id"]] = read_commit(row)
 
 
 def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:
+    """The states at places, those that are gone left out."""
+
     def read(place: Place) -> Manifest | None:
-        with suppress(BranchNotFoundError):
-            return store.manifest_at(recorded_branch(place[0]), place[1])
+        branch, ledger, version = place
+        return unless_removed(store, ledger, lambda: store.manifest_in(ledger, branch, version))
+
+    ordered = sorted(places, key=lambda place: (place[0], place[1] or "", place[2]))
+    with ThreadPoolExecutor(_READERS) as readers:
+        return [view for view in readers.map(read, ordered) if view is not None]
+
+
+def unless_removed(store: Store, ledger: str | None, read: Callable[[], T]) -> T | None:
+    """Read a Lance branch of the manifest that somebody may remove meanwhile: then there is nothing to read."""
+    try:
+        return read()
+    except VersionReclaimedError:
+        return None
+    except StorageError:
+        if ledger is None or ledger in store.manifest.branches():
+            raise
         return None
 
-    with ThreadPoolExecutor(_READERS) as readers:
-        return [view for view in readers.map(read, places) if view is not None]
+
+def _with_parents(needed: Iterable[str | None], ledgers: Mapping[str, LedgerBranch]) -> set[str]:
+    """Lance branches with those that they were made from, whose files they read."""
+    found: set[str] = set()
+    for name in needed:
+        while name is not None and name not in found:
+            found.add(name)
+            name = ledgers[name].parent if name in ledgers else None
+    return found

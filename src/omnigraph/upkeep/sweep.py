@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import NamedTuple
 
-from ulid_transform import ulid_to_timestamp
-
+from omnigraph.commit.condemned import CondemnedTable, runs_of
 from omnigraph.storage.files import Needs, counted_as, is_needed, is_swept
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
-from omnigraph.storage.tables import TableRef, TableStorage, branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.tables import TableStorage, branch_ref_path, manifest_name, table_directory
 
 _FORK = re.compile(r"(.+)-([0-7][0-9a-hjkmnp-tv-z]{25})")
+
+
+class Gone(NamedTuple):
+    """What goes with one file or directory.
+
+    Attributes:
+        size: how many bytes.
+        orphans: how many files that no version ever needed.
+    """
+
+    size: int
+    orphans: int = 0
 
 
 @dataclass(slots=True)
@@ -22,39 +34,52 @@ class TableSweep:
 
     Attributes:
         path: the table's place below the root.
-        versions: the versions that go, by fork.
+        versions: the versions that go, by fork, and the size of each one's manifest.
         forks: forks that go whole, those that others were made from last.
         files: further files that go.
         directories: directories that go whole.
-        size: how many bytes all of that has.
-        orphans: how many of the files no version ever needed.
         error: why it could not be done, or not wholly.
     """
 
     path: str
-    versions: dict[str | None, list[int]] = field(default_factory=dict)
-    forks: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    directories: list[str] = field(default_factory=list)
-    size: int = 0
-    orphans: int = 0
+    versions: dict[str | None, dict[int, int]] = field(default_factory=dict)
+    forks: dict[str, Gone] = field(default_factory=dict)
+    files: dict[str, Gone] = field(default_factory=dict)
+    directories: dict[str, Gone] = field(default_factory=dict)
     error: str | None = None
 
     @property
-    def manifests(self) -> list[str]:
-        """The files whose removal removes the versions."""
-        return [
-            f"{table_directory(self.path, fork)}/_versions/{manifest_name(version)}"
-            for fork, gone in self.versions.items()
-            for version in gone
-        ]
+    def size(self) -> int:
+        """How many bytes all of it has."""
+        parts = (*self.forks.values(), *self.files.values(), *self.directories.values())
+        return sum(gone.size for gone in parts) + sum(sum(gone.values()) for gone in self.versions.values())
 
-    def takes(self, ref: TableRef) -> bool:
-        """Whether a version goes, by itself or with all that is beside it."""
-        if ref.path != self.path:
-            return False
-        whole = self.path in self.directories or ref.branch in self.forks
-        return whole or ref.version in self.versions.get(ref.branch, ())
+    @property
+    def orphans(self) -> int:
+        """How many of the files no version ever needed."""
+        return sum(gone.orphans for gone in (*self.files.values(), *self.directories.values()))
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.versions or self.forks or self.files or self.directories)
+
+    @property
+    def condemned(self) -> CondemnedTable:
+        """What nobody may name from now on."""
+        versions = {fork: runs_of(gone) for fork, gone in self.versions.items()}
+        return CondemnedTable(self.path in self.directories, frozenset(self.forks), versions)
+
+    def within(self, other: TableSweep) -> TableSweep:
+        """What goes by this sweep and by another."""
+        both = {fork: gone.keys() & other.versions.get(fork, {}).keys() for fork, gone in self.versions.items()}
+        return TableSweep(
+            self.path,
+            {fork: {v: self.versions[fork][v] for v in sorted(gone)} for fork, gone in both.items() if gone},
+            {name: gone for name, gone in self.forks.items() if name in other.forks},
+            {name: gone for name, gone in self.files.items() if name in other.files},
+            {name: gone for name, gone in self.directories.items() if name in other.directories},
+            self.error or other.error,
+        )
 
     def remove(self, tables: TableStorage, objects: ObjectStore) -> None:
         """Remove what goes beside the versions. May be interrupted: what is left is found again."""
@@ -69,6 +94,11 @@ class TableSweep:
         tables.forget(self.path)
 
 
+def manifest_path(path: str, fork: str | None, version: int) -> str:
+    """The file whose removal removes a version."""
+    return f"{table_directory(path, fork)}/_versions/{manifest_name(version)}"
+
+
 class TablePlanner:
     """Finds out what of a table goes. It looks, and changes nothing.
 
@@ -76,12 +106,16 @@ class TablePlanner:
         tables: the graph's tables.
         identifiers: what the forks of living branches begin with.
         cutoff: what belongs to nothing goes if it is older.
+        busy: tables that a write in flight is about to move; what belongs to nothing there may be its.
     """
 
-    def __init__(self, tables: TableStorage, identifiers: set[str], cutoff: datetime) -> None:
+    def __init__(
+        self, tables: TableStorage, identifiers: set[str], cutoff: datetime, busy: Collection[str] = ()
+    ) -> None:
         self._tables = tables
         self._identifiers = identifiers
         self._cutoff = cutoff
+        self._busy = busy
 
     def plan(self, path: str, listed: Sequence[ObjectInfo], pins: Mapping[str | None, set[int]]) -> TableSweep:
         """What goes.
@@ -93,17 +127,17 @@ class TablePlanner:
         """
         sweep = TableSweep(path)
         if not pins:
-            if all(info.modified < self._cutoff for info in listed):
+            if all(self._is_old(path, info) for info in listed):
                 # A type that was dropped before everything that can be read, or one that never came to be.
-                sweep.directories.append(path)
-                sweep.size, sweep.orphans = sum(info.size for info in listed), len(listed)
+                sweep.directories[path] = Gone(sum(info.size for info in listed), len(listed))
             return sweep
         own = _by_fork(path, listed)
         points = self._tables.fork_points(path)
         # A fork that was made since the files were listed may be of a branch that was made since the names were read.
         refs = {info.path for info in listed}
         seen = {fork for fork in (*own, *points) if fork in own or f"{path}/{branch_ref_path(fork or '')}" in refs}
-        sweep.forks = self._dead_forks(seen, own, {fork: point.branch for fork, point in points.items()}, pins)
+        dead = self._dead_forks(path, seen, own, {fork: point.branch for fork, point in points.items()}, pins)
+        sweep.forks = {fork: Gone(sum(info.size for info in own.get(fork, ()))) for fork in dead}
         live = (set(own) | set(points) | {None}) - set(sweep.forks)
         # A merge compares a fork with the version that it was made from, which is also the first of the fork.
         begun = {(of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)}
@@ -112,21 +146,20 @@ class TablePlanner:
             pinned = pins.get(fork, set())
             needed.add(self._versions(sweep, fork, pinned, {version for of, version in begun if of == fork}))
         for fork, infos in own.items():
-            if fork in sweep.forks:
-                sweep.size += sum(info.size for info in infos)
-            else:
-                self._files(sweep, table_directory(path, fork), infos, needed, sweep.versions.get(fork, []))
+            if fork not in sweep.forks:
+                self._files(sweep, fork, infos, needed)
         return sweep
 
     def _dead_forks(
         self,
+        path: str,
         seen: set[str | None],
         own: Mapping[str | None, Sequence[ObjectInfo]],
         parents: Mapping[str, str | None],
         pins: Mapping[str | None, set[int]],
     ) -> list[str]:
         known = {fork for fork in (*own, *parents) if fork is not None}
-        dead = {fork for fork in known & seen if fork not in pins and self._is_dead(fork, own.get(fork, ()))}
+        dead = {fork for fork in known & seen if fork not in pins and self._is_dead(path, fork, own.get(fork, ()))}
         for fork in known - dead:
             ancestor = parents.get(fork)
             while ancestor is not None:
@@ -139,62 +172,69 @@ class TablePlanner:
 
         return sorted(dead, key=lambda fork: (-depth(fork), fork))
 
-    def _is_dead(self, fork: str, infos: Sequence[ObjectInfo]) -> bool:
+    def _is_dead(self, path: str, fork: str, infos: Sequence[ObjectInfo]) -> bool:
         """Whether a fork that nothing points at goes. A write that is at work may point at it in the end."""
         named = _FORK.fullmatch(fork)
         if named is None:
             return False  # nothing of ours
         if named[1] not in self._identifiers:
             return True
-        made = datetime.fromtimestamp(ulid_to_timestamp(named[2]) / 1000, UTC)
-        return made < self._cutoff and all(info.modified < self._cutoff for info in infos)
+        return all(self._is_old(path, info) for info in infos)
+
+    def _is_deleted(self, fork: str | None) -> bool:
+        """Whether a fork is of a branch that was deleted."""
+        named = _FORK.fullmatch(fork or "")
+        return named is not None and named[1] not in self._identifiers
+
+    def _is_old(self, path: str, info: ObjectInfo) -> bool:
+        """Whether no write that is at work can have made a file that nothing needs."""
+        return path not in self._busy and info.modified < self._cutoff
 
     def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], begun: set[int]) -> Needs:
         """Say which versions of a table or fork go, and what the others need.
 
         None that is newer than the newest that can be read: a write at work may have made it. And none of a fork that
-        nothing points at yet.
+        nothing points at yet. Nobody writes to the forks of deleted branches, so there only the newest stays, by which
+        Lance knows the fork.
         """
         there = self._tables.versions(sweep.path, fork)
-        if pins:
+        if pins and self._is_deleted(fork):
+            stay = {version for version in there if version in pins | begun or version == there[-1]}
+        elif pins:
             stay = {version for version in there if version in pins | begun or version >= max(pins)}
         else:
             stay = set(there) if fork is not None else begun.union(there[-1:])
         gone = [version for version in there if version not in stay]
         if gone:
-            sweep.versions[fork] = gone
+            sweep.versions[fork] = dict.fromkeys(gone, 0)
         return self._tables.needs(sweep.path, fork, stay, gone)
 
-    def _files(
-        self, sweep: TableSweep, directory: str, infos: Sequence[ObjectInfo], needed: Needs, gone: Sequence[int]
-    ) -> None:
-        manifests = {f"_versions/{manifest_name(version)}" for version in gone}
+    def _files(self, sweep: TableSweep, fork: str | None, infos: Sequence[ObjectInfo], needed: Needs) -> None:
+        directory = table_directory(sweep.path, fork)
+        going = sweep.versions.get(fork, {})
+        manifests = {f"_versions/{manifest_name(version)}": version for version in going}
         # Indexes and blobs have directories of their own, which go when all in them goes.
-        together: dict[str, list[ObjectInfo]] = {}
+        together: dict[str, dict[str, Gone]] = {}
         kept: set[str] = set()
         for info in infos:
             name = info.path[len(directory) + 1 :]
             if name in manifests:
-                sweep.size += info.size
+                going[manifests[name]] = info.size
                 continue
             parent = info.path.rpartition("/")[0] if name.count("/") > 1 else ""
-            if not is_swept(name) or is_needed(directory, name, needed) or not self._may_go(directory, info, needed):
-                kept.add(parent)
-                continue
-            sweep.size += info.size
-            sweep.orphans += counted_as(directory, name) not in needed.freed
-            together.setdefault(parent, []).append(info)
-        for parent, going in together.items():
-            if parent and parent not in kept:
-                sweep.directories.append(parent)
+            freed = counted_as(directory, name) in needed.freed
+            # What versions needed that go, goes with them; what none needed may belong to a write that is at work.
+            may_go = freed or self._is_old(sweep.path, info)
+            if may_go and is_swept(name) and not is_needed(directory, name, needed):
+                together.setdefault(parent, {})[info.path] = Gone(info.size, 0 if freed else 1)
             else:
-                sweep.files += [info.path for info in going]
-
-    def _may_go(self, directory: str, info: ObjectInfo, needed: Needs) -> bool:
-        """What versions needed that go, goes with them; what none needed may belong to a write that is at work."""
-        if counted_as(directory, info.path[len(directory) + 1 :]) in needed.freed:
-            return True
-        return info.modified < self._cutoff
+                kept.add(parent)
+        for parent, gone in together.items():
+            if parent and parent not in kept:
+                size, orphans = zip(*gone.values(), strict=True)
+                sweep.directories[parent] = Gone(sum(size), sum(orphans))
+            else:
+                sweep.files |= gone
 
 
 def _by_fork(path: str, listed: Sequence[ObjectInfo]) -> dict[str | None, list[ObjectInfo]]:

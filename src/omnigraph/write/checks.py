@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ResourceLimitError
+from omnigraph.evaluate.texts import matches
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range
 from omnigraph.write.digests import Digests, digests
@@ -116,7 +117,7 @@ def _outside_range(bounds: Range) -> Callable[[pa.Array], pa.Array]:
 
 
 def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    return lambda cells: pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
+    return lambda cells: pc.invert(matches(cells, pattern)).fill_null(False)
 
 
 def wrong_values(rule: ValueRule, rows: pa.Table, beside: Sequence[str] = ()) -> pa.Table:

@@ -33,6 +33,15 @@ _TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,3})?"
 _TIMES = ((_TIME + r"$", None), (_TIME + r"(Z|[+-]\d\d:\d\d)$", "UTC"))
 """The usual spellings of a timestamp, with and without an offset: those that Arrow reads as we do."""
 
+_MOMENT = r"^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:(\.\d{1,3})\d{0,6})?"
+_SPELLINGS = (
+    (_MOMENT + r" ?([+-]\d\d):?(\d\d)$", r"\1T\2\3\4:\5"),
+    (_MOMENT + r" ?([+-]\d\d)$", r"\1T\2\3\4:00"),
+    (_MOMENT + r" ?(?:[Zz]|UTC)$", r"\1T\2\3Z"),
+    (_MOMENT + r"$", r"\1T\2\3"),
+)
+"""Other spellings that databases print, and how they become usual ones. Digits below a millisecond are dropped."""
+
 _YEARS_IN_DAYS = (parse_date("0001-01-01"), parse_date("9999-12-31"))
 _YEARS_IN_MS = (parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:59.999Z"))
 _BOUNDED = {Scalar.F32, Scalar.F64, Scalar.DATE, Scalar.DATETIME}
@@ -175,10 +184,14 @@ def _millis(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
     if pa.types.is_date64(kind):
         return column
     if pa.types.is_string(kind):
+        usual = column
+        if not any(_all_match(column, pattern) for pattern, _ in _TIMES):
+            for spelling, rewritten in _SPELLINGS:
+                usual = pc.replace_substring_regex(usual, spelling, rewritten)
         for pattern, zone in _TIMES:
-            if _all_match(column, pattern):
+            if _all_match(usual, pattern):
                 try:
-                    return column.cast(pa.timestamp("ms", zone)).cast(pa.int64()).view(wanted)
+                    return usual.cast(pa.timestamp("ms", zone)).cast(pa.int64()).view(wanted)
                 except pa.ArrowInvalid:
                     break
         return _by_value(column, parse_datetime, pa.int64(), report).view(wanted)

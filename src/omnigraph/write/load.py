@@ -245,7 +245,7 @@ class Load:
         return [self._write(snapshot, change) for change in self._admitted.values()]
 
     def _write(self, snapshot: Snapshot, change: TableChange) -> TableWrite:
-        before = () if change.replaced else snapshot.pin(change.key).models
+        before = () if change.replaced else snapshot.models(change.key)
         made = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
         models = with_models(before, made)
         return TableWrite(change.key, self._operation(change), change.rows, models=models)

@@ -182,7 +182,9 @@ class _Maker:
             free = columns.keys() - self.rows.mentioned - self._made.keys()
             raw = {name: column for name, column in columns.items() if name in free and name in self.columns.members}
         for name, made in self._made.items():
-            if isinstance(made, Text):
+            if isinstance(made, Text) and made.format is not None:
+                ready |= self.columns.made({name: self._text(made, name, columns)}, origin, made.format.read)
+            elif isinstance(made, Text):
                 raw[name] = self._text(made, name, columns)
             elif isinstance(made, Constant):
                 ready[name] = _repeated(as_column(made.at, self.columns.members[name]), count)
@@ -223,7 +225,8 @@ class _Maker:
                 continue
             column = self._text(made, name, columns)
             report = self.columns.report(name, END, origin, column, refused)
-            column = column if read is None else read(column, kind, report)
+            reading = made.format.read if made.format is not None else read
+            column = column if reading is None else reading(column, kind, report)
             members.append((convert(column, kind, report), kind))
         return without_gaps(derived_ids(members), END, refused)
 

@@ -97,16 +97,6 @@ def receipt(
     return MutationReceipt(branch, query_name, int(labels[NODES]), int(labels[EDGES]), commit.actor, commit)
 
 
-def is_replayable(query: ir.Query) -> bool:
-    """Whether a mutation may be prepared again after another commit.
-
-    What is inserted was decided by the caller alone. What an update or a delete matches was decided by what the
-    caller had seen, which is no longer so.
-    """
-    assert isinstance(query.body, ir.Write)
-    return all(isinstance(statement, ir.InsertNode | ir.InsertEdge) for statement in query.body.statements)
-
-
 class Mutation:
     """One request to run a query that writes. It is prepared on a snapshot, and again when another commit came first.
 
@@ -164,7 +154,21 @@ class Mutation:
         labels = [(QUERY, self.query.name), (NODES, str(counts[TypeKind.NODE])), (EDGES, str(counts[TypeKind.EDGE]))]
         if self._digest is not None:
             labels.append((REQUEST, self._digest))
-        return Prepared(execution.writes(self._blobs), tuple(labels))
+        return Prepared(execution.writes(self._blobs), tuple(labels), matched=self.matched)
+
+    def matched(self, snapshot: Snapshot) -> list[tuple[str, pa.Array]]:
+        """The stored entities that each condition matches in a state: the type key, and their ids.
+
+        To be asked for after `prepare`.
+        """
+        assert self._read is not None
+        request, steps = self._read
+        execution = _Execution(self.accepted, request, snapshot, self._embedder, self._tally)
+        return [
+            (f"{step.kind}:{step.name}", execution.stored_matches(step.kind, step.name, step.where))
+            for step in steps
+            if isinstance(step, Changed | Removed)
+        ]
 
 
 class _Execution:
@@ -269,13 +273,15 @@ class _Execution:
     def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
         """What a condition holds for: the ids of stored entities, and pending rows."""
         pending = self.pending(kind, name)
-        needed = _columns(where)
-        implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
-        stored = self.snapshot.scan(f"{kind}:{name}", columns=needed, filter=implied)
-        hits = column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
-        hits = without(hits, pa.concat_arrays([pending.ids, pending.gone]))
+        hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.gone]))
         rows = pending.rows
-        return hits, rows.filter(holds(where, table_rows(rows.select(needed)), self.request))
+        return hits, rows.filter(holds(where, table_rows(rows.select(_columns(where))), self.request))
+
+    def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr) -> pa.Array:
+        """The ids of the stored entities that a condition holds for, whatever is pending."""
+        implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
+        stored = self.snapshot.scan(f"{kind}:{name}", columns=_columns(where), filter=implied)
+        return column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
 
     def _check_memory(self, key: str) -> None:
         """What is to be written is all in memory at once."""
@@ -326,7 +332,7 @@ class _Execution:
         if len(pending.gone):
             return TableWrite(change.key, Operation.DELETE, deleted=pending.gone)
         unsure = pending.unsure
-        new = len(unsure) == 0 or self.snapshot.pin(change.key).row_count == 0
+        new = len(unsure) == 0 or self.snapshot.is_without(change.key, chunked(unsure))
         stored = pa.array([], pa.utf8())
         if not new and pending.strict:  # otherwise it does not matter which are stored, and staging finds them
             found = self.snapshot.lookup(change.key, "id", chunked(unsure), columns=["id"])
@@ -337,7 +343,7 @@ class _Execution:
             raise KeyConflictError(change.key, pc.min(taken).as_py())
         append = new and not pending.known
         made = self.tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
-        models = with_models(self.snapshot.pin(change.key).models, made)
+        models = with_models(self.snapshot.models(change.key), made)
         return TableWrite(change.key, Operation.APPEND if append else Operation.UPSERT, change.rows, models=models)
 
 

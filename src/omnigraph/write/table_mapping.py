@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import PurePath
@@ -20,10 +20,11 @@ from omnigraph.lang.documents import Value, as_document, read_document
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.lang.types import ValueType
+from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.input_files import text_of
 from omnigraph.write.columns import END, ID, Dialect
 from omnigraph.write.constants import as_column
+from omnigraph.write.date_formats import DateFormat
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 _ENDS = ("from", "to")
@@ -47,11 +48,13 @@ class Text:
     Attributes:
         parts: what it is made of: texts, and the names of columns at the odd places.
         plain: whether it is nothing but one column, with the type that it has.
+        format: how dates and times are written in it, if they are not written as usual.
     """
 
     parts: tuple[str, ...]
     plain: bool
     at: Value = field(repr=False, compare=False)
+    format: DateFormat | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -251,12 +254,24 @@ def _others(value: Value | None) -> Others:
 
 
 def _made(value: Value) -> Text | Constant:
-    if isinstance(value.content, dict):
-        members = value.members(("value",))
-        if "value" not in members:
-            raise value.error("it is empty", "write {value: …} for the same value in every row")
+    if not isinstance(value.content, dict):
+        return _text(value)
+    members = value.members(("value", "column", "format"))
+    if "value" in members and len(members) == 1:
         return Constant(members["value"])
-    return _text(value)
+    if "value" in members or "column" not in members:
+        hint = 'write {value: …} for the same value in every row, or {column: …, format: "%d.%m.%Y"}'
+        raise value.error("it says neither a value nor a column" if members else "it is empty", hint)
+    made = _text(members["column"])
+    return replace(made, format=_format(members["format"])) if "format" in members else made
+
+
+def _format(value: Value) -> DateFormat:
+    try:
+        return DateFormat.parse(value.text())
+    except ValueError as error:
+        problem, hint = error.args
+        raise value.error(problem, hint) from None
 
 
 def _key(value: Value) -> Key:
@@ -316,6 +331,7 @@ def _check(rows: TypeRows, accepted: AcceptedSchema) -> None:
             raise made.at.error(f"{rows.name} has no property '{cut(name)}'", did_you_mean(name, kinds))
         if isinstance(made, Constant):
             as_column(made.at, kinds[name])
+        _check_format(made, name, kinds[name])
         if isinstance(made, Key):
             assert isinstance(declared, EdgeType)
             _check_key(made, declared.from_type if name == "from" else declared.to_type, accepted)
@@ -323,6 +339,11 @@ def _check(rows: TypeRows, accepted: AcceptedSchema) -> None:
     for end in _ENDS:
         if isinstance(declared, EdgeType) and end not in named and rows.others is not Others.MATCH:
             raise rows.at.error(f"{rows.name} is an edge, and nothing says what '{end}' is made of")
+
+
+def _check_format(made: Made, name: str, kind: ValueType) -> None:
+    if isinstance(made, Text) and made.format and (kind.list or kind.scalar not in (Scalar.DATE, Scalar.DATETIME)):
+        raise made.at.error(f"'{cut(name)}' is {kind}, and a format is for Date and DateTime", "leave 'format' out")
 
 
 def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:
@@ -348,5 +369,7 @@ def _check_key(key: Key, name: str, accepted: AcceptedSchema) -> None:
     if sorted(said) != sorted(order):
         raise key.at.error(f"the key of {name} is {', '.join(order)}", "name each of them once, and nothing else")
     for member, made in key.members:
+        kind = accepted.catalog.nodes[name].properties[member].type
         if isinstance(made, Constant):
-            as_column(made.at, accepted.catalog.nodes[name].properties[member].type)
+            as_column(made.at, kind)
+        _check_format(made, member, kind)

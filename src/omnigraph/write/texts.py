@@ -18,6 +18,7 @@ from omnigraph.write.problems import SHOWN
 from omnigraph.write.values import Fault, Written, column, json_type, whole_number
 
 _WHOLE = r"^-?[0-9]+$"
+_NOT_WHOLE = r"[^0-9+-]"
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _TRUTH = r"^(true|True|TRUE|false|False|FALSE)$"
 _MOST_DIGITS = 21
@@ -26,8 +27,8 @@ _MOST_DIGITS = 21
 def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
     """Cells as values that convert to a type without loss. An empty cell is null, except for a String.
 
-    Numbers and truth values are written as in JSON (`True` and `TRUE` are understood, too), times as ISO 8601 or as
-    numbers, lists and vectors as JSON arrays.
+    Numbers and truth values are written as in JSON (`True` and `TRUE` are understood, too), times as ISO 8601,
+    never as numbers, lists and vectors as JSON arrays.
 
     Args:
         cells: texts.
@@ -41,17 +42,17 @@ def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: b
     if kind.list or kind.is_vector:
         return _lists(cells, kind, report, null_items and not kind.is_vector)
     if kind.scalar.is_integer:
-        return _integers(_spelled(cells, _WHOLE, "a whole number", report), kind, report)
+        return _integers(spelled(cells, _WHOLE, "a whole number", report), kind, report)
     if kind.scalar.is_float:
-        return _spelled(cells, _NUMBER, "a number", report).cast(arrow_type(kind))
+        return spelled(cells, _NUMBER, "a number", report).cast(arrow_type(kind))
     if kind.scalar is Scalar.BOOL:
-        return pc.equal(pc.utf8_lower(_spelled(cells, _TRUTH, "true or false", report)), "true")
+        return pc.equal(pc.utf8_lower(spelled(cells, _TRUTH, "true or false", report)), "true")
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
         return _times(cells, kind, report)
     return cells
 
 
-def _spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
+def spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
     """Only the cells that are spelled as expected."""
     wrong = pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
     if not pc.any(wrong).as_py():
@@ -64,6 +65,11 @@ def _spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa
     if rest.any():
         report(pa.array(rest), f"expected {expected}", Fault.TYPE)
     return pc.if_else(wrong, pa.scalar(None, pa.utf8()), cells)
+
+
+def whole_numbers(cells: pa.Array, report: Report) -> pa.Array:
+    """Texts that are whole numbers of 64 bits. The others are reported and become null."""
+    return _integers(spelled(cells, _WHOLE, "a whole number", report), ValueType(Scalar.I64), report)
 
 
 def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
@@ -82,14 +88,9 @@ def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
 
 
 def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-    """Texts and whole numbers, each as it is understood in JSON."""
-    whole = pc.match_substring_regex(cells, _WHOLE).fill_null(False)
-    if not pc.any(whole).as_py():
-        return convert(cells, kind, report)
-    none = pa.scalar(None, pa.utf8())
-    number = ValueType(Scalar.I64)
-    numbers = convert(_integers(pc.if_else(whole, cells, none), number, report), kind, report)
-    return pc.coalesce(numbers, convert(pc.if_else(whole, none, cells), kind, report))
+    """Texts alone. Nobody can say whether a bare number in a table is a year, a day, seconds, or 14.3.2026."""
+    expected = "a date like 2026-03-14" if kind.scalar is Scalar.DATE else "a time like 2026-03-14T09:30:00Z"
+    return convert(spelled(cells, _NOT_WHOLE, f"{expected} (a mapping can name a format)", report), kind, report)
 
 
 def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:

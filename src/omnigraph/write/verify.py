@@ -19,6 +19,7 @@ from omnigraph.commit.manifest import Commit
 from omnigraph.errors import Violation, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.storage.file_checks import FileReport
 from omnigraph.storage.lookup import in_groups
 from omnigraph.write.checks import Room, outside, sharing, twice, unmatched, value_rules, wrong_values
 from omnigraph.write.digests import digests
@@ -59,6 +60,7 @@ class IntegrityReport:
         entities: how many there are, by type key.
         violations: the first hundred, in the order of checking.
         total: how many there are in all.
+        files: what a look at all files found.
     """
 
     branch: str
@@ -66,11 +68,12 @@ class IntegrityReport:
     entities: Mapping[str, int]
     violations: tuple[Violation, ...]
     total: int
+    files: FileReport
 
     @property
     def ok(self) -> bool:
-        """Whether every constraint holds."""
-        return self.total == 0
+        """Whether every constraint holds, and no file is damaged."""
+        return self.total == 0 and not self.files.damages
 
     def to_json(self) -> dict[str, Any]:
         """The report as every surface gives it."""
@@ -81,6 +84,7 @@ class IntegrityReport:
             "entities": dict(self.entities),
             "total": self.total,
             "violations": [{name: getattr(violation, name) for name in _MEMBERS} for violation in self.violations],
+            "files": self.files.to_json(),
         }
 
 

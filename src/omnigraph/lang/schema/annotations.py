@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from omnigraph.lang.names import nearest
 from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.schema.canonical import sorted_annotations
@@ -16,6 +17,39 @@ PROPERTY_FORMS = ("index", "key", "unique")
 _BODY_ONLY = ("check", "range")
 _ONCE = frozenset({*PROPERTY_FORMS, "embed", "default", "description", "instruction", "rename_from"})
 _CODE = re.compile(r"OG-[A-Z]{2}-[0-9]{3}|[A-Z]+[0-9]+")
+
+
+KNOWN_ANNOTATIONS = (
+    *("key", "unique", "index", "range", "check", "card", "card_in"),
+    *("embed", "default", "description", "instruction", "rename_from", "allow"),
+)
+_OTHER_NAMES = {"pk": "key", "pkey": "key", "primary": "key", "primarykey": "key", "uniq": "unique", "idx": "index"}
+"""What other databases call them, without underscores."""
+
+
+def meant(written: str) -> str | None:
+    """The annotation that was probably meant by one that does not exist; None when it looks like none."""
+    if written in KNOWN_ANNOTATIONS:
+        return None
+    return _OTHER_NAMES.get(written.casefold().replace("_", "")) or nearest(written, KNOWN_ANNOTATIONS)
+
+
+def check_names(problems: Problems, schema: ast.Schema) -> None:
+    """Refuse misspelled annotations. Others that mean nothing are kept for other tools, and lint tells of them."""
+    for declaration in schema.declarations:
+        written = [] if isinstance(declaration, ast.Interface) else list(declaration.annotations)
+        for member in declaration.members:
+            if isinstance(member, ast.Property):
+                written += member.annotations
+        for annotation in written:
+            near = meant(annotation.name)
+            if near is not None:
+                problems.report(
+                    "OG-SC-031",
+                    f"there is no annotation @{annotation.name}",
+                    annotation.span,
+                    hint=f"did you mean '@{near}'?",
+                )
 
 
 @dataclass(slots=True)

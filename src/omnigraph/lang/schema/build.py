@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from omnigraph.errors import CompileError, ParseError, SourceText
 from omnigraph.lang.schema import ast
-from omnigraph.lang.schema.annotations import Annotated, read_type_annotations
+from omnigraph.lang.schema.annotations import Annotated, check_names, read_type_annotations
 from omnigraph.lang.schema.canonical import sorted_constraints
 from omnigraph.lang.schema.catalog import (
     Cardinality,
@@ -31,7 +31,7 @@ from omnigraph.lang.schema.properties import Source, check_embed, distinct_prope
 _D = TypeVar("_D", ast.Interface, ast.Node, ast.Edge)
 
 
-def compile_schema(text: str | bytes, name: str | None = None) -> Catalog:
+def compile_schema(text: str | bytes, name: str | None = None, *, accepted: bool = False) -> Catalog:
     """The catalogue of a `.pg` text.
 
     >>> compile_schema("node Garden { code: String @key }").nodes["Garden"].key
@@ -40,22 +40,23 @@ def compile_schema(text: str | bytes, name: str | None = None) -> Catalog:
     Args:
         text: the text, or its UTF-8 bytes.
         name: the file name that errors show.
+        accepted: whether it is the schema of a graph already: rules that are younger than graphs do not apply.
 
     Raises:
         ParseError: the text does not follow the grammar.
         CatalogError: it does, and still makes no sense; the first such place in the text.
     """
     tree = parse_schema(text, name)
-    return build_catalog(tree, tree.source)
+    return build_catalog(tree, tree.source, accepted=accepted)
 
 
-def build_catalog(schema: ast.Schema, source: SourceText) -> Catalog:
+def build_catalog(schema: ast.Schema, source: SourceText, *, accepted: bool = False) -> Catalog:
     """The catalogue of a parsed schema.
 
     Raises:
         CatalogError: the schema makes no sense; the first such place in the text.
     """
-    problems = Problems(source)
+    problems = Problems(source, accepted=accepted)
     catalog = _Builder(schema, problems).catalog()
     problems.raise_first()
     return catalog
@@ -78,6 +79,7 @@ def check_schema(text: str | bytes, name: str | None = None) -> list[CompileErro
 class _Builder:
     def __init__(self, schema: ast.Schema, problems: Problems) -> None:
         self.problems = problems
+        check_names(problems, schema)
         self.interfaces = self._distinct(schema, ast.Interface, "interface")
         self.nodes = self._distinct(schema, ast.Node, "node")
         self.edges = self._distinct(schema, ast.Edge, "edge")

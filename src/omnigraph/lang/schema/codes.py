@@ -50,6 +50,8 @@ SCHEMA_CHECKS = (
     _schema(28, "A property cannot have a default."),
     _schema(29, "The key of an edge type does not name both ends."),
     _schema(30, "@allow has no code, or no reason."),
+    _schema(31, "An annotation does not exist, and is spelled nearly like one that does."),
+    _schema(32, "The pattern of @check has something that RE2 lacks or reads differently."),
     # stored schemas
     _schema(40, "A stored schema is damaged: its parts contradict each other."),
     _schema(41, "The schema files of a graph do not belong together."),
@@ -107,7 +109,7 @@ LINTS = (
     _lint("L211", "An edge type has neither @key nor @unique(src, dst), so the same edge can be stored twice."),
     _lint("L212", "A vector has neither @embed nor @index."),
     _lint("L213", "@allow names a code that does not exist."),
-    _lint("L214", "An annotation that means nothing is spelled nearly like one that does."),
+    _lint("L214", "An annotation means nothing to OmniGraph."),
 )
 
 CODES: dict[str, Diagnostic] = {diagnostic.code: diagnostic for diagnostic in (*SCHEMA_CHECKS, *SCHEMA_CHANGES, *LINTS)}

@@ -13,7 +13,7 @@ from omnigraph.lang.schema.catalog import Check, Constraint, Index, IndexKind, K
 from omnigraph.lang.schema.indexes import built_kind, read_index
 from omnigraph.lang.schema.owner import ENDPOINTS, Owner
 from omnigraph.lang.schema.problems import Problems
-from omnigraph.lang.schema.regex import pattern_error
+from omnigraph.lang.schema.regex import difference, pattern_error
 from omnigraph.lang.types import Scalar, ValueType
 
 MAX_CARDINALITY = 2**32 - 1
@@ -167,13 +167,15 @@ class TypeConstraints:
                 return
             reason = pattern_error(written.pattern.text)
             if reason is not None:
-                self.problems.report(
-                    "OG-SC-024",
-                    f"this is not an RE2 pattern: {reason}",
-                    written.pattern.span,
-                    hint=_pattern_hint(reason),
-                )
-                return
+                if difference(written.pattern.text) == reason:
+                    self.problems.report(
+                        "OG-SC-032", f"this pattern means something else: {reason}", written.pattern.span
+                    )
+                else:
+                    message = f"this is not an RE2 pattern: {reason}"
+                    hint = _pattern_hint(reason)
+                    self.problems.report("OG-SC-024", message, written.pattern.span, hint=hint)
+                    return
             self.found.append(Check(name.text, written.pattern.text))
 
     # ---- members ----
@@ -215,6 +217,8 @@ def _field_set(names: tuple[ast.Name, ...]) -> tuple[str, ...]:
 
 
 def _pattern_hint(reason: str) -> str:
+    if "(?x" in reason or "(?ix" in reason:
+        return "RE2 has no (?x): write the pattern without spaces and comments"
     if "perl operator" in reason:
         return "RE2 has no look-around; write the condition as a plain pattern"
     if "escape" in reason:

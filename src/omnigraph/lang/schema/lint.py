@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from omnigraph.lang.diagnostics import Finding, all_codes, sorted_findings
 from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema.annotations import KNOWN_ANNOTATIONS, meant
 from omnigraph.lang.schema.catalog import (
     Annotation,
     Catalog,
@@ -21,15 +21,10 @@ from omnigraph.lang.schema.codes import CODES
 from omnigraph.lang.schema.identity import AnyType, property_label, types_of
 from omnigraph.lang.schema.owner import ENDPOINTS
 
-KNOWN_ANNOTATIONS = (
-    *("key", "unique", "index", "range", "check", "card", "card_in"),
-    *("embed", "default", "description", "instruction", "rename_from", "allow"),
-)
-
 
 def lint_schema(catalog: Catalog) -> list[Finding]:
     """The findings about a schema, without those that it accepts with `@allow`."""
-    checks = (_unconnected, _repeatable_edges, _idle_vectors, _unknown_allows, _misspelled_annotations)
+    checks = (_unconnected, _repeatable_edges, _idle_vectors, _unknown_allows, _unknown_annotations)
     return sorted_findings(finding for check in checks for finding in check(catalog))
 
 
@@ -92,15 +87,15 @@ def _unknown_allows(catalog: Catalog) -> Iterator[Finding]:
                     yield from _finding("L213", message, owner, prop)
 
 
-def _misspelled_annotations(catalog: Catalog) -> Iterator[Finding]:
-    """Unknown annotations are kept for other tools, so a slip of the pen would go unnoticed."""
+def _unknown_annotations(catalog: Catalog) -> Iterator[Finding]:
+    """Unknown annotations are kept for other tools. Misspelled ones do not compile."""
     for (kind, name), owner in types_of(catalog):
         on_type = () if isinstance(owner, InterfaceType) else owner.annotations
         places: list[tuple[Property | None, tuple[Annotation, ...]]] = [(None, on_type)]
         places += [(prop, prop.annotations) for prop in owner.properties.values() if prop.declared_directly]
         for prop, written_here in places:
             where = property_label((kind, name), prop.name) if prop else f"{kind.value} '{name}'"
-            for written in {annotation.name for annotation in written_here} - set(KNOWN_ANNOTATIONS):
-                for near in get_close_matches(written, KNOWN_ANNOTATIONS, n=1, cutoff=0.8):
-                    message = f"@{written} of {where} means nothing; did you mean '@{near}'?"
-                    yield from _finding("L214", message, owner, prop)
+            for written in sorted({annotation.name for annotation in written_here} - set(KNOWN_ANNOTATIONS)):
+                near = meant(written)  # in a schema that was accepted when this was no error
+                did = f"; did you mean '@{near}'?" if near else ""
+                yield from _finding("L214", f"@{written} of {where} means nothing to OmniGraph{did}", owner, prop)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from omnigraph.errors import ParseError, Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import ast
+from omnigraph.lang.schema.annotations import meant
 from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.schema.term_parser import CARDINALITY_HEADS, CONSTRAINT_HEADS, TermParser
 from omnigraph.lang.tokens import read_source, schema_tokens
@@ -167,6 +168,8 @@ class _SchemaParser(TermParser):
             hint = f"behind a property write @{text}; on a line of its own write @{text}(property)"
         elif kind == "at" and text in CARDINALITY_HEADS:
             hint = f"@{text} stands behind the end types of an edge: edge E: A -> B @{text}(0..1)"
+        elif kind == "at" and (near := meant(text)) is not None:
+            hint = f"did you mean '@{near}'?"
         elif kind == "at":
             hint = "annotations stand behind a property, or behind the name of the type"
         elif kind == "type" and self.kinds[self.i + 1] == ":":

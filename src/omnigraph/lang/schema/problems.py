@@ -12,6 +12,9 @@ from omnigraph.lang.schema.codes import CODES
 MAX_REPORTED = 100
 """How many problems are shown. Suggestions cost time, and nobody reads a thousand."""
 
+YOUNG_RULES = frozenset({"OG-SC-031", "OG-SC-032"})
+"""Rules that came after the first graphs."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
@@ -24,10 +27,16 @@ class _Problem:
 
 
 class Problems:
-    """Collects problems; each place has each kind of problem once."""
+    """Collects problems; each place has each kind of problem once.
 
-    def __init__(self, source: SourceText) -> None:
+    Args:
+        source: the text that is judged.
+        accepted: whether it was accepted before: rules that are younger than graphs do not make one unreadable.
+    """
+
+    def __init__(self, source: SourceText, *, accepted: bool = False) -> None:
         self._source = source
+        self._ignored = YOUNG_RULES if accepted else frozenset()
         self._problems: dict[tuple[str, Span], _Problem] = {}
 
     def report(
@@ -49,6 +58,8 @@ class Problems:
             unknown: a name that does not exist, and those that do; the nearest becomes the hint.
         """
         assert code in CODES, code
+        if code in self._ignored:
+            return
         written, known = unknown or (None, ())
         self._problems.setdefault((code, span), _Problem(code, message, span, hint, written, known))
 

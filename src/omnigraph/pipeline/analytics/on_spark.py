@@ -17,7 +17,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema import Catalog
 from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Parts
-from omnigraph.pipeline.source.source import NAME
+from omnigraph.pipeline.frames import NAME
 
 _IN_PARTITION = (1 << 33) - 1
 """What `monotonically_increasing_id` counts with inside of a partition."""

@@ -188,7 +188,7 @@ class FrameOutcome(Outcome):
         """The entities of a type by id, with what was found about them."""
         from pyspark.sql import functions as sql
 
-        from omnigraph.pipeline.source.source import type_frame
+        from omnigraph.pipeline.frames import type_frame
 
         entities = type_frame(self._session.spark, self._snapshot, f"node:{name}")
         found = self._frame.where(sql.col("type") == name).select("id", sql.col(self.name).alias(property))

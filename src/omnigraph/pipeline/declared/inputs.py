@@ -11,6 +11,7 @@ from hashlib import blake2b
 import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
@@ -82,6 +83,7 @@ def _pinned(source: Source, graph: Graph, opened: ExitStack) -> Pinned:
             storage = graph._store.objects.uri.storage_options
             handle = opened.enter_context(open_graph(source.graph, read_only=True, storage_options=storage))
         view = handle._view(source.branch, source.commit)
+        opened.enter_context(reading(handle._store.leases, WorkKind.PIPELINE, view.manifest))
         pinned = Pinned(source, graph=handle, view=view, mark=_mark([str(view.uri), view.commit.id, source.type]))
         pinned.export()
         return pinned

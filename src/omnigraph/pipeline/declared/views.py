@@ -12,7 +12,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.pipeline.declared.document import Document, FileSource, SparkSource
 from omnigraph.pipeline.declared.file_tables import file_frame
 from omnigraph.pipeline.declared.inputs import Pinned
-from omnigraph.pipeline.source.source import type_frame
+from omnigraph.pipeline.frames import type_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

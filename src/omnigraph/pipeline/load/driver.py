@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Commit, Manifest, Models, with_models
-from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table, owns
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table
 from omnigraph.embed import Embedder
 from omnigraph.errors import (
     ConstraintError,
@@ -94,8 +94,8 @@ def load(graph: Graph, source: Any, request: LoadRequest, options: SparkOptions)
     said = said_about(graph, request)
     place = Place.at(uri)
     try:
-        with recorded(place.objects, place.load):
-            return _attempts(graph, source, request, options, said, place)
+        with at_work(graph._store.leases, WorkKind.LOAD, name=place.load) as work:
+            return _attempts(graph, source, request, options, replace(said, work=work), place)
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup
             place.clear()
@@ -105,7 +105,7 @@ def _attempts(
     graph: Graph, source: Any, request: LoadRequest, options: SparkOptions, said: WriteRequest, place: Place
 ) -> LoadReceipt:
     # A source that can be read once is read once, however often the load has to begin again.
-    view, _ = target_of(graph, said.branch, request.base)
+    view, _ = target_of(graph, said.branch, request.base, heal=not request.check)
     accepted = graph._schema_of(view)[1]
     with options.session.job("planning the load", options.watch):
         planner = Planner(accepted, place, options.split_bytes, request.mapping, options.session.spark)
@@ -155,7 +155,7 @@ class _SparkLoad:
 
     def run(self) -> LoadReceipt:
         request, target = self.request, self.said.branch
-        view, missing = target_of(self.graph, target, request.base)
+        view, missing = target_of(self.graph, target, request.base, heal=not request.check)
         if not missing:
             earlier = find_idempotent(view, request.idempotency_key)
             if earlier is not None:
@@ -221,7 +221,7 @@ class _SparkLoad:
             for key, pin in view.tables.items():
                 if not self.parts.may_have(key):
                     continue
-                if not owns(view, pin):
+                if not view.owns(pin):
                     self.forks[key] = fork_table(self.store, view, pin)
                 bases[key] = self.forks.get(key, pin.ref)
                 if self.request.mode is LoadMode.MERGE and not (self.direct and pin.row_count == 0):
@@ -435,13 +435,13 @@ class _SparkLoad:
         base = self._beside(change.key, now, begun)
         with self.options.session.job(f"merging {change.name}", self.options.watch):
             merged, gone = merge_by_tasks(exchange, self.place, base, change)
-        fork = None if owns(now, now.tables[change.key]) else base
+        fork = None if now.owns(now.tables[change.key]) else base
         return TableWrite(change.key, Operation.CHANGE, fragments=(*merged, *fragments), replaced=gone, base=fork)
 
     def _beside(self, key: str, now: Manifest, begun: Manifest) -> TableRef:
         """The version of a table that tasks change: that of the graph, or a fork of it that nobody else has."""
         pin = now.tables[key]
-        if owns(now, pin):
+        if now.owns(pin):
             return pin.ref
         fork = self.forks.get(key)
         same = (begun.incarnation, begun.tables[key].ref) == (now.incarnation, pin.ref)

@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite, fork_table, owns
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Operation, TableWrite, fork_table
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.graph.merging import MergeRequest, Way
 from omnigraph.graph.merging import merge as merge_in
 from omnigraph.lang.schema import TypeKind
 from omnigraph.merge.choices import Choice, Resolved, resolved
-from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify
-from omnigraph.merge.compare import MOST, Collected, Compared, rows_write
+from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify
+from omnigraph.merge.compare import MOST, TORN, Collected, Compared, rows_write
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.merge.sides import Columns, Versions, differing_parts, part_rows
 from omnigraph.merge.touched import Touched, touched
@@ -80,7 +80,8 @@ def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeRe
     place = Place.at(uri)
     way = Way("spark", lambda _, budget: SparkComparer(graph._store, place, options, budget))
     try:
-        with recorded(graph._store.objects, place.load):  # what tasks write is not cleared away meanwhile
+        # What tasks put aside is not cleared away meanwhile.
+        with at_work(graph._store.leases, WorkKind.MERGE, name=place.load):
             return merge_in(graph, request, way)
     finally:
         with suppress(OmnigraphError):  # what is left is found by cleanup
@@ -112,10 +113,12 @@ class CompareAside(Compared):
     parts: tuple[AsidePart, ...] = ()
     extra: pa.Table | None = None
 
-    def with_rows(self, rows: pa.Table) -> CompareAside:
+    def _with(self, rows: pa.Table, inserted: int) -> CompareAside:
+        if rows.num_rows == 0:
+            return self
         extra = rows if self.extra is None else pa.concat_tables([self.extra, rows])
         known = pa.concat_tables([self.rows, rows.select(self.rows.column_names)])
-        return replace(self, rows=known, inserted=self.inserted + rows.num_rows, extra=extra)
+        return replace(self, rows=known, inserted=self.inserted + inserted, extra=extra)
 
 
 class SparkComparer:
@@ -151,7 +154,7 @@ class SparkComparer:
             places = [order.index(ref) for ref in versions.all]
             told = exchange.together(
                 [Side(relation, ["id"]) for relation in sides.values()],
-                _comparison(self._place, versions.key, places, choice),
+                _comparison(self._place, versions, places, choice),
                 self._options.tasks,
             )
             (answers,) = exchange.gather([told])
@@ -160,7 +163,7 @@ class SparkComparer:
     def _collected(self, versions: Versions, answers: list[dict[str, Any]], checked: Sequence[str]) -> Compared:
         """What tasks found. Of a large change, only what is checked is fetched."""
         size = sum(answer["size"] for answer in answers)
-        large = size >= self._threshold and not versions.columns.blobs
+        large = size >= self._threshold and not versions.columns.blobs and not versions.virtual
         columns = [*checked, VERDICT] if large else None
         nothing = versions.schema.empty_table().append_column(VERDICT, pa.array([], pa.int8()))
         collected = Collected(versions, self._budget, checked if large else None)
@@ -168,15 +171,16 @@ class SparkComparer:
         for answer in answers:
             torn, named = decoded(answer["torn"]), decoded(answer["named"])["id"].combine_chunks()
             rows = nothing if answer["rows"] is None else self._place.table(answer["rows"], columns)
-            collected.add(Resolved(rows, torn, answer["resolved"], named), answer["conflicts"])
+            found = Resolved(rows, torn, answer["resolved"], named, decoded(answer["settled"]))
+            collected.add(found, answer["conflicts"])
             if answer["rows"] is not None:
                 parts.append(AsidePart(answer["rows"], rows.num_rows))
             if answer["deleted"] is not None:
                 collected.delete(self._place.table(answer["deleted"])["id"].combine_chunks())
-        found = collected.compared()
+        whole = collected.compared()
         if not large:
-            return found
-        members = {member.name: getattr(found, member.name) for member in fields(found)}
+            return whole
+        members = {member.name: getattr(whole, member.name) for member in fields(whole)}
         return CompareAside(**members, parts=tuple(parts))
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
@@ -201,7 +205,7 @@ class SparkComparer:
         """Have tasks write a change. It is made for one state: when another commit comes first, it is made again."""
         key = compared.versions.key
         pin = target.tables[key]
-        fork = None if owns(target, pin) else fork_table(self._store, target, pin)
+        fork = None if target.owns(pin) else fork_table(self._store, target, pin)
         try:
             fragments, replaced = self._by_tasks(compared, fork or pin.ref)
         except BaseException:
@@ -276,17 +280,17 @@ class VersionRows:
         return part_rows(self.place.tables, self.ref, self.numbers, self.columns, self.may)
 
 
-def _comparison(place: Place, key: str, order: list[int], choice: Choice) -> Callable[..., pa.Table]:
+def _comparison(place: Place, versions: Versions, order: list[int], choice: Choice) -> Callable[..., pa.Table]:
     """What a task does with rows that have met: it compares them, and puts aside what changes."""
-    name = f"merge/{key.replace(':', '-')}"
+    name = f"merge/{versions.key.replace(':', '-')}"
 
     def compare(*sides: pa.Table) -> pa.Table:
-        base, source, target = (sides[number] for number in order)
-        found = resolved(classify(base, source, target), choice)
+        base, source, target = (versions.here(sides[number]) for number in order)
+        found = resolved(classify(base, source, target, unknown=versions.unknown), choice)
         done, torn = found.done, found.torn
         goes = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
-        rows, gone = done.drop_columns([DIFFERS]).filter(pc.invert(goes)), done.select(["id"]).filter(goes)
-        first = torn.select(["id", VERDICT, DIFFERS]).sort_by("id").slice(0, MOST)
+        rows, gone = done.drop_columns([DIFFERS, UNDECIDED]).filter(pc.invert(goes)), done.select(["id"]).filter(goes)
+        first = torn.select(TORN.names).sort_by("id").slice(0, torn.num_rows if versions.virtual else MOST)
         return pa.table(
             {
                 "rows": pa.array([place.put(name, rows) if rows.num_rows else None], pa.utf8()),
@@ -296,6 +300,7 @@ def _comparison(place: Place, key: str, order: list[int], choice: Choice) -> Cal
                 "torn": pa.array([encoded(first)], pa.binary()),
                 "resolved": pa.array([found.count], pa.int64()),
                 "named": pa.array([encoded(pa.table({"id": found.named}))], pa.binary()),
+                "settled": pa.array([encoded(found.settled)], pa.binary()),
             }
         )
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
-
-STORAGE = "storage."
-"""What begins so is a storage option: `storage.endpoint_url`."""
+from omnigraph.pipeline.frames import STORAGE
 
 _STATE = ("version", "commit", "timestamp")
 READ = ("path", "type", "branch", *_STATE, "columns", "where")

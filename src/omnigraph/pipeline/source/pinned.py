@@ -18,6 +18,7 @@ from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.types import spark_schema, value_types
 from omnigraph.pipeline.source.where import Where
+from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableRef, TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
 
@@ -53,6 +54,15 @@ class Place:
     def tables(self) -> TableStorage:
         """Its tables. A process opens them once."""
         return _tables(self)
+
+    def objects(self) -> ObjectStore:
+        """Its objects. A process opens them once."""
+        return _objects(self)
+
+
+@lru_cache(maxsize=8)
+def _objects(place: Place) -> ObjectStore:
+    return open_store(GraphUri.parse(place.uri, dict(place.storage)), fsync=False)
 
 
 @lru_cache(maxsize=8)

@@ -10,19 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, grouped
 from omnigraph.pipeline.source.pinned import Pinned
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
-from omnigraph.storage.fragments import Fragment
-
-BATCH_ROWS = 16_384
-"""How many rows go from a task to Spark at a time."""
-
-PARTITION_ROWS = 8_000_000
-PARTITION_BYTES = 128 * 1024 * 1024
-"""Fragments that follow each other are read by one task, up to so many rows and bytes of the columns that are read."""
 
 _WORTH_A_TASK = 8 * 1024 * 1024
 _WORTH_A_FILTER = 64 * 1024 * 1024
@@ -75,6 +69,10 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return  # a table without rows has no fragments
+        with reading_if_long(self._pinned.place.objects(), WorkKind.SPARK_READ, [self._pinned.ref]):
+            yield from self._read(partition)
+
+    def _read(self, partition: Part) -> Iterator[pa.RecordBatch]:
         pinned, schema = self._pinned, batch_schema(self._schema)
         names = [stored_name(name, pinned.kind) for name in schema.names]
         where = pinned.where
@@ -93,21 +91,6 @@ class Reader(DataSourceReader):
             rows = where.kept(pa.Table.from_batches([batch])).select(names).combine_chunks()
             for part in rows.to_batches():
                 yield for_spark(part.columns, schema)
-
-
-def grouped(fragments: Sequence[Fragment], most: float = PARTITION_BYTES) -> Iterator[tuple[int, ...]]:
-    """The fragments that each task reads: neighbours together, up to so many bytes."""
-    held: list[int] = []
-    rows = size = 0
-    for fragment in fragments:
-        if held and (rows + fragment.rows > PARTITION_ROWS or size + fragment.size > most):
-            yield tuple(held)
-            held, rows, size = [], 0, 0
-        held.append(fragment.number)
-        rows += fragment.rows
-        size += fragment.size
-    if held:
-        yield tuple(held)
 
 
 def width(types: Iterable[ValueType]) -> int:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError
-from omnigraph.pipeline.source.options import CHANGES, READ, STORAGE, STREAM, WRITE, Options
+from omnigraph.pipeline.frames import NAME
+from omnigraph.pipeline.source.options import CHANGES, READ, STREAM, WRITE, Options
 from omnigraph.pipeline.source.pinned import Pinned, pinned
 from omnigraph.pipeline.source.reader import Reader
 from omnigraph.pipeline.source.stream import ChangesReader, StreamReader, stream_schema
 from omnigraph.pipeline.source.writer import StreamWriter, Target, Writer, stream_key
-
-NAME = "omnigraph"
 
 
 class OmnigraphSource(DataSource):
@@ -70,13 +68,6 @@ class OmnigraphSource(DataSource):
         if self._pinned is None:
             self._pinned = pinned(self._options)
         return self._pinned
-
-
-def type_frame(spark: SparkSession, view: Snapshot, key: str) -> DataFrame:
-    """The entities of a type, by its key, in a snapshot."""
-    storage = {f"{STORAGE}{name}": value for name, value in view.uri.storage_options.items()}
-    said = {"path": str(view.uri), "commit": view.commit.id, "type": key, **storage}
-    return spark.read.format(NAME).options(**said).load()
 
 
 def register(session: SparkSession) -> None:

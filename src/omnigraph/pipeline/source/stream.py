@@ -22,10 +22,11 @@ from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.pipeline.fragment_groups import BATCH_ROWS, grouped
 from omnigraph.pipeline.source.changes import Kind, changed, names_of
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Pinned, Place, pinned_at
-from omnigraph.pipeline.source.reader import BATCH_ROWS, check_schema, grouped
+from omnigraph.pipeline.source.reader import check_schema
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 from omnigraph.storage.tables import TableRef
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.loads import recorded
 from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.graph.loading import load_mode
 from omnigraph.pipeline.load.staging import Place as Staging
@@ -110,7 +110,7 @@ class Target:
         parts = [message for message in messages if isinstance(message, Written) and message.schema is not None]
         rows = pa.RecordBatchReader.from_batches(parts[0].schema, self._rows(parts)) if parts else self._nothing()
         name = parts[0].load if parts else self.staging.load
-        with recorded(self.staging.objects, name), self.place.open(read_only=False) as graph:
+        with at_work(self.staging.objects, WorkKind.LOAD, name=name), self.place.open(read_only=False) as graph:
             graph.load(
                 {self.type_name: rows},
                 mode=self.mode,

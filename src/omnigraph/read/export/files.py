@@ -1,6 +1,6 @@
 """Exports in files, of which a failure leaves none behind.
 
-On this machine they are under another name until they are whole. In S3 nothing can be renamed: an object is there when
+On this machine files have another name until they are complete. In S3 nothing can be renamed: an object is there when
 it is whole, and a directory is marked as unfinished until it is.
 """
 
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from secrets import token_hex
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -25,6 +22,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.read.export.export import TypeExport
+from omnigraph.storage.local_output import output_directory, output_file
 from omnigraph.storage.output_files import S3Output, output_in_s3
 
 _GROUP_ROWS = 128 * 1024
@@ -76,7 +74,7 @@ def write_export(
     if isinstance(target, str | os.PathLike):
         output = output_in_s3(os.fspath(target), snapshot.uri.storage_options)
         if output is None:
-            _write_here(parts, Path(target), format)
+            _write_here(parts, target, format)
         else:
             _write_in_s3(parts, output, format)
     elif format is ExportFormat.NDJSON:
@@ -91,15 +89,14 @@ def write_export(
     return ExportReceipt(snapshot.branch, snapshot.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
 
 
-def _write_here(parts: Sequence[TypeExport], path: Path, format: ExportFormat) -> None:
-    try:
-        if format is ExportFormat.NDJSON:
-            with _replacing(path) as file:
-                _write_lines(parts, file.write)
-        else:
-            _write_directory(parts, path, format)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+def _write_here(parts: Sequence[TypeExport], path: str | os.PathLike[str], format: ExportFormat) -> None:
+    if format is ExportFormat.NDJSON:
+        with output_file(path) as file:
+            _write_lines(parts, file.write)
+        return
+    with output_directory(path) as directory:
+        for part in parts:
+            _write_table(part, directory / _name(part, format), format)
 
 
 def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFormat) -> None:
@@ -134,45 +131,6 @@ def _write_lines(parts: Sequence[TypeExport], write: Callable[[bytes], object]) 
     for part in parts:
         for text in part.lines():
             write(text)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place when the block ends well."""
-    beside = path.with_name(f".{path.name}.{token_hex(4)}.partial")
-    try:
-        with beside.open("xb") as file:
-            yield file
-        _sync(beside)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def _sync(path: Path) -> None:
-    """What has its final name should survive a power failure."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _write_directory(parts: Sequence[TypeExport], path: Path, format: ExportFormat) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(
-            f"{path} exists and is not an empty directory",
-            hint="name a new one: what is in a directory is loaded together",
-        )
-    beside = path.with_name(f".{path.name}.{token_hex(4)}.partial")
-    beside.mkdir()
-    try:
-        for part in parts:
-            file = beside / _name(part, format)
-            _write_table(part, file, format)
-            _sync(file)
-        os.rename(beside, path)  # an empty directory may be in its place
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
 
 
 def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFormat) -> None:

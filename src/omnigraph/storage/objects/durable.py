@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 _FULL = getattr(fcntl, "F_FULLFSYNC", None)
 """macOS: fsync alone leaves the data in the drive's cache."""
 
 
+class FlushError(OSError):
+    """Something could not be flushed. What it holds is not to be trusted, even if a later flush succeeds."""
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Tell a failed flush from other errors. A file that cannot be opened to be flushed was not flushed either."""
+    try:
+        yield
+    except FlushError:
+        raise
+    except OSError as error:
+        raise FlushError(error.errno, error.strerror, error.filename) from error
+
+
 def sync_file(descriptor: int) -> None:
-    """Flush an open file."""
-    if _FULL is not None:
-        fcntl.fcntl(descriptor, _FULL)
-    else:
-        os.fsync(descriptor)
+    """Flush an open file.
+
+    Raises:
+        FlushError: it cannot be flushed.
+    """
+    with _failing():
+        if _FULL is not None:
+            fcntl.fcntl(descriptor, _FULL)
+        else:
+            os.fsync(descriptor)
 
 
 def sync_directory(directory: str) -> None:
@@ -31,24 +52,32 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
         paths: files, or directories with all that is in them.
         levels: how many directories above each are flushed, when those further up are known to be durable; by
             default all, up to the root.
+
+    Raises:
+        FlushError: one of them cannot be flushed, or is gone.
     """
     files: set[str] = set()
+    listed: set[str] = set()
     directories: set[str] = set()
     for path in paths:
         place = os.path.join(root, path) if path else root
         if os.path.isdir(place):
             for directory, _, names in os.walk(place):
                 directories.add(directory)
-                files.update(os.path.join(directory, name) for name in names)
+                listed.update(os.path.join(directory, name) for name in names)
         else:
             files.add(place)
         names = path.split("/")[:-1]
         top = 0 if levels is None else max(0, len(names) + 1 - levels)
         directories.update(os.path.join(root, *names[:depth]) for depth in range(top, len(names) + 1))
-    for file in sorted(files):
-        _sync(file)
-    for directory in sorted(directories, key=len, reverse=True):
-        sync_directory(directory)
+    with _failing():
+        for file in sorted(files):
+            _sync(file)
+        for file in sorted(listed - files):
+            with suppress(FileNotFoundError):  # nobody asked for this one by name, and somebody has removed it
+                _sync(file)
+        for directory in sorted(directories, key=len, reverse=True):
+            sync_directory(directory)
 
 
 def _sync(place: str, flags: int = 0) -> None:

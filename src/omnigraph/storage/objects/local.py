@@ -332,12 +332,7 @@ class LocalObjectStore:
         if directory in self._swept:
             return
         self._swept.add(directory)
-        stale = time.time() - _STALE_SECONDS
-        for entry in _entries(directory):
-            if entry.name.startswith(_TEMPORARY):
-                with suppress(FileNotFoundError):
-                    if entry.stat(follow_symlinks=False).st_mtime < stale:
-                        os.unlink(entry.path)
+        _remove_leftovers(directory)
 
     @contextmanager
     def _reporting(self, path: str, published: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -444,6 +439,23 @@ def _reclaim_empty(directory: str, before: float) -> None:
             with _locked(directory):
                 if _holds_nothing(directory):
                     _remove_directory(directory)
+
+
+def delete_leftovers(uri: GraphUri, prefix: str) -> None:
+    """Remove the temporary files in a directory that writers left behind who were killed an hour ago or earlier."""
+    try:
+        _remove_leftovers(uri.key(normal_path(prefix)))
+    except OSError as error:
+        raise os_failure(error, str(uri), prefix) from error
+
+
+def _remove_leftovers(directory: str) -> None:
+    stale = time.time() - _STALE_SECONDS
+    for entry in _entries(directory):
+        if entry.name.startswith(_TEMPORARY):
+            with suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_mtime < stale:
+                    os.unlink(entry.path)
 
 
 def _holds_nothing(directory: str) -> bool:

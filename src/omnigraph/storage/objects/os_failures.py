@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from omnigraph.errors import StorageError, StorageErrorKind
+from omnigraph.errors import FlushFailedError, StorageError, StorageErrorKind
+from omnigraph.storage.objects.durable import FlushError
 
 _Kind = StorageErrorKind
 
@@ -42,6 +43,11 @@ def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) 
         in_effect: whether the write is visible already, so that only its durability is in doubt.
     """
     kind, hint = _OS_KINDS.get(error.errno or 0, (_Kind.PERMANENT, "check the disk and the system log"))
+    reason = (error.strerror or "input/output error").lower()
+    if isinstance(error, FlushError):
+        where = "" if error.filename is None else f" ({error.filename})"
+        hint = "check the disk and the system log" if kind is _Kind.NOT_FOUND else hint
+        return FlushFailedError(f"{reason}{where}", uri=uri, path=path, in_effect=in_effect, hint=hint)
     if in_effect:
         kind, hint = _Kind.UNKNOWN, f"it is visible, but may not survive a power failure: {hint}"
-    return StorageError((error.strerror or "input/output error").lower(), kind=kind, uri=uri, path=path, hint=hint)
+    return StorageError(reason, kind=kind, uri=uri, path=path, hint=hint)

@@ -8,6 +8,8 @@ from ulid_transform import ulid_now
 
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, StorageError, StorageErrorKind
 from omnigraph.storage.objects.contract import ObjectStore
+from omnigraph.storage.objects.store_clock import check_clock
+from omnigraph.storage.uri import Scheme
 
 _ATTEMPTS = 3
 
@@ -15,10 +17,12 @@ _ATTEMPTS = 3
 def probe_create_if_absent(store: ObjectStore) -> None:
     """Write and remove one object to see that conditions on writes are honoured.
 
-    There are stores that accept the conditions and ignore them; a graph in one of those would lose commits.
+    There are stores that accept the conditions and ignore them; a graph in one of those would lose commits. The object
+    also shows the time that it is for the store.
 
     Raises:
         StorageError: with kind `Configuration` when they are not honoured.
+        ClockError: the clock of this machine is too far from that of the store.
     """
     for _ in range(_ATTEMPTS):
         path = f"__create_if_absent_probe_{ulid_now()}"
@@ -36,6 +40,9 @@ def probe_create_if_absent(store: ObjectStore) -> None:
         with suppress(ObjectChangedError):
             store.replace(path, b"fifth", before)
             raise _not_honoured(store, "an object can be replaced that was changed meanwhile")
+        if store.uri.scheme is Scheme.S3:
+            store.head(path)
+            check_clock(store)
     finally:
         store.delete(path)
 

@@ -25,6 +25,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.objects.contract import PIECE, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.s3_failures import is_missing, is_precondition, s3_failure
+from omnigraph.storage.objects.store_clock import StoreClock
 from omnigraph.storage.s3_settings import S3Settings
 from omnigraph.storage.uri import GraphUri
 
@@ -59,6 +60,7 @@ class S3ObjectStore:
         try:
             self._patient = _client(uri.authority, self._settings, self._settings.max_retries)
             self._once = _client(uri.authority, self._settings, 0)
+            self.clock = _clock(uri.authority, self._settings)
             return
         except Exception as error:
             failure = self._failure(error, "", write=False)
@@ -80,6 +82,7 @@ class S3ObjectStore:
     def head(self, path: str) -> ObjectInfo:
         path = normal_path(path)
         meta = self._call(path, lambda: obstore.head(self._patient, self._uri.key(path)))
+        self.clock.read(self._uri.key(path), meta["e_tag"], meta["last_modified"])
         if self._is_tombstone(path, meta["size"]):
             raise ObjectNotFoundError(str(self._uri), path)
         return ObjectInfo(path, meta["size"], meta["last_modified"], meta["e_tag"])
@@ -137,8 +140,10 @@ class S3ObjectStore:
         path = normal_path(path)
         _refuse_tombstone(data)
         key = self._uri.key(path)
-        result = self._call(path, lambda: obstore.put(self._patient, key, data, use_multipart=False), write=True)
-        return self._etag(path, result["e_tag"])
+        with self.clock.writing(key) as etags:
+            result = self._call(path, lambda: obstore.put(self._patient, key, data, use_multipart=False), write=True)
+            etags.append(self._etag(path, result["e_tag"]))
+        return etags[-1]
 
     @contextmanager
     def writing(self, path: str) -> Iterator[ObjectWriter]:
@@ -219,6 +224,7 @@ class S3ObjectStore:
 
         def read() -> tuple[bytes, str | None, str | None]:
             result = obstore.get(self._patient, self._uri.key(path))
+            self.clock.read(self._uri.key(path), result.meta["e_tag"], result.meta["last_modified"])
             return bytes(result.bytes()), result.meta["e_tag"], result.attributes.get(_WRITER)
 
         data, etag, writer = self._call(path, read)
@@ -230,7 +236,9 @@ class S3ObjectStore:
         below = self._uri.key(prefix) or None
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
         infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
-        return sorted(infos, key=lambda info: info.path)
+        # A folder that somebody made in a console is an empty object, which is listed without its final slash.
+        folders = {prefix, *(parent for info in infos for parent in _above(info.path))}
+        return sorted((info for info in infos if info.size or info.path not in folders), key=lambda info: info.path)
 
     def _is_tombstone(self, path: str, size: int) -> bool:
         if size != len(TOMBSTONE):
@@ -252,6 +260,13 @@ class S3ObjectStore:
         Raises:
             StorageError: with kind `Unknown` when an answer was lost, and the object was written by another since.
         """
+        with self.clock.writing(self._uri.key(path)) as etags:
+            etag = self._put_if(path, data, mode)
+            if etag is not None:
+                etags.append(etag)
+        return etag
+
+    def _put_if(self, path: str, data: bytes, mode: PutMode) -> str | None:
         writer = token_hex(16)
         lost_answer: StorageError | None = None
         failure: StorageError | None = None
@@ -345,6 +360,20 @@ def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
             "backoff": {"init_backoff": timedelta(seconds=0.05), "max_backoff": timedelta(seconds=2), "base": 2},
         },
     )
+
+
+def _above(path: str) -> Iterator[str]:
+    """The directories that a path is in."""
+    parent = path.rpartition("/")[0]
+    while parent:
+        yield parent
+        parent = parent.rpartition("/")[0]
+
+
+@lru_cache(maxsize=64)
+def _clock(bucket: str, settings: S3Settings) -> StoreClock:
+    """What is known about the clock of a store, for all handles that reach it in the same way."""
+    return StoreClock()
 
 
 def _refuse_tombstone(data: bytes) -> None:

@@ -1,0 +1,63 @@
+"""Options of every command that writes: what must not have changed, and how long it may wait for its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from omnigraph.cli.files import read_bytes
+from omnigraph.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def conditional(command: F) -> F:
+    """Give a command `--unchanged-since`, `--reads` and `--timeout`."""
+    options = [
+        click.option(
+            "--unchanged-since",
+            metavar="ID",
+            help="Write only if nothing that the write depends on has changed since this commit.",
+        ),
+        click.option(
+            "--reads",
+            multiple=True,
+            metavar="FILE|GQ",
+            help="With --unchanged-since: queries whose results must be the same, in a file or as a text. Repeatable.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help="How long to wait for its turn.  [default: 60]",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def conditions(unchanged_since: str | None, reads: tuple[str, ...], timeout: float | None) -> dict[str, Any]:
+    """The arguments of a write that these options stand for.
+
+    Raises:
+        InputError: a file cannot be read, or is not UTF-8.
+        CompileError: something is no query.
+    """
+    listed = [read for text in reads for read in _queries(text)]
+    return {"unchanged_since": unchanged_since, "reads": listed, "timeout": timeout}
+
+
+def _queries(text: str) -> list[tuple[str, dict[str, object], str]]:
+    """All queries of a file or a text, each by its name."""
+    from omnigraph.lang.query import parse_queries
+
+    if text.endswith(".gq") or Path(text).is_file():
+        try:
+            text = read_bytes(Path(text)).decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{text} is not UTF-8") from error
+    return [(text, {}, query.name) for query in parse_queries(text).queries]

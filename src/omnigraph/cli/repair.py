@@ -1,0 +1,92 @@
+"""`omnigraph repair`: what to do about tables and files that are not what the graph points at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from omnigraph.cli.output import JSON, print_json
+from omnigraph.cli.scope import address, addressed, say_target
+
+if TYPE_CHECKING:
+    from omnigraph.upkeep.repair import Repaired, RepairReport
+
+
+@click.command()
+@addressed(positional=True)
+@click.option("--confirm", is_flag=True, help="Do it. Without this, only say what would be done.")
+@click.option("--force", is_flag=True, help="With --confirm: adopt what others wrote, and go back where data are lost.")
+@click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
+@JSON
+def repair(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    confirm: bool,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Classify every table of every branch against the graph, and repair it with consent.
+
+    A table may be ahead of the graph with no write that explains it, or be damaged. No file is ever deleted: what
+    blocks others gets another name. Exits with 1 when something was refused.
+    """
+    from omnigraph.graph import repair as repair_graph
+
+    if force and not confirm:
+        raise click.UsageError("--force goes with --confirm: look at the plan first")
+    target = address(uri, uri_option, store)
+    if confirm and not quiet:
+        say_target(target)
+    report = repair_graph(target, confirm=confirm, force=force)
+    if as_json:
+        print_json(_members(target, report))
+    else:
+        _tell(target, report)
+    if report.refused:
+        raise click.exceptions.Exit(1)
+
+
+def _members(uri: str, report: RepairReport) -> dict[str, object]:
+    return {
+        "uri": uri,
+        "confirm": report.confirm,
+        "force": report.force,
+        "graph_manifest_version": report.manifest_version,
+        "datasets": [
+            {
+                "branch": row.branch,
+                "type_key": row.type_key,
+                "published_dataset_version": row.published,
+                "lance_head_version": row.head,
+                "classification": row.classification.value,
+                "action": row.action.value,
+                "operations": list(row.operations),
+                "plan": row.plan,
+                "error": row.error,
+            }
+            for row in report.rows
+        ],
+    }
+
+
+def _tell(uri: str, report: RepairReport) -> None:
+    mode = "confirm" if report.confirm else "preview"
+    click.echo(f"repair {uri} — {mode} mode, {len(report.rows)} datasets")
+    for row in report.rows:
+        click.echo(f"  {_line(row)}")
+        if row.error is not None:
+            click.echo(f"    {row.error}")
+        if row.plan is not None and not report.confirm:
+            click.echo(f"    plan: {row.plan}")
+    if not report.confirm and not report.ok:
+        click.echo("nothing was changed; add --confirm to do it, and --force where something is lost or unexplained")
+
+
+def _line(row: Repaired) -> str:
+    where = row.type_key if row.branch in (None, "main") else f"{row.type_key} on {row.branch}"
+    versions = "" if row.published is None else f" published {row.published}, newest {row.head}"
+    done = f" ({', '.join(row.operations)})" if row.operations else ""
+    return f"{where}:{versions} {row.classification.value}{done}: {row.action.value}"

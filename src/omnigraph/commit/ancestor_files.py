@@ -1,0 +1,43 @@
+"""The file of ancestors that a merge is about to publish: whoever finishes the merge needs no source branch for it.
+
+It is written before the sidecar, which names it, and removed after it. A file that is left without a sidecar lies among
+the directories of `__staging`, which cleanup removes when they are old.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+
+from omnigraph.commit.manifest import SCHEMA
+from omnigraph.commit.staged_rows import DIRECTORY
+from omnigraph.errors import ObjectNotFoundError, OmnigraphError
+from omnigraph.storage.objects import ObjectStore
+
+
+def write_ancestors(objects: ObjectStore, operation_id: str, rows: pa.Table) -> str:
+    """Write the rows of ancestors durably. Returns where they are."""
+    path = f"{DIRECTORY}/{operation_id.lower()}/ancestors.arrow"
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    objects.create(path, sink.getvalue().to_pybytes())
+    return path
+
+
+def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
+    """The rows of a file. None when it is gone or damaged: then the merge cannot be finished."""
+    try:
+        data = objects.get(path).data
+        return pa.ipc.open_file(pa.BufferReader(data)).read_all().cast(SCHEMA)
+    except (ObjectNotFoundError, pa.ArrowInvalid, OSError, ValueError):
+        return None
+
+
+def remove_ancestors(objects: ObjectStore, path: str | None) -> None:
+    """Remove a file whose merge is settled. What cannot be removed now is left to cleanup."""
+    if path is not None:
+        with suppress(OmnigraphError):
+            objects.delete_prefix(path.rpartition("/")[0])

@@ -1,0 +1,82 @@
+"""Drift: a table whose newest version is ahead of the one that the graph points at, with no sidecar to explain it.
+
+A request to storage may take effect long after its sender gave up, or was paused: the table then has a version of ours
+that no commit will ever publish. Whoever holds the lease, after all sidecars of the branch are settled, knows that
+nobody will publish it, and restores the pinned content as the next version. Versions that somebody else wrote are left
+to `omnigraph repair`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ulid_transform import ulid_now
+
+from omnigraph.commit import audit
+from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
+from omnigraph.commit.clock import commit_time
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
+from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.commit.store import Store, now_micros
+
+LATE_WRITER = "LateVersion"
+"""What the audit calls the writer of a version that arrived after its write was settled."""
+
+_LONGEST_GAP = 1026
+"""How many versions are looked at; a longer gap is for a person."""
+
+
+def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest | None:
+    """Undo versions of ours that arrived late. Returns the manifest that follows, or None when there was none.
+
+    Args:
+        store: the graph.
+        view: the newest state of a branch, whose sidecars are settled.
+        held: the lease of the branch.
+    """
+    pins: list[TablePin] = []
+    outcomes: list[TableOutcome] = []
+    for key, pin in view.tables.items():
+        head = store.tables.head(pin.ref.path, pin.ref.branch) if view.owns(pin) else None
+        if head is None or not 0 < head - pin.ref.version <= _LONGEST_GAP:
+            continue
+        if not all(store.tables.is_ours(pin.ref.at(v)) for v in range(pin.ref.version + 1, head + 1)):
+            continue
+        held.check()
+        staged = store.tables.stage_restore(pin.ref.at(head), pin.ref.version)
+        restored = store.tables.commit_staged(staged)
+        store.tables.make_durable([staged])
+        pins.append(replace(pin, ref=restored))
+        outcomes.append(TableOutcome(key, LATE_WRITER, head, restored.version))
+    if not pins:
+        return None
+    operation = ulid_now()
+    commit = Commit(
+        id=ulid_now(),
+        branch=view.branch,
+        manifest_version=view.version + 1,
+        parent=view.head.id,
+        merged_parent=None,
+        actor=RECOVERY_ACTOR,
+        created_at=commit_time(view),
+        message="undo of table versions that arrived after their write was settled",
+        writer=LATE_WRITER,
+        operation_id=operation,
+        ledger=view.ledger.branch,
+        generation=1 + generation_of(store, view),
+    )
+    published = store.publish(view, Change(tuple(pins)), commit, held)
+    record = RecoveryRecord(
+        operation,
+        published.head.id,
+        RecoveryKind.ROLLED_BACK,
+        None,
+        LATE_WRITER,
+        view.branch,
+        tuple(outcomes),
+        now_micros(),
+    )
+    audit.append(store.audit, record)
+    return published

@@ -1,0 +1,121 @@
+"""Heartbeats: how a process shows that it is still at work on something that has a record, and how others see it.
+
+A record carries a number that its owner raises. Who watches compares what the record said at two moments of its own
+monotonic clock: a record that has not changed for one lease time belongs to a dead process. No two clocks are compared.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from omnigraph.errors import ObjectChangedError, OmnigraphError
+from omnigraph.storage.objects import ObjectStore
+
+
+@dataclass(slots=True)
+class _Record:
+    objects: ObjectStore
+    path: str
+    dump: Callable[[int], bytes]
+    etag: str
+    seconds: float
+    due: float
+    beat: int = 0
+
+
+class Heart:
+    """Raises the numbers of all records of this process, from one thread that ends when there are none."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def keep(
+        self, name: str, objects: ObjectStore, path: str, dump: Callable[[int], bytes], etag: str, seconds: float
+    ) -> None:
+        """Keep a record alive until it is dropped.
+
+        Args:
+            name: what `drop` calls it.
+            objects: where the record is.
+            path: its object.
+            dump: its content with a number.
+            etag: what it is now, with the number 0.
+            seconds: how often the number is raised.
+        """
+        with self._changed:
+            self._records[name] = _Record(objects, path, dump, etag, seconds, time.monotonic() + seconds)
+            if self._thread is None or not self._thread.is_alive():  # also in a child that was forked
+                self._thread = threading.Thread(target=self._run, name="omnigraph heartbeats", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def drop(self, name: str) -> None:
+        """Stop keeping a record alive."""
+        with self._changed:
+            self._records.pop(name, None)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._records:
+                    self._thread = None
+                    return
+                name, record = min(self._records.items(), key=lambda item: item[1].due)
+                wait = record.due - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(wait)
+                    continue
+            self._beat(name, record)
+
+    def _beat(self, name: str, record: _Record) -> None:
+        record.due = time.monotonic() + record.seconds
+        try:
+            # Never written anew: somebody who took the owner for dead may have removed it.
+            record.etag = record.objects.replace(record.path, record.dump(record.beat + 1), record.etag)
+            record.beat += 1
+        except ObjectChangedError:
+            with suppress(OmnigraphError):  # a beat whose answer was lost
+                found = record.objects.get(record.path)
+                if found.data == record.dump(record.beat + 1):
+                    record.etag, record.beat = found.etag, record.beat + 1
+                    return
+            self.drop(name)
+        except OmnigraphError:
+            return  # a store out of reach is asked again
+
+
+class Watch:
+    """Remembers what records said, and since when by the clock of this process."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[bytes, float]] = {}
+        self._changed: set[str] = set()
+        self._lock = threading.Lock()
+
+    def silent_for(self, name: str, content: bytes) -> float:
+        """For how many seconds a record has been seen with the same content; 0 at the first sight."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._seen.get(name)
+            if known is None or known[0] != content:
+                if known is not None:
+                    self._changed.add(name)
+                self._seen[name] = known = (content, now)
+            return now - known[1]
+
+    def has_changed(self, name: str) -> bool:
+        """Whether a record has changed since it was first seen: its owner was alive then."""
+        with self._lock:
+            return name in self._changed
+
+    def forget(self, name: str) -> None:
+        with self._lock:
+            self._seen.pop(name, None)
+            self._changed.discard(name)

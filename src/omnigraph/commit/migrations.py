@@ -1,0 +1,77 @@
+"""The steps that bring a graph from each older format to the next.
+
+A step does its work first and writes the stamp last. It may be interrupted and run again, and several processes may run
+it at once: it holds the leases, and every act is safe when it comes late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.manifest import MAIN, STAMP, read_manifest
+from omnigraph.commit.refs import BranchRef, TagRef, create_branch_ref, create_tag_ref, delete_tag_ref
+from omnigraph.commit.store import Store
+from omnigraph.errors import ObjectChangedError, ObjectExistsError, RetryableError
+from omnigraph.storage.ledger import LedgerTag
+from omnigraph.storage.tables import TableConflictError
+
+Migration = Callable[[Store], None]
+
+
+def _references(store: Store) -> None:
+    """Format 1 to 2: branches and tags become objects of our own; they were references of the Lance dataset.
+
+    A branch keeps the Lance branch of its name, which no later branch will use, and the identifier that its table forks
+    begin with.
+    """
+    with store.exclusive(MAIN), store.exclusive_refs():
+        for branch in store.manifest.branches().values():
+            parent = branch.parent or MAIN
+            ref = BranchRef(
+                branch.name, branch.identifier, branch.name, parent, branch.parent, branch.parent_version, None
+            )
+            with suppress(ObjectExistsError):  # an earlier run came so far; a deleted branch is closed, and stays so
+                create_branch_ref(store.objects, ref)
+            reach(Failpoint.MIGRATION_REF_WRITTEN)
+        for tag in store.manifest.tags().values():
+            _migrate_tag(store, tag)
+        _stamp(store, 2)
+
+
+def _migrate_tag(store: Store, tag: LedgerTag) -> None:
+    version = store.manifest.open(tag.branch, tag.version)
+    if version is None:
+        return
+    branch = tag.branch or MAIN
+    head = read_manifest(branch, branch, version).head
+    created = None if tag.created_at is None else int(tag.created_at.timestamp() * 1_000_000)
+    try:
+        made = create_tag_ref(store.objects, TagRef(tag.name, head.id, branch, tag.branch, tag.version, created))
+    except ObjectExistsError:
+        return
+    if tag.name not in store.manifest.tags():
+        # Another process finished this migration, and the tag was deleted since: its deletion removes both.
+        with suppress(ObjectChangedError):
+            delete_tag_ref(store.objects, made)
+
+
+def _stamp(store: Store, number: int) -> None:
+    """Write the format number, unless another process has written it."""
+    ledger = store.manifest.open()
+    assert ledger is not None
+    metadata = dict(ledger.schema.metadata or {})
+    if int(metadata[STAMP.encode()]) >= number:
+        return
+    schema = ledger.schema.with_metadata(metadata | {STAMP.encode(): str(number).encode()})
+    try:
+        store.manifest.publish(ledger, range(len(ledger.parts)), [], schema=schema)
+    except TableConflictError as error:
+        raise RetryableError("the graph was written to while its format was migrated", hint="open it again") from error
+    store.forget(MAIN)
+    reach(Failpoint.MIGRATION_STAMPED)
+
+
+MIGRATIONS: Mapping[int, Migration] = {1: _references}
+"""The step that leads away from each older format."""

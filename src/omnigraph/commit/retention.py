@@ -1,0 +1,87 @@
+"""Retention: the commits that later merges may need as a base.
+
+A merge compares with the best common ancestors of two heads, and where there are several, with theirs. A commit can be
+one of those only if none of its children leads to all the heads that it leads to itself. So these are kept: every such
+commit, then the same with the kept commits as heads, until nothing more is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+
+def kept_commits(parents: Mapping[str, Sequence[str]], heads: Collection[str]) -> set[str]:
+    """The commits that have to stay readable.
+
+    Args:
+        parents: the parents of every commit that is known. Parents that are no key are not known, and are left out.
+        heads: the commits that branches and tags name.
+
+    Example:
+        >>> history = {"a": [], "b": ["a"], "c": ["b"], "d": ["b"], "e": ["d"]}
+        >>> sorted(kept_commits(history, {"c", "e"}))
+        ['b', 'c', 'e']
+    """
+    order = _children_first(parents, [head for head in heads if head in parents])
+    children: dict[str, int] = dict.fromkeys(order, 0)
+    for name in order:
+        for parent in set(parents[name]):
+            if parent in children:
+                children[parent] += 1
+    kept = {head for head in heads if head in children}
+    while True:
+        found = _branch_points(parents, order, children, kept)
+        if found <= kept:
+            return kept
+        kept |= found
+
+
+def _children_first(parents: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:
+    """All commits that lead to heads, each after all its children."""
+    waiting: dict[str, int] = {}
+    seen = set(heads)
+    stack = list(seen)
+    while stack:
+        for parent in set(parents[stack.pop()]):
+            if parent in parents:
+                waiting[parent] = waiting.get(parent, 0) + 1
+                if parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+    ready = [name for name in seen if name not in waiting]
+    order = []
+    while ready:
+        name = ready.pop()
+        order.append(name)
+        for parent in set(parents[name]):
+            if parent in parents:
+                waiting[parent] -= 1
+                if waiting[parent] == 0:
+                    ready.append(parent)
+    return order
+
+
+def _branch_points(
+    parents: Mapping[str, Sequence[str]], order: Sequence[str], children: Mapping[str, int], heads: set[str]
+) -> set[str]:
+    """The commits none of whose children leads to the same heads. Sets of heads are the bits of integers.
+
+    A commit with one child that is no head leads where its child does. So sets are made only where lines meet, and are
+    dropped as soon as all parents have seen them.
+    """
+    bits = {name: 1 << number for number, name in enumerate(sorted(heads))}
+    reached: dict[str, int] = {}
+    covered: dict[str, list[int]] = {}
+    found = set()
+    for name in order:
+        seen = covered.pop(name, None)
+        leads_to = reached.pop(name, 0) | bits.get(name, 0)
+        meet = children[name] > 1 and seen is not None and leads_to not in seen
+        if name in bits or meet:
+            found.add(name)
+        for parent in set(parents[name]):
+            if parent in children:
+                reached[parent] = reached.get(parent, 0) | leads_to
+                if children[parent] > 1:
+                    covered.setdefault(parent, []).append(leads_to)
+    return found

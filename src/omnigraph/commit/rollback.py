@@ -1,0 +1,158 @@
+"""Undoing a write: every table gets its pinned content back, and the undo is published as a commit.
+
+A request whose answer was lost may still take effect later: a table that seems unmoved may move, and a manifest version
+may appear. Each such request names the version that it makes, and fails if that version exists. So an undo takes the
+next version of every table of the write, moved or not, and the next version of the manifest. After that, no request of
+the undone write can succeed, and its sidecar may go.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from ulid_transform import ulid_now
+
+from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.audit import TableOutcome
+from omnigraph.commit.clock import commit_time
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import Lease
+from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
+from omnigraph.commit.sidecar import Sidecar, TableIntent
+from omnigraph.commit.store import Store
+from omnigraph.errors import CorruptionError, OmnigraphError
+from omnigraph.storage.tables import TableConflictError, TableRef
+
+RECOVERY_ACTOR = "omnigraph:recovery"
+_ATTEMPTS = 8
+"""How many late requests may come between a look at a table and its restore."""
+
+Found = tuple[TableIntent, str, int | None]
+"""A table of the write, the state that it is in, and its newest version."""
+
+
+def roll_back(
+    store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, *, settled: bool = False
+) -> tuple[Commit, list[TableOutcome]]:
+    """Undo a write that is not visible; or, when it is `settled`, only give its tables the content of their pins."""
+    held.check()
+    reach(Failpoint.RECOVERY_CHECKED)
+    pins: list[TablePin] = []
+    forks: list[TableIntent] = []
+    outcomes: list[TableOutcome] = []
+    for table, state, head in found:
+        after = head
+        pin = pin_of(view, table)
+        current = pin is not None and pin.ref.branch == table.base.branch
+        if table.forked and not current:
+            forks.append(table)
+            after = None
+        elif pin is not None and current and head is not None:
+            restored = _restored(store, table.base.at(head), pin.ref.version)
+            pins.append(replace(pin, ref=restored))
+            after = restored.version
+        outcomes.append(TableOutcome(table.key, state, head, after))
+    reach(Failpoint.RECOVERY_RESTORED)
+    commit = _commit(store, sidecar, view)
+    if settled:
+        commit = replace(commit, message=f"late requests of write {sidecar.operation_id} undone", operation_id=None)
+    undone = store.publish(view, Change(tuple(pins)), commit, held).head
+    # Only now: a recovery that was overtaken cannot publish, and must not remove forks that another one has published.
+    for table in forks:
+        with suppress(OmnigraphError):  # cleanup removes what is left
+            drop_fork(store, table)
+    return undone, outcomes
+
+
+def undo(
+    store: Store, sidecar: Sidecar, view: Manifest, published: Commit, found: list[Found], held: Lease
+) -> tuple[Commit, list[TableOutcome]]:
+    """Undo a write that is visible, and was not acknowledged, with the commit that follows it."""
+    held.check()
+    reach(Failpoint.RECOVERY_CHECKED)
+    before = store.manifest_at(sidecar.branch, published.manifest_version - 1)
+    if before.head.id != sidecar.base_head:
+        raise CorruptionError(
+            f"write {sidecar.operation_id} has to be undone, and the state before it cannot be found",
+            hint=f"{sidecar.path} is kept; restore the graph from a backup, or look at it with a maintainer",
+        )
+    pins = {pin.id: pin for pin in before.tables.values()}
+    restored: dict[str, TablePin] = {}
+    outcomes: list[TableOutcome] = []
+    for table, state, head in found:
+        after = head
+        if table.id in pins and head is not None:
+            pin = replace(pins[table.id], ref=_restored(store, table.base.at(head), table.base.version))
+            restored[pin.key] = pin
+            after = pin.ref.version
+        outcomes.append(TableOutcome(table.key, state, head, after))
+    reach(Failpoint.RECOVERY_RESTORED)
+    now = {pin.id: key for key, pin in view.tables.items()}
+    dropped = {pin.key: pin for pin in pins.values() if pin.id not in now}
+    change = Change(
+        tuple((dropped | restored).values()),
+        tuple(key for identity, key in now.items() if identity not in pins),
+        tuple((key, pins[i].key) for i, key in now.items() if i in pins and pins[i].key != key),
+        None if before.schema_hash == view.schema_hash else before.schema_hash,
+    )
+    # A retry with the key of the write finds that it was undone.
+    commit = replace(_commit(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
+    if published.merged_parent is not None:
+        # Nothing of the merged branch is left, so it must not count as merged.
+        commit = replace(commit, parent=before.head.id)
+    return store.publish(view, change, commit, held).head, outcomes
+
+
+def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
+    """Publish a state once more, in files of its own: those that hold it cannot be forced to disk."""
+    held.check()
+    commit = replace(
+        _commit(store, sidecar, view), message=f"second copy of write {sidecar.operation_id}", operation_id=None
+    )
+    return store.publish(view, Change(), commit, held).head
+
+
+def pin_of(view: Manifest, table: TableIntent) -> TablePin | None:
+    """What the graph points at. By identity: a change of schema may have given the name to another table."""
+    return next((pin for pin in view.tables.values() if pin.id == table.id), None)
+
+
+def drop_fork(store: Store, table: TableIntent) -> None:
+    """Remove a fork that nothing points at, if it is there."""
+    assert table.base.branch is not None
+    if table.base.branch in store.tables.forks(table.base.path):
+        store.tables.drop_fork(table.base.path, table.base.branch)
+
+
+def _restored(store: Store, base: TableRef, version: int) -> TableRef:
+    """The content of a version as the newest of its table, in files that were flushed at the first attempt."""
+    for _ in range(_ATTEMPTS):
+        staged = store.tables.stage_restore(base, version)
+        try:
+            restored = store.tables.commit_staged(staged)
+        except TableConflictError:
+            # A late request was faster. The version that it could take is taken now, by itself or by us.
+            head = store.tables.head(base.path, base.branch)
+            base = base if head is None else base.at(head)
+            continue
+        store.tables.make_durable([staged])
+        return restored
+    raise TableConflictError(f"{base.path} moves while it is restored")
+
+
+def _commit(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:
+    return Commit(
+        id=ulid_now(),
+        branch=sidecar.branch,
+        manifest_version=view.version + 1,
+        parent=view.head.id,
+        merged_parent=None,
+        actor=RECOVERY_ACTOR,
+        created_at=commit_time(view),
+        message=f"undo of interrupted write {sidecar.operation_id}",
+        writer=sidecar.kind.value,
+        operation_id=sidecar.operation_id,
+        ledger=view.ledger.branch,
+        generation=1 + generation_of(store, view),
+    )

@@ -1,0 +1,63 @@
+"""Rows that are put aside: each load, merge or export on Spark has a directory for them.
+
+A directory has the name of the work's record (`work_records`), if it has one. Without a record it holds rows that
+nobody has begun to load, or parts of an export; then its files alone say when it was last used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ulid_transform import ulid_to_timestamp
+
+from omnigraph.storage.objects import ObjectInfo, ObjectStore, local
+from omnigraph.storage.uri import Scheme
+
+DIRECTORY = "__staging"
+"""The directory of all of them, below the root of the graph."""
+
+_NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})/.+")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The directory of one load.
+
+    Attributes:
+        name: its ULID.
+        newest: when its last file was written, by the clock of the store.
+        size: bytes of all its files.
+    """
+
+    name: str
+    newest: datetime
+    size: int
+
+    @property
+    def began(self) -> datetime:
+        return datetime.fromtimestamp(ulid_to_timestamp(self.name) / 1000, UTC)
+
+    @property
+    def directory(self) -> str:
+        return f"{DIRECTORY}/{self.name}"
+
+
+def staged_rows(objects: ObjectStore) -> list[StagedRows]:
+    """All directories with something in them, oldest first. Files that are nobody's rows are ignored."""
+    found: dict[str, list[ObjectInfo]] = {}
+    for info in objects.list(DIRECTORY):
+        named = _NAME.fullmatch(info.path)
+        if named is not None:
+            found.setdefault(named[1], []).append(info)
+    return [
+        StagedRows(name, max(info.modified for info in infos), sum(info.size for info in infos))
+        for name, infos in sorted(found.items())
+    ]
+
+
+def delete_empty(objects: ObjectStore, before: datetime) -> None:
+    """Remove the directories that have held nothing since a time. Only on a disk there are such."""
+    if objects.uri.scheme is Scheme.LOCAL:
+        local.delete_empty(objects.uri, DIRECTORY, before)

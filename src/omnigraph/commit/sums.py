@@ -1,0 +1,60 @@
+"""Recording the checksums of what a write staged, before its first table moves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from omnigraph.commit.store import Store
+from omnigraph.errors import OmnigraphError, StorageError
+from omnigraph.storage.checksums import RECORDS_KEPT, fold_records, record_names, record_path, write_record
+from omnigraph.storage.tables import Staged
+from omnigraph.storage.uri import Scheme
+
+_LOOK_AFTER = 32
+_written = 0
+"""How many records this process has written, about."""
+
+
+def record_sums(store: Store, operation_id: str, staged: Sequence[Staged]) -> None:
+    """Record the length and checksum of every file that a write staged. On a local disk only.
+
+    The record is written without being forced to disk: `sync_sums` does that, together with the tables.
+
+    Raises:
+        DamagedFileError: a file is gone.
+    """
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        write_record(store.leases, operation_id, store.tables.staged_sums(staged))
+
+
+def sync_sums(store: Store, operation_id: str) -> None:
+    """Force the record of a write to disk. If it is not there, somebody has folded it, and has done so already."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        path = record_path(operation_id)
+        try:
+            store.objects.sync_files([path], levels=1)
+        except StorageError:
+            if store.objects.exists(path):
+                raise
+
+
+def drop_sums(store: Store) -> None:
+    """Forget the checksums of files that are gone, for who has just removed some."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        root = store.objects.uri.path
+        fold_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
+
+
+def fold_sums(store: Store) -> None:
+    """Fold records when they have become many. The write is done: a failure is of no consequence.
+
+    To see how many there are takes a listing, which is made once in a while.
+    """
+    global _written
+    _written += 1
+    if store.objects.uri.scheme is Scheme.LOCAL and _written % _LOOK_AFTER == 1:
+        with suppress(OmnigraphError):
+            if len(record_names(store.leases)) > RECORDS_KEPT:
+                fold_records(store.objects)

@@ -1,0 +1,108 @@
+"""Version files that a power failure tore: set aside if nobody was ever told of them.
+
+A file that is empty, cut or zeroed under the name of the newest version blocks its dataset. If a sidecar intends that
+version, its write was never acknowledged: the file is renamed, and recovery goes on as if the version had never been
+made. A version that no sidecar intends was acknowledged, and is left for `omnigraph repair` and a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from omnigraph.commit import audit
+from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.sidecar import Sidecar
+from omnigraph.commit.store import Store, now_micros
+from omnigraph.errors import ObjectChangedError, ObjectNotFoundError
+from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, read_hint, torn_version
+from omnigraph.storage.tables import table_directory
+from omnigraph.storage.uri import Scheme
+
+
+def aside_path(store: Store, path: str) -> str:
+    """Where a file lies that was set aside: beside its old place.
+
+    In an object store Lance takes the first name in `_versions` for the newest version, whatever it ends with.
+    """
+    if store.objects.uri.scheme is Scheme.S3:
+        path = path.replace(f"/{VERSIONS}/", "/_torn/")
+    return f"{path}{TORN}"
+
+
+def set_aside(store: Store, path: str, etag: str | None = None) -> str:
+    """Rename a file that blocks others, and keep it. Returns its new name.
+
+    The copy comes first, and the file goes only if it still is what was looked at: somebody else may have set it aside
+    meanwhile, and a good file may have its name.
+    """
+    found = store.objects.get(path)
+    if etag is not None and found.etag != etag:
+        raise ObjectChangedError(str(store.objects.uri), path)
+    kept = aside_path(store, path)
+    store.objects.put(kept, found.data)
+    reach(Failpoint.TORN_COPIED)
+    store.objects.delete_if(path, found.etag)
+    if store.objects.uri.scheme is Scheme.S3:
+        # There is a tombstone now, which only we may remove: nobody can write over it, and others see no file.
+        store.objects.delete(path)
+    return kept
+
+
+def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> None:
+    """Set aside the torn newest versions that sidecars of a branch intend. To be called with the branch's lease."""
+    if not sidecars or store.objects.uri.scheme is Scheme.MEMORY:
+        return
+    for sidecar in sidecars:
+        if store.branch_identifier(branch) != sidecar.branch_identifier:
+            continue
+        directory = table_directory(store.manifest.path, store.ledger_of(branch))
+        torn = torn_version(store.objects, directory)
+        if torn is not None and torn.version == sidecar.commit.manifest_version:
+            _set_aside(store, sidecar, store.manifest.path, torn)
+            store.forget(branch)
+        correct_hint(store, directory)
+        view = store.capture(branch)
+        for table in sidecar.tables:
+            pin = next((pin for pin in view.tables.values() if pin.id == table.id), None)
+            place = table_directory(table.base.path, table.base.branch)
+            own = pin is not None and pin.ref.branch == table.base.branch
+            floor = pin.ref.version if pin is not None and own else table.base.version
+            while (torn := torn_version(store.objects, place)) is not None and torn.version > floor:
+                _set_aside(store, sidecar, table.key, torn)
+
+
+def correct_hint(store: Store, directory: str) -> None:
+    """See that the hint of a dataset names no version that was set aside: readers would miss it."""
+    path = f"{directory}/{VERSIONS}/{HINT}"
+    listed = store.objects.list(f"{directory}/{VERSIONS}")
+    newest = max((v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None), default=0)
+    try:
+        found = store.objects.get(path)
+        if (read_hint(found.data) or 0) > newest > 0:
+            store.objects.replace(path, orjson.dumps({"version": newest}), found.etag)
+    except (ObjectNotFoundError, ObjectChangedError):
+        return
+
+
+def _set_aside(store: Store, sidecar: Sidecar, key: str, torn: TornVersion) -> None:
+    try:
+        set_aside(store, torn.path, torn.etag)
+    except (ObjectChangedError, ObjectNotFoundError):
+        return  # somebody else has done it
+    audit.append(
+        store.audit,
+        RecoveryRecord(
+            f"{sidecar.operation_id}-{key}-{torn.version}",
+            None,
+            RecoveryKind.TORN_FILE_SET_ASIDE,
+            sidecar.commit.actor,
+            sidecar.kind.value,
+            sidecar.branch,
+            (TableOutcome(key, f"{torn.path}: {torn.reason}", torn.version, torn.version - 1),),
+            now_micros(),
+        ),
+    )

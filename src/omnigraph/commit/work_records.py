@@ -1,0 +1,520 @@
+"""Records of work that reads or writes for long: what cleanup must not take from under it.
+
+Work leaves one object, `__work/<ulid>.json`: its process, a heartbeat that grows, its kind, and the table versions that
+it needs. Cleanup keeps those versions. Work that writes files also keeps every file that is younger than its record and
+belongs to no version yet.
+
+A record is written first and then the list of condemned versions is read: work whose version is about to go, or gone,
+is refused with `VersionReclaimedError`. Cleanup does it the other way round, so one of the two sees the other.
+
+Whether a record is alive is never a matter of clocks. On the same machine its process is looked at. From another one
+its heartbeat is watched: it is dead when the heartbeat has stood still for one lease time on the watcher's own clock.
+Whoever declares a record dead removes it, so that work which only slept finds out before it publishes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import orjson
+from ulid_transform import ulid_now
+
+from omnigraph.commit.condemned import check_present, state_refs
+from omnigraph.commit.lease import TTL_SECONDS, Owner
+from omnigraph.commit.manifest import Manifest
+from omnigraph.errors import (
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OmnigraphError,
+    StorageError,
+    VersionReclaimedError,
+)
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.tables import TableRef
+from omnigraph.storage.uri import Scheme
+
+DIRECTORY = "__work"
+"""The directory of all records, below the root of the graph."""
+
+BEAT_SECONDS = TTL_SECONDS / 3
+"""How often a record is renewed."""
+
+LONG_SECONDS = 5.0
+"""A query that runs longer than this leaves a record. A shorter one costs nothing."""
+
+_NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
+_VERSION = 1
+
+Needs = dict[str, dict[str, list[int]]]
+"""Table versions by table and fork; the empty name is the table itself."""
+
+
+class WorkKind(StrEnum):
+    """What leaves a record."""
+
+    LOAD = "load"
+    MERGE = "merge"
+    OPTIMIZE = "optimize"
+    INDEXES = "indexes"
+    EMBED = "embed"
+    PIPELINE = "pipeline"
+    EXPORT = "export"
+    BACKUP = "backup"
+    ANALYSIS = "analysis"
+    VERIFY = "verify"
+    SPARK_READ = "spark_read"
+    QUERY = "query"
+    PIN = "pin"
+
+    @property
+    def writes(self) -> bool:
+        """Whether such work writes files into tables before anything points at them."""
+        return self in _WRITERS
+
+
+_WRITERS = (
+    WorkKind.LOAD,
+    WorkKind.MERGE,
+    WorkKind.OPTIMIZE,
+    WorkKind.INDEXES,
+    WorkKind.EMBED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRecord:
+    """A record as others see it.
+
+    Attributes:
+        name: its ULID. Rows that the work puts aside lie in a directory of the same name.
+        kind: None when the record cannot be read; then it counts as one that writes.
+        owner: its process; None when the record cannot be read.
+        beat: what has to change for the record to count as alive from another machine.
+        began: when it was first written, by the clock of the store.
+        seen: when it was last written, by that clock.
+        commits: the commits that it needs. Bases of merges between them and the heads of branches stay, too.
+        needs: the table versions that it needs.
+        etag: the state of the object that was read.
+    """
+
+    name: str
+    kind: WorkKind | None
+    owner: Owner | None
+    beat: str
+    began: datetime
+    seen: datetime
+    commits: frozenset[str]
+    needs: frozenset[TableRef]
+    etag: str
+
+    @property
+    def path(self) -> str:
+        return record_path(self.name)
+
+    @property
+    def writes(self) -> bool:
+        """Whether files that belong to no version may be its."""
+        return self.kind is None or self.kind.writes
+
+
+class Work:
+    """A record of this process. Made by `at_work`."""
+
+    def __init__(
+        self, objects: ObjectStore, kind: WorkKind, name: str, needs: Iterable[Manifest | Iterable[TableRef]] = ()
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self._objects = objects
+        self._needs: set[TableRef] = set()
+        self._commits: set[str] = set()
+        for view in needs:
+            self._add(view)
+        self._lock = threading.Lock()
+        self._beat = 0
+        self._began: int | None = None
+        self._etag: str | None = None
+        self._ended = False
+
+    def need(self, *views: Manifest | Iterable[TableRef]) -> None:
+        """Keep the table versions of further states.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed one, or is about to.
+        """
+        with self._lock:
+            known = set(self._needs)
+            for view in views:
+                self._add(view)
+            fresh = self._needs - known
+            if fresh and self._etag is not None:
+                self._write()
+        check_present(self._objects, fresh)
+
+    def _add(self, view: Manifest | Iterable[TableRef]) -> None:
+        if isinstance(view, Manifest):
+            self._commits.add(view.head.id)
+            self._needs |= state_refs(view)
+        else:
+            self._needs |= set(view)
+
+    def check(self) -> None:
+        """Make sure, by looking, that no cleanup has taken this work for dead.
+
+        To be called after the write's sidecar was written: from then on cleanup sees the sidecar.
+
+        Raises:
+            VersionReclaimedError: the record is gone, and so may be files that the work needs.
+        """
+        if self._objects.uri.scheme is Scheme.MEMORY:
+            return
+        try:
+            self._objects.get(record_path(self.name))
+        except ObjectNotFoundError:
+            raise VersionReclaimedError(
+                f"a cleanup took this {self.kind.value} for dead and may have removed its files",
+                hint="nothing of it is visible; run it again",
+            ) from None
+
+    # Writing the record
+
+    def begin(self) -> None:
+        """Write the record, then see that what it needs is there.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed a version, or is about to.
+            StorageError: the record cannot be written.
+        """
+        with self._lock:
+            if self._ended:
+                return
+            self._write()
+        try:
+            check_present(self._objects, self._needs)
+        except BaseException:
+            self.end()
+            raise
+
+    def renew(self) -> None:
+        """Write the next heartbeat. A record that somebody removed stays away."""
+        with self._lock, suppress(OmnigraphError):  # a store out of reach is asked again
+            if self._etag is not None and not self._ended:
+                self._beat += 1
+                self._write()
+
+    def end(self) -> None:
+        """Remove the record."""
+        with self._lock:
+            self._ended = True
+            if self._etag is not None:
+                self._etag = None
+                with suppress(OmnigraphError):  # cleanup removes the records of processes that ended
+                    self._objects.delete(record_path(self.name))
+
+    def _write(self) -> None:
+        path = record_path(self.name)
+        if self._etag is None:
+            self._etag = self._objects.create(path, self._dump())
+            return
+        if self._began is None:
+            # Files are as old as the store says, so their age is compared with the store's clock alone.
+            with suppress(ObjectNotFoundError):
+                self._began = int(self._objects.head(path).modified.timestamp() * 1_000_000)
+        try:
+            self._etag = self._objects.replace(path, self._dump(), self._etag)
+        except ObjectChangedError:
+            # A renewal whose answer was lost has changed it, or somebody removed it.
+            self.check()
+            self._etag = self._objects.get(path).etag
+
+    def _dump(self) -> bytes:
+        needs: Needs = {}
+        for ref in sorted(self._needs, key=lambda ref: (ref.path, ref.branch or "", ref.version)):
+            needs.setdefault(ref.path, {}).setdefault(ref.branch or "", []).append(ref.version)
+        members = {
+            "version": _VERSION,
+            "kind": self.kind.value,
+            "owner": asdict(Owner.here()),
+            "beat": self._beat,
+            "began": self._began,
+            "commits": sorted(self._commits),
+            "needs": needs,
+        }
+        return orjson.dumps(members)
+
+
+def record_path(name: str) -> str:
+    return f"{DIRECTORY}/{name}.json"
+
+
+# Of this process
+
+
+@contextmanager
+def at_work(
+    objects: ObjectStore, kind: WorkKind, *needs: Manifest | Iterable[TableRef], name: str | None = None
+) -> Iterator[Work]:
+    """Leave a record while the block lasts.
+
+    Args:
+        objects: the graph's objects. A record need not survive a power failure, because its process does not either.
+        kind: the kind of work.
+        needs: the states, or table versions, that have to stay.
+        name: a ULID in lower case, when the work has one already.
+
+    Raises:
+        VersionReclaimedError: cleanup has removed a version, or is about to.
+        StorageError: the record cannot be written.
+    """
+    work = Work(objects, kind, name or ulid_now().lower(), needs)
+    if objects.uri.scheme is Scheme.MEMORY:
+        yield work  # no other process can reach it, and it is never cleaned up
+        return
+    work.begin()
+    _beater.add(work)
+    try:
+        yield work
+    finally:
+        _beater.discard(work)
+        work.end()
+
+
+@contextmanager
+def reading(objects: ObjectStore, kind: WorkKind, view: Manifest | Iterable[TableRef]) -> Iterator[None]:
+    """Leave a record while a read lasts, where this process may write one.
+
+    A reader that cannot write reads without a record: cleanup may then take its version, and it fails with
+    `VersionReclaimedError`.
+    """
+    try:
+        work = at_work(objects, kind, view)
+        work.__enter__()
+    except StorageError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        work.__exit__(None, None, None)
+
+
+@contextmanager
+def reading_if_long(objects: ObjectStore, kind: WorkKind, view: Manifest | Iterable[TableRef]) -> Iterator[None]:
+    """Leave a record if the block lasts longer than `LONG_SECONDS`. A shorter one touches no storage."""
+    if objects.uri.scheme is Scheme.MEMORY:
+        yield
+        return
+    late = _Late(objects, kind, view, time.monotonic() + LONG_SECONDS)
+    _beater.add_late(late)
+    try:
+        yield
+    finally:
+        _beater.discard_late(late)
+
+
+@dataclass(eq=False, slots=True)
+class _Late:
+    """A read that gets a record when it turns out to be long."""
+
+    objects: ObjectStore
+    kind: WorkKind
+    view: Manifest | Iterable[TableRef]
+    due: float
+    work: Work | None = None
+    ended: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> None:
+        with self.lock:
+            if self.ended or self.work is not None:
+                return
+            work = Work(self.objects, self.kind, ulid_now().lower(), [self.view])
+            # Without a record the read goes on: it may be done before its version goes, and says so if not.
+            with suppress(OmnigraphError):
+                work.begin()
+            self.work = work
+
+    def end(self) -> None:
+        with self.lock:
+            self.ended = True
+            if self.work is not None:
+                self.work.end()
+
+
+class _Beater:
+    """One thread that renews all records of the process, and begins those of reads that turn out to be long."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._works: set[Work] = set()
+        self._late: set[_Late] = set()
+        self._thread: threading.Thread | None = None
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """Threads and records stay with the process that was forked."""
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._works, self._late, self._thread = set(), set(), None
+
+    def add(self, work: Work) -> None:
+        with self._lock:
+            self._works.add(work)
+            self._run()
+
+    def discard(self, work: Work) -> None:
+        with self._lock:
+            self._works.discard(work)
+
+    def add_late(self, late: _Late) -> None:
+        with self._lock:
+            self._late.add(late)
+            self._run()
+
+    def discard_late(self, late: _Late) -> None:
+        with self._lock:
+            self._late.discard(late)
+        if late.work is not None or not late.lock.acquire(blocking=False):
+            late.end()
+            return
+        late.ended = True
+        late.lock.release()
+
+    def _run(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="omnigraph work records", daemon=True)
+            self._thread.start()
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _beat(self) -> None:
+        renewed = time.monotonic()
+        while True:
+            self._wake.wait()
+            time.sleep(min(1.0, BEAT_SECONDS, LONG_SECONDS))
+            now = time.monotonic()
+            with self._lock:
+                due = [late for late in self._late if late.work is None and late.due <= now]
+                works = list(self._works)
+                late_works = [late.work for late in self._late if late.work is not None]
+                if not self._works and not self._late:
+                    self._wake.clear()
+            for late in due:
+                late.begin()
+            if now - renewed >= BEAT_SECONDS:
+                renewed = now
+                for work in (*works, *late_works):
+                    work.renew()
+
+
+_beater = _Beater()
+
+
+# Of others
+
+
+def read_records(objects: ObjectStore) -> list[WorkRecord]:
+    """All records, oldest first, those of the dead too. Files that are no record are ignored."""
+    found = []
+    for info in objects.list(DIRECTORY):
+        named = _NAME.fullmatch(info.path)
+        if named is not None:
+            with suppress(ObjectNotFoundError):  # it ended meanwhile
+                found.append(_read(objects, named[1], info.modified))
+    return found
+
+
+def _read(objects: ObjectStore, name: str, modified: datetime) -> WorkRecord:
+    stored = objects.get(record_path(name))
+    try:
+        members = orjson.loads(stored.data)
+        micros = members["began"]
+        return WorkRecord(
+            name,
+            WorkKind(members["kind"]),
+            Owner(**members["owner"]),
+            str(members["beat"]),
+            modified if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC),
+            modified,
+            frozenset(map(str, members["commits"])),
+            frozenset(_refs(members["needs"])),
+            stored.etag,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return WorkRecord(name, None, None, stored.etag, modified, modified, frozenset(), frozenset(), stored.etag)
+
+
+def _refs(needs: Mapping[str, Mapping[str, Sequence[int]]]) -> Iterator[TableRef]:
+    for path, forks in needs.items():
+        for fork, versions in forks.items():
+            yield from (TableRef(path, fork or None, int(version)) for version in versions)
+
+
+class Watch:
+    """Tells live records from dead ones. Remembers the heartbeats that it saw, by this process's own clock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def is_alive(self, record: WorkRecord, ttl: float) -> bool:
+        """Whether a record is alive, as far as that is known now."""
+        if record.owner is not None and record.owner.host == Owner.here().host:
+            return not record.owner.is_dead()
+        now = time.monotonic()
+        with self._lock:
+            beat, since = self._seen.get(record.name, ("", now))
+            if beat != record.beat:
+                since = now
+                self._seen[record.name] = (record.beat, now)
+        return now - since < ttl
+
+    def live(self, objects: ObjectStore, ttl: float, *, wait: bool) -> tuple[list[WorkRecord], list[WorkRecord]]:
+        """The records that are alive, and those that are dead.
+
+        Args:
+            objects: the graph's objects.
+            ttl: how long a heartbeat may stand still.
+            wait: whether to wait until every record of another machine was seen to beat, or to stand still for so
+                long. Otherwise those that were not watched for long enough count as alive.
+        """
+        first: dict[str, str] = {}
+        while True:
+            records = read_records(objects)
+            states = [(record, self.is_alive(record, ttl)) for record in records]
+            doubtful = [
+                record
+                for record, alive in states
+                if alive and _is_foreign(record) and first.setdefault(record.name, record.beat) == record.beat
+            ]
+            if not wait or not doubtful:
+                alive = [record for record, lives in states if lives]
+                return alive, [record for record, lives in states if not lives]
+            time.sleep(min(1.0, ttl / 10))
+
+
+def _is_foreign(record: WorkRecord) -> bool:
+    return record.owner is None or record.owner.host != Owner.here().host
+
+
+watch = Watch()
+
+
+def remove_dead(objects: ObjectStore, records: Iterable[WorkRecord]) -> list[WorkRecord]:
+    """Remove records of the dead, so that one that only slept finds out. Returns those that beat again meanwhile."""
+    awake = []
+    for record in records:
+        try:
+            objects.delete_if(record.path, record.etag)
+            objects.delete(record.path)  # what a store may leave in its place; nobody uses the name again
+        except ObjectChangedError:
+            awake.append(record)
+    return awake

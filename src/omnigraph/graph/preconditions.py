@@ -1,0 +1,197 @@
+"""The precondition `unchanged_since`: a write depends on nothing that has changed since a commit which its caller saw.
+
+Compared are the rows that the write touches, or their absence, the entities that each `where` of it matches, and the
+results of the queries that the caller lists. Commits that changed anything else do not matter. Everything is read
+through the view that takes notes, so a commit that comes between this check and the publish makes the write run, and
+this check be made, again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.lineage import find_commit, find_in
+from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.commit.read_set import pins, reads_of, unnoted
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
+from omnigraph.commit.writer import Prepared, ReadQuery, TableWrite, Unchanged
+from omnigraph.errors import ChangedSinceError, InputError, shown
+from omnigraph.graph.reading import QueryText, query_text
+from omnigraph.merge.classify import classify
+from omnigraph.merge.sides import Columns, looked_up
+from omnigraph.merge.touched import touched
+from omnigraph.storage.tables import TableRef, TableStorage
+
+if TYPE_CHECKING:
+    from omnigraph.graph.graph import Graph
+
+ListedRead = QueryText | tuple[QueryText, Mapping[str, object]] | tuple[QueryText, Mapping[str, object], str]
+"""A query whose result a write depends on: its text, with parameters, and with a name where the text has several."""
+
+_NONE = pa.array([], pa.utf8())
+
+
+def unchanged(commit: str | None, reads: Sequence[ListedRead]) -> Unchanged | None:
+    """The precondition that a call was given.
+
+    Raises:
+        InputError: queries are listed, and no commit; or something that is no query is listed.
+    """
+    if isinstance(reads, str) or not isinstance(reads, Sequence):
+        raise InputError("reads is a list of queries", hint="put a single query into a list: reads=[query]")
+    listed = tuple(_listed(read) for read in reads)
+    if commit is None:
+        if listed:
+            raise InputError("reads says which results must be as they were, and unchanged_since when that was")
+        return None
+    return Unchanged(commit, listed)
+
+
+def _listed(read: ListedRead) -> ReadQuery:
+    text, *rest = read if isinstance(read, tuple) and read else (read,)
+    params = rest[0] if rest else {}
+    name = rest[1] if len(rest) > 1 else None
+    if len(rest) > 2 or not isinstance(params, Mapping) or not (name is None or isinstance(name, str)):
+        raise InputError(f"reads: {shown(read)} is no query", hint="a text, or (text, parameters), or with a name too")
+    return ReadQuery(query_text(text), params, name)
+
+
+def check_unchanged(graph: Graph, view: Manifest, prepared: Prepared, wanted: Unchanged) -> Prepared:
+    """See that a prepared write depends on nothing that has changed since a commit.
+
+    Raises:
+        ChangedSinceError: it does, or the commit does not lead to the head. Nothing was written.
+        NotFoundError: there is no such commit.
+        VersionReclaimedError: cleanup has removed it.
+    """
+    _Check(graph._store, view, wanted.commit).run(prepared)
+    if not wanted.reads:
+        return prepared
+    before, now = (
+        Snapshot(graph._store, state) for state in (_state(graph._store, view, wanted.commit), unnoted(view))
+    )
+    for number, read in enumerate(wanted.reads, 1):
+        results = [graph.query(read.text, read.params, name=read.name, at=state) for state in (before, now)]
+        # Without an order, a query may give its rows in any.
+        if results[0].columns != results[1].columns or sorted(results[0].json_rows()) != sorted(results[1].json_rows()):
+            about = f"the result of read {number} ('{results[0].query_name}')"
+            raise ChangedSinceError(view.branch, wanted.commit, view.head.id, about)
+    return replace(prepared, on_head=True)  # nobody has noted what the queries looked at
+
+
+def _state(store: Store, view: Manifest, commit: str) -> Manifest:
+    found = find_in(view, commit)
+    if found is None:
+        find_commit(store, commit)
+        raise ChangedSinceError(view.branch, commit, view.head.id, None)
+    return store.manifest_of(found)
+
+
+class _Check:
+    """The comparison of what one write touches, between two states of a branch."""
+
+    def __init__(self, store: Store, view: Manifest, commit: str) -> None:
+        self._store = store
+        self._tables = store.tables
+        self._view = view
+        self._now = pins(view)
+        self._commit = commit
+        self._state = _state(store, view, commit)
+        self._before = self._state.tables
+
+    def run(self, prepared: Prepared) -> None:
+        ids: dict[str, list[pa.Array]] = {}
+        for write in prepared.writes:
+            found = self._touched(write)
+            if found is None:
+                self._compare_all(write.key)
+            else:
+                ids.setdefault(write.key, []).append(found)
+        if prepared.matched is not None:
+            self._compare_matches(prepared, ids)
+        for key, parts in sorted(ids.items()):
+            self._compare(key, pa.concat_arrays([_NONE, *parts]).unique())
+
+    def _touched(self, write: TableWrite) -> pa.Array | None:
+        """The ids of the rows that a write writes or removes; None when nobody can name them, or all are touched."""
+        if write.replaces or write.fragments:
+            return None
+        parts = [_NONE]
+        if write.rows is not None:
+            parts += write.rows["id"].chunks
+        if write.source is not None:
+            parts += [batch.column("id") for batch in write.source.batches(["id"])]
+        if write.deleted is not None:
+            parts.append(write.deleted)
+        if write.where is not None:
+            found = Snapshot(self._store, self._view).scan(write.key, columns=["id"], filter=write.where)
+            parts += found["id"].chunks
+        return pa.concat_arrays(parts)
+
+    def _compare_matches(self, prepared: Prepared, ids: dict[str, list[pa.Array]]) -> None:
+        """The conditions of a write match the same entities."""
+        assert prepared.matched is not None
+        now = prepared.matched(Snapshot(self._store, self._view))
+        for key, _ in now:
+            self._pins(key)  # which sees that the columns are there that the conditions look at
+        before = prepared.matched(Snapshot(self._store, self._state))
+        for (key, left), (_, right) in zip(before, now, strict=True):
+            if len(left) != len(right) or not pc.all(pc.is_in(left, value_set=right)).as_py():
+                raise self._changed(f"what a condition matches in {key}")
+            ids.setdefault(key, []).append(right)
+
+    def _compare(self, key: str, ids: pa.Array) -> None:
+        """Some rows of a table, or their absence, are the same."""
+        old, new = self._pins(key)
+        reads_of(self._view).add_lookup(key, "id", pa.chunked_array([ids]))
+        may = touched(self._tables, (old.ref, new.ref)) if old.ref != new.ref else None
+        if may is not None:
+            ids = ids.filter(pa.array(may.among(pa.chunked_array([ids]))))
+        if old.ref != new.ref and len(ids):
+            self._compare_rows(key, old.ref, new.ref, ids)
+
+    def _compare_all(self, key: str) -> None:
+        """All rows of a table are the same."""
+        old, new = self._pins(key)
+        reads_of(self._view).whole.add(key)
+        if old.ref == new.ref:
+            return
+        may = touched(self._tables, (old.ref, new.ref))
+        if may is None or may.ids is None:
+            raise self._changed(key)
+        self._compare_rows(key, old.ref, new.ref, may.ids)
+
+    def _compare_rows(self, key: str, old: TableRef, new: TableRef, ids: pa.Array) -> None:
+        left, right = (_rows(self._tables, ref, ids) for ref in (old, new))
+        differing = classify(left, right, left)["id"]
+        if len(differing):
+            raise self._changed(f"{key} {shown(pc.min(differing).as_py())}")
+
+    def _pins(self, key: str) -> tuple[TablePin, TablePin]:
+        old, new = self._before.get(key), self._now.get(key)
+        if old is None or new is None or old.id != new.id:
+            raise self._changed(key)
+        if old.ref != new.ref and not _alike(*(self._tables.schema(pin.ref) for pin in (old, new))):
+            raise self._changed(key)
+        return old, new
+
+    def _changed(self, about: str) -> ChangedSinceError:
+        return ChangedSinceError(self._view.branch, self._commit, self._view.head.id, about)
+
+
+def _rows(tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
+    """Rows as they are compared: what is noted about columns does not matter."""
+    stored = tables.schema(ref)
+    columns = Columns.of(stored)
+    rows, schema = looked_up(tables, ref, ids, columns), columns.schema(stored)
+    return pa.table([rows[name] for name in schema.names], schema=schema)
+
+
+def _alike(left: pa.Schema, right: pa.Schema) -> bool:
+    return [(field.name, field.type) for field in left] == [(field.name, field.type) for field in right]

@@ -1,0 +1,109 @@
+"""The base of a merge: the best common ancestor, or a virtual one where there are several.
+
+Several best ancestors are merged with each other first, as branches are, and recursively. What they disagree on is
+undecided: no value of theirs is taken for the one that both branches had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from omnigraph.commit.ancestors import History
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
+from omnigraph.errors import BranchNotFoundError, CorruptionError, VersionReclaimedError
+from omnigraph.merge.changes import change_of
+from omnigraph.merge.choices import Choices
+from omnigraph.merge.compare import Compared, Comparer
+from omnigraph.merge.holders import holders
+from omnigraph.merge.sides import Columns
+from omnigraph.merge.states import Overlay, State
+from omnigraph.merge.three_way import SchemaOf, ThreeWay
+from omnigraph.write.checks import Room
+from omnigraph.write.validate import broken
+
+DEEPEST = 100
+"""So many times bases of bases are looked for. Whatever differs beyond that is undecided."""
+
+UNKNOWN = State(None)
+"""The state of a commit that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Makes the base of a merge.
+
+    Attributes:
+        store: the graph.
+        history: the commits of both branches.
+        schema_of: the schema that a state follows.
+        comparer: compares the tables.
+        room: how much memory a check of constraints may take.
+    """
+
+    store: Store
+    history: History
+    schema_of: SchemaOf
+    comparer: Comparer
+    room: Room
+
+    def of(self, best: Sequence[str], depth: int = 0) -> State:
+        """The base that some best common ancestors make."""
+        if depth > DEEPEST:
+            return UNKNOWN
+        views = [self._view(name) for name in best]
+        known = [view for view in views if view is not None]
+        if not known or len(known) < len(views):
+            return UNKNOWN
+        if len(known) > 1 and not all(self._is_there(view) for view in known):
+            return UNKNOWN
+        state = State(known[0])
+        for i, view in enumerate(known[1:], 1):
+            common = self.history.common_of(best[:i], [best[i]])
+            base = self.of(common.best, depth + 1) if common.is_certain else UNKNOWN
+            state = self._merged(base, state, view)
+        return state
+
+    def _view(self, name: str) -> Manifest | None:
+        try:
+            return self.store.manifest_of(self.history.commit(name))
+        except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
+            return None
+
+    def _is_there(self, view: Manifest) -> bool:
+        """Whether all tables of a state can be read. Of a single base, that is asked where a table is compared."""
+        heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
+        return all(pin.ref in heads or self.store.tables.has(pin.ref) for pin in view.tables.values())
+
+    def _merged(self, base: State, source: State, target: Manifest) -> State:
+        """One state merged into another. Whatever is in conflict is undecided."""
+        accepted = self.schema_of(target)
+        work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True)
+        tables = work.compare(Choices(), accepted)
+        undecided = {key: [one.torn["id"].combine_chunks()] for key, one in tables.compared.items()}
+        for key in source.overlays:
+            undecided.setdefault(key, []).append(source.undecided(key))
+        changes = {key: change_of(accepted, one) for key, one in tables.compared.items() if not one.is_empty}
+        committed = Snapshot(self.store, target)
+        for rows, spell in broken(accepted, changes, committed, self.room):
+            if rows.num_rows:
+                said = spell(rows.slice(0, 1).to_pylist()[0])
+                for key, ids in holders(accepted, changes, committed, rows, said):
+                    undecided.setdefault(key, []).append(ids)
+        overlays = {}
+        for key, ids in undecided.items():
+            if key in target.tables:
+                overlay = self._overlay(key, tables.compared.get(key), pa.concat_arrays(ids).unique(), target)
+                if len(overlay.ids):
+                    overlays[key] = overlay
+        return State(target, overlays, frozenset([*tables.apart, *tables.unknown]))
+
+    def _overlay(self, key: str, compared: Compared | None, undecided: pa.Array, target: Manifest) -> Overlay:
+        if compared is not None:
+            return Overlay(compared.rows, compared.deleted, undecided)
+        schema = self.store.tables.schema(target.tables[key].ref)
+        return Overlay(Columns.of(schema).schema(schema).empty_table(), undecided=undecided)

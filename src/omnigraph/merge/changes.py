@@ -1,0 +1,22 @@
+"""What a merge does to a type, as the validator looks at it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from omnigraph.lang.arrow import arrow_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.merge.compare import Compared
+from omnigraph.merge.three_way import checked_columns
+from omnigraph.storage.blobs import row_schema
+from omnigraph.write.changes import TableChange
+
+
+def change_of(accepted: AcceptedSchema, compared: Compared) -> TableChange:
+    """The change of one type: of its rows, the columns that constraints look at."""
+    kind, _, name = compared.versions.key.partition(":")
+    declared = row_schema(arrow_schema(accepted, TypeKind(kind), name))
+    names = checked_columns(accepted, compared.versions.key)
+    fields = [field for field in declared if field.name in names]
+    rows = pa.table([compared.rows[field.name] for field in fields], schema=pa.schema(fields))
+    return TableChange(TypeKind(kind), name, rows, compared.deleted, stranding=True)

@@ -1,0 +1,227 @@
+"""Conflicts as they are found: all are counted, and the first put into words, with the values of all three sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest
+from omnigraph.errors import Conflict, ConflictKind, Violation, cut
+from omnigraph.lang.arrow import readable
+from omnigraph.lang.schema import TypeKind
+from omnigraph.merge.classify import DIFFERS, ROW_ID, UNDECIDED, VERDICT, Verdict, compared
+from omnigraph.merge.compare import MOST, Compared
+from omnigraph.merge.sides import Columns
+from omnigraph.merge.states import State
+from omnigraph.storage.tables import TableStorage
+from omnigraph.write.changes import TableChange
+from omnigraph.write.validate import Spell
+
+_KINDS = {
+    "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,
+    "unique": ConflictKind.UNIQUE_VIOLATION,
+    "endpoint": ConflictKind.ORPHAN_EDGE,
+    "cardinality": ConflictKind.CARDINALITY_VIOLATION,
+}
+_LONGEST_TEXT, _LONGEST_LIST = 1000, 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A conflict without values.
+
+    Attributes:
+        key: the type key of the entities whose values are in question.
+        names: the properties in question; None for those that were changed on the side that has the entity.
+        node: the node whose edges are counted, for a conflict that is about their number; and at which end.
+    """
+
+    conflict: Conflict
+    key: str
+    names: tuple[str, ...] | None
+    node: tuple[str, str] | None = None
+
+
+class Conflicts:
+    """The conflicts of a merge.
+
+    Args:
+        source: the name of the branch that is merged.
+        target: that of the branch that it is merged into.
+    """
+
+    def __init__(self, source: str, target: str) -> None:
+        self._source = source
+        self._target = target
+        self._torn: list[_Draft] = []
+        self._broken: list[_Draft] = []
+        self.total = 0
+
+    def add_torn(self, compared: Compared) -> None:
+        """Take in the rows on which the branches disagree."""
+        key = compared.versions.key
+        kind, _, name = key.partition(":")
+        self.total += compared.conflicts
+        for row in compared.torn.slice(0, max(0, MOST - len(self._torn))).to_pylist():
+            verdict, differing = Verdict(row[VERDICT]), compared.differing(row[DIFFERS])
+            what, message = self._spelled(verdict, differing, undecided=row[UNDECIDED])
+            conflict = Conflict(kind, name, row["id"], what, message, base_undecided=row[UNDECIDED])
+            self._torn.append(_Draft(conflict, key, tuple(differing) if differing else None))
+
+    def _spelled(self, verdict: Verdict, differing: list[str], *, undecided: bool) -> tuple[ConflictKind, str]:
+        source, target = self._source, self._target
+        where = f"differ in {', '.join(differing)}"
+        if verdict in (Verdict.DIVERGENT_INSERT, Verdict.DIVERGENT_UPDATE):
+            made = verdict is Verdict.DIVERGENT_INSERT
+            kind = ConflictKind.DIVERGENT_INSERT if made else ConflictKind.DIVERGENT_UPDATE
+            if undecided:
+                return kind, f"'{source}' and '{target}' {where}, and nobody can say which has changed it"
+            return kind, f"'{source}' and '{target}' have both {'made' if made else 'changed'} it, and {where}"
+        gone, changed = (source, target) if verdict is Verdict.DELETED_BY_SOURCE else (target, source)
+        if undecided:
+            said = f"'{changed}' has it and '{gone}' has not, and nobody can say which has changed it"
+            return ConflictKind.DELETE_VS_UPDATE, said
+        return ConflictKind.DELETE_VS_UPDATE, f"'{gone}' has deleted what '{changed}' has changed"
+
+    def add_broken(self, rows: pa.Table, spell: Spell, changes: Mapping[str, TableChange]) -> None:
+        """Take in rows that break a constraint together."""
+        self.total += rows.num_rows
+        order = next(name for name in ("id", "node") if name in rows.column_names)
+        for row in rows.sort_by(order).slice(0, max(0, MOST - len(self._broken))).to_pylist():
+            self._broken.append(_drafted(spell(row), changes))
+
+    def entities(self) -> dict[str, set[str]]:
+        """The entities that conflicts are about, by type key."""
+        found: dict[str, set[str]] = {}
+        for draft in (*self._torn, *self._broken):
+            if draft.conflict.entity_id is not None:
+                found.setdefault(draft.key, set()).add(draft.conflict.entity_id)
+        return found
+
+    def first(self, tables: TableStorage, base: State, source: Manifest, target: Manifest) -> tuple[Conflict, ...]:
+        """The first, in an order that depends on nothing but the conflicts, with the values of all sides."""
+        drafts = [*sorted(self._torn, key=_order), *sorted(self._broken, key=_order)][:MOST]
+        sides = _Sides(tables, base, State(source), State(target))
+        by_key: dict[str, list[int]] = {}
+        for i, draft in enumerate(drafts):
+            by_key.setdefault(draft.key, []).append(i)
+        found = [draft.conflict for draft in drafts]
+        for key, numbers in by_key.items():
+            for i, conflict in zip(numbers, sides.filled(key, [drafts[i] for i in numbers]), strict=True):
+                found[i] = conflict
+        return tuple(found)
+
+
+def _drafted(said: Violation, changes: Mapping[str, TableChange]) -> _Draft:
+    name = said.subject.partition(".")[0].partition(" ")[0]
+    kind = _KINDS[said.kind]
+    edge, key = TypeKind.EDGE.value, f"edge:{name}"
+    if kind is ConflictKind.ORPHAN_EDGE:
+        return _Draft(Conflict(edge, name, said.entity_id, kind, said.message), key, ("src", "dst"))
+    message = f"{said.subject}: '{cut(said.entity_id)}': {said.message}"
+    if kind is ConflictKind.CARDINALITY_VIOLATION:
+        end = "dst" if said.subject.endswith("@card_in") else "src"
+        return _Draft(Conflict(edge, name, None, kind, message), key, (), (end, said.entity_id))
+    about = _kind_of(changes, name, said.entity_id).value
+    names = said.subject.partition(".")[2].removeprefix("(").removesuffix(")").split(", ")
+    return _Draft(Conflict(about, name, said.entity_id, kind, message), f"{about}:{name}", tuple(names))
+
+
+def _order(draft: _Draft) -> tuple[bool, str, str, str, str]:
+    """Nodes, then edges, each by name; then by what is wrong, and by id."""
+    conflict = draft.conflict
+    edge = conflict.entity_kind == TypeKind.EDGE.value
+    return edge, conflict.type_name, conflict.kind.value, conflict.entity_id or "", conflict.message
+
+
+def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> TypeKind:
+    """Whether a type is one of nodes or of edges. Where both have the name, by which has the entity."""
+    named = [change for change in changes.values() if change.name == name]
+    if len(named) == 1:
+        return named[0].kind
+    own = (c.kind for c in named if pc.any(pc.equal(c.rows["id"], entity)).as_py())
+    return next(own, TypeKind.NODE)
+
+
+class _Sides:
+    """The values of entities in three states."""
+
+    def __init__(self, tables: TableStorage, base: State, source: State, target: State) -> None:
+        self._tables = tables
+        self._base = base
+        self._states = (base, target, source)
+
+    def filled(self, key: str, drafts: Sequence[_Draft]) -> list[Conflict]:
+        """Conflicts about one type with their values."""
+        ids = [draft.conflict.entity_id for draft in drafts if draft.conflict.entity_id is not None]
+        named = {name for draft in drafts for name in draft.names or ()}
+        whole = any(draft.names is None for draft in drafts)
+        found = [self._rows(state, key, ids, None if whole else named) for state in self._states]
+        counts = [self._counts(state, key, drafts) for state in self._states]
+        undecided = set(self._base.undecided(key).to_pylist())
+        filled = []
+        for draft in drafts:
+            name = draft.conflict.entity_id
+            if draft.node is not None:
+                base, ours, theirs = (None if count is None else {"edges": count[draft.node]} for count in counts)
+            else:
+                base, ours, theirs = _chosen(draft.names, [rows.get(name or "") for rows in found])
+            open_ = draft.conflict.base_undecided or self._base.is_unknown(key) or name in undecided
+            filled.append(
+                replace(draft.conflict, base=None if open_ else base, ours=ours, theirs=theirs, base_undecided=open_)
+            )
+        return filled
+
+    def _rows(self, state: State, key: str, ids: list[str], names: set[str] | None) -> dict[str, dict[str, Any]]:
+        pin = state.pin(key)
+        if pin is None or state.is_unknown(key) or not ids or not self._tables.has(pin.ref):
+            return {}
+        every = Columns.of(self._tables.schema(pin.ref))
+        columns = every if names is None else every.only(names)
+        rows = state.rows(self._tables, key, pin.ref, pa.array(ids, pa.utf8()), columns).combine_chunks()
+        values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
+        texts = {name: column.to_pylist() for name, column in values.items()}
+        for name in columns.blobs:
+            texts[name] = [None if cell is None else f"sha256:{cell[1:].hex()}" for cell in texts[name]]
+        return {
+            entity: {name: texts[name][i] for name in texts if name not in ("id", ROW_ID)}
+            for i, entity in enumerate(texts["id"])
+        }
+
+    def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
+        """How many edges some nodes have at an end; None when nobody can say."""
+        wanted = [draft.node for draft in drafts if draft.node is not None]
+        pin = state.pin(key)
+        found = dict.fromkeys(wanted, 0)
+        if not wanted:
+            return found
+        if pin is None or state.is_unknown(key) or key in state.overlays or not self._tables.has(pin.ref):
+            return None
+        for end in ("src", "dst"):
+            nodes = pa.chunked_array([[node for at, node in wanted if at == end]], pa.utf8())
+            for node in self._tables.lookup(pin.ref, end, nodes, columns=[end])[end].to_pylist():
+                found[end, node] += 1
+        return found
+
+
+def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+    """The values in question of each side; without names, those in which sides that have a row differ."""
+    there = [row for row in rows if row is not None]
+    if names is None:
+        every = list(there[0]) if there else []
+        names = [name for name in every if len(there) < 2 or any(row[name] != there[0][name] for row in there)]
+    return [None if row is None else {name: row[name] for name in names if name in row} for row in rows]
+
+
+def _short(column: pa.Array) -> pa.Array:
+    """Values for people: long texts and lists are cut."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return pc.utf8_slice_codeunits(column, 0, _LONGEST_TEXT)
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pc.list_slice(readable(column), 0, _LONGEST_LIST, return_fixed_size_list=False)
+    return readable(column)

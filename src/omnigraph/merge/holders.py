@@ -1,0 +1,74 @@
+"""Which entities a broken constraint is about: all of them, and not only those that are named in a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import Violation
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.write.changes import Committed, TableChange, surviving
+from omnigraph.write.validate import with_one_of, with_zeros, without_nulls
+
+Holders = Iterator[tuple[str, pa.Array]]
+"""Type keys, each with ids of entities."""
+
+
+def holders(
+    accepted: AcceptedSchema,
+    changes: Mapping[str, TableChange],
+    committed: Committed,
+    rows: pa.Table,
+    said: Violation,
+) -> Holders:
+    """The entities that break a constraint together.
+
+    Args:
+        accepted: the schema.
+        changes: the change that breaks it, by type key.
+        committed: what is stored before the change.
+        rows: what the validator found.
+        said: what it says about the first row.
+    """
+    name = said.subject.partition(".")[0].partition(" ")[0]
+    if said.kind == "endpoint":
+        end = said.subject.rpartition(".")[2]
+        edge = accepted.catalog.edges[name]
+        yield f"edge:{name}", _array(rows["id"])
+        yield f"node:{edge.from_type if end == 'src' else edge.to_type}", _array(rows[end])
+    elif said.kind == "cardinality":
+        change = changes[f"edge:{name}"]
+        end = "dst" if said.subject.endswith("@card_in") else "src"
+        nodes = _array(rows["node"])
+        kept = surviving(committed, change, change.key, [end], end, nodes)
+        yield change.key, _array(kept["id"])
+        yield change.key, _array(with_one_of(change.rows, end, nodes)["id"])
+    else:
+        # A type of nodes and one of edges may have the same name, so the entities decide which is meant.
+        for key in (f"node:{name}", f"edge:{name}"):
+            if key in changes and said.kind == "unique":
+                yield key, _sharing(changes[key], committed, rows, _fields(said))
+            elif key in changes:
+                own = changes[key].rows["id"]
+                yield key, _array(own.filter(pc.is_in(own, value_set=rows["id"])))
+
+
+def _sharing(change: TableChange, committed: Committed, rows: pa.Table, fields: tuple[str, ...]) -> pa.Array:
+    if not set(fields) <= set(change.rows.column_names):
+        return pa.array([], pa.utf8())
+    own = without_nulls(change.rows.select(["id", *fields]), fields)
+    others = surviving(committed, change, change.key, list(fields), fields[0], with_zeros(own[fields[0]]))
+    together = pa.concat_tables([own, without_nulls(others.select(own.column_names), fields).cast(own.schema)])
+    shared = with_one_of(together, "id", _array(rows["id"])).select(list(fields))
+    return _array(together.join(shared, list(fields), join_type="left semi")["id"])
+
+
+def _fields(said: Violation) -> tuple[str, ...]:
+    named = said.subject.partition(".")[2]
+    return tuple(named.removeprefix("(").removesuffix(")").split(", "))
+
+
+def _array(ids: pa.ChunkedArray) -> pa.Array:
+    return ids.combine_chunks()

@@ -1,0 +1,189 @@
+"""Edges that come back with a node: keeping a node keeps its edges.
+
+Deleting a node deletes its edges. Where a conflict is resolved for the side that kept the node, the edges that only the
+deletion took away come back with it, as far as the node at their other end is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.merge.choices import BY_THEIRS, Choices
+from omnigraph.merge.classify import VERDICT, Verdict, classify
+from omnigraph.merge.compare import Compared, plain
+from omnigraph.merge.equality import Mask
+from omnigraph.merge.sides import Columns, Versions, looked_up
+from omnigraph.merge.states import State
+from omnigraph.storage.tables import TableStorage
+
+_NONE = pa.array([], pa.utf8())
+
+
+class Settled:
+    """What choosing sides has decided about nodes that one side deleted, and about edges.
+
+    Attributes:
+        ours: the nodes that stay because the target is right, by type key.
+        theirs: the nodes that come back because the source is right.
+        gone: the nodes that are gone because a side was chosen for them by name.
+        edges: the edges that go because a side was chosen, which no node brings back.
+    """
+
+    def __init__(self) -> None:
+        self.ours: dict[str, pa.Array] = {}
+        self.theirs: dict[str, pa.Array] = {}
+        self.gone: dict[str, pa.Array] = {}
+        self.edges: dict[str, pa.Array] = {}
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Compared], choices: Choices) -> Settled:
+        """What comparing rows has decided."""
+        found = cls()
+        for key, one in tables.items():
+            verdicts, theirs = one.settled[VERDICT], one.settled[BY_THEIRS]
+            by_source = pc.equal(verdicts, pa.scalar(int(Verdict.DELETED_BY_SOURCE), pa.int8()))
+            deleted = pc.equal(by_source, theirs)  # the side that is right is the one that deleted it
+            ids = one.settled["id"]
+            if key.startswith("edge:"):
+                found.note(found.edges, key, ids.filter(deleted))
+                continue
+            found.note(found.gone, key, choices.of(key).named(ids.filter(deleted)))
+            found.note(found.ours, key, ids.filter(pc.and_not(by_source, theirs)))
+            found.note(found.theirs, key, ids.filter(pc.and_not(theirs, by_source)))
+        return found
+
+    def note(self, into: dict[str, pa.Array], key: str, ids: pa.Array | pa.ChunkedArray) -> None:
+        """Add some ids."""
+        if len(ids):
+            own = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+            into[key] = pa.concat_arrays([into.get(key, _NONE), own]).unique()
+
+
+class Returning:
+    """Brings edges back.
+
+    Args:
+        tables: where the tables are.
+        base: the state that both sides come from.
+        source: the branch that is merged.
+        target: the branch that it is merged into.
+        accepted: the schema of that.
+    """
+
+    def __init__(
+        self, tables: TableStorage, base: State, source: Manifest, target: Manifest, accepted: AcceptedSchema
+    ) -> None:
+        self._tables = tables
+        self._base = base
+        self._source = source
+        self._target = target
+        self._accepted = accepted
+
+    def bring(self, tables: dict[str, Compared], settled: Settled) -> int:
+        """Bring back all edges that can come. Returns how many those were; they are in `tables` afterwards."""
+        count = 0
+        for edge, end, node, other_end, other in self._ends():
+            key = f"edge:{edge}"
+            if node in settled.ours and key in tables:
+                count += self._keep(tables, settled, key, end, node, other_end, other)
+            if node in settled.theirs and key in self._source.tables and key in self._target.tables:
+                count += self._take(tables, settled, key, end, node, other_end, other)
+        return count
+
+    def _ends(self) -> Iterator[tuple[str, str, str, str, str]]:
+        for name, edge in sorted(self._accepted.catalog.edges.items()):
+            ends = (("src", f"node:{edge.from_type}"), ("dst", f"node:{edge.to_type}"))
+            yield (name, *ends[0], *ends[1])
+            yield (name, *ends[1], *ends[0])
+
+    def _keep(
+        self,
+        tables: dict[str, Compared],
+        settled: Settled,
+        key: str,
+        end: str,
+        node: str,
+        other_end: str,
+        other: str,
+    ) -> int:
+        """Keep edges of the target that only the source has deleted."""
+        ref = self._target.tables[key].ref
+        nodes = pa.chunked_array([settled.ours[node]], pa.utf8())
+        rows = self._tables.lookup(ref, end, nodes, columns=["id", other_end])
+        going = _in(rows["id"], tables[key].deleted) & ~_in(rows["id"], settled.edges.get(key, _NONE))
+        rows = rows.filter(pa.array(going))
+        back = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))["id"].combine_chunks()
+        if len(back):
+            tables[key] = tables[key].without_deleted(back)
+        return len(back)
+
+    def _take(
+        self,
+        tables: dict[str, Compared],
+        settled: Settled,
+        key: str,
+        end: str,
+        node: str,
+        other_end: str,
+        other: str,
+    ) -> int:
+        """Take edges from the source that only the target has deleted."""
+        source, target = self._source.tables[key].ref, self._target.tables[key].ref
+        nodes = pa.chunked_array([settled.theirs[node]], pa.utf8())
+        rows = self._tables.lookup(source, end, nodes, columns=["id", other_end])
+        known = self._tables.lookup(target, "id", rows["id"], columns=["id"])["id"]
+        compared = tables.get(key)
+        out = _in(rows["id"], known) | _in(rows["id"], settled.edges.get(key, _NONE))
+        if compared is not None:
+            out |= _in(rows["id"], compared.rows["id"]) | _in(rows["id"], compared.torn["id"])
+        rows = rows.filter(pa.array(~out))
+        rows = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))
+        ids = rows["id"].combine_chunks()
+        if len(ids) == 0:
+            return 0
+        if compared is None:
+            compared = untouched(self._tables, key, self._source, self._target)
+        back = self._unmoved(compared.versions, ids)
+        if back.num_rows:
+            tables[key] = compared.with_rows(back)
+        return int(back.num_rows)
+
+    def _unmoved(self, versions: Versions, ids: pa.Array) -> pa.Table:
+        """Those of some rows of the source that are as they were in the base."""
+        key, columns = versions.key, versions.columns
+        mine = plain(looked_up(self._tables, versions.source, ids, columns), versions.schema)
+        before = self._base.pin(key)
+        if before is None or self._base.is_unknown(key) or not self._tables.has(before.ref):
+            return mine.slice(0, 0)
+        base = self._base.rows(self._tables, key, before.ref, ids, columns)
+        known = mine.filter(pc.is_in(mine["id"], value_set=base["id"]))
+        changed = classify(base, known, base)["id"]
+        return known.filter(pc.invert(pc.is_in(known["id"], value_set=changed)))
+
+    def _exists(self, tables: Mapping[str, Compared], key: str, ids: pa.ChunkedArray) -> Mask:
+        """Which nodes the merged state has."""
+        stored = self._tables.lookup(self._target.tables[key].ref, "id", ids, columns=["id"])["id"]
+        found = _in(ids, stored)
+        if key in tables:
+            found &= ~_in(ids, tables[key].deleted)
+            found |= _in(ids, tables[key].rows["id"])
+        return found
+
+
+def untouched(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
+    """What becomes of a table that the source has not changed: nothing so far."""
+    ref = source.tables[key].ref
+    stored = tables.schema(ref)
+    columns = Columns.of(stored)
+    versions = Versions(key, ref, ref, target.tables[key].ref, columns, columns.schema(stored))
+    return Compared(versions, versions.schema.empty_table())
+
+
+def _in(values: pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:
+    found: Mask = pc.is_in(values, value_set=others).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,91 @@
+"""What a merge starts from: a stored state of the graph, or one that was made by merging several.
+
+A virtual state is kept as its difference from a stored one, so it costs what differs, and nothing is written for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.merge.sides import Columns, looked_up
+from omnigraph.storage.tables import TableRef, TableStorage
+
+_NONE = pa.array([], pa.utf8())
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """How a table of a virtual state differs from a stored version.
+
+    Attributes:
+        rows: rows with other values, and further rows, as they are compared.
+        absent: ids of rows that it does not have.
+        undecided: ids of rows of which nobody can say what they are.
+    """
+
+    rows: pa.Table
+    absent: pa.Array = field(default_factory=lambda: _NONE)
+    undecided: pa.Array = field(default_factory=lambda: _NONE)
+
+    @property
+    def ids(self) -> pa.Array:
+        """The ids of all rows about which it says something."""
+        return pa.concat_arrays([_NONE, *self.rows["id"].chunks, self.absent, self.undecided]).unique()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of the graph.
+
+    Attributes:
+        manifest: the stored state that it rests on; None when nothing can be said about it.
+        overlays: how tables differ from those of the stored state, by type key.
+        unknown: the type keys of tables about which nothing can be said.
+    """
+
+    manifest: Manifest | None
+    overlays: Mapping[str, Overlay] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
+
+    def is_unknown(self, key: str) -> bool:
+        return self.manifest is None or key in self.unknown
+
+    def pin(self, key: str) -> TablePin | None:
+        return None if self.manifest is None else self.manifest.tables.get(key)
+
+    def undecided(self, key: str) -> pa.Array:
+        overlay = self.overlays.get(key)
+        return _NONE if overlay is None else overlay.undecided
+
+    def aside(self, key: str) -> pa.Array:
+        overlay = self.overlays.get(key)
+        return _NONE if overlay is None else overlay.ids
+
+    def rows(self, tables: TableStorage, key: str, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
+        """The rows of some ids, as they are compared; none of those that are undecided.
+
+        Args:
+            tables: where the stored rows are.
+            key: the type key.
+            ref: the stored version of the table.
+            ids: the ids.
+            columns: what is compared.
+        """
+        schema = columns.schema(tables.schema(ref))
+        overlay = self.overlays.get(key)
+        stored = ids if overlay is None else _without(ids, overlay.ids)
+        found = looked_up(tables, ref, stored, columns) if len(stored) else schema.empty_table()
+        found = found.select(schema.names).cast(schema)
+        if overlay is None:
+            return found
+        own = overlay.rows.select(schema.names).filter(pc.is_in(overlay.rows["id"], value_set=ids))
+        return pa.concat_tables([found, own.filter(pc.invert(pc.is_in(own["id"], value_set=overlay.undecided)))])
+
+
+def _without(ids: pa.Array, others: pa.Array) -> pa.Array:
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))

@@ -1,0 +1,184 @@
+"""Tables of three states, compared: what becomes of each table of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.merge.choices import Choices, resolved
+from omnigraph.merge.classify import classify
+from omnigraph.merge.compare import Collected, Compared, Comparer
+from omnigraph.merge.sides import Columns, Versions
+from omnigraph.merge.states import State
+from omnigraph.merge.touched import FEW
+from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.write.checks import value_rules
+from omnigraph.write.spill import DEFAULT_BUDGET
+from omnigraph.write.validate import unique_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What becomes of the tables of the target.
+
+    Attributes:
+        compared: by type key, nodes first: those of which something may change.
+        apart: the type keys of tables that the source has changed and that have other columns elsewhere.
+        unknown: the type keys of tables of the source about which nothing can be said.
+    """
+
+    compared: dict[str, Compared] = field(default_factory=dict)
+    apart: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+class ThreeWay:
+    """Compares tables of a base, a source and a target.
+
+    Args:
+        tables: where the tables are.
+        comparer: compares stored rows.
+        base: the state that both sides come from.
+        source: the state that is merged.
+        target: the stored state that it is merged into.
+        virtual: whether the result becomes part of a virtual base.
+        budget: how many bytes of rows stay in memory.
+    """
+
+    def __init__(
+        self,
+        tables: TableStorage,
+        comparer: Comparer,
+        base: State,
+        source: State,
+        target: Manifest,
+        *,
+        virtual: bool = False,
+        budget: int = DEFAULT_BUDGET,
+    ) -> None:
+        self._tables = tables
+        self._comparer = comparer
+        self._base = base
+        self._source = source
+        self._target = target
+        self._virtual = virtual
+        self._budget = budget
+
+    def compare(self, choices: Choices, accepted: AcceptedSchema) -> Tables:
+        """Compare all tables.
+
+        Args:
+            choices: which side is right where they disagree.
+            accepted: the schema of the target.
+        """
+        found = Tables()
+        for versions in self.versions(found):
+            key = versions.key
+            stored = versions.unknown or not self._unmoved(key)
+            one = Compared(versions, versions.schema.empty_table())
+            if stored:
+                one = self._comparer.compare(versions, choices.of(key), checked_columns(accepted, key))
+            if len(versions.aside):
+                one = one.joined(self._aside(versions, choices))
+            found.compared[key] = one
+        return found
+
+    def versions(self, found: Tables) -> Iterator[Versions]:
+        """The tables that have to be compared, nodes first. Tables that cannot be are noted in `found`."""
+        assert self._source.manifest is not None
+        keys = sorted(self._source.manifest.tables, key=lambda key: (key.startswith("edge:"), key))
+        for key in keys:
+            versions = self._versions(key, found)
+            if versions is not None:
+                yield versions
+
+    def _versions(self, key: str, found: Tables) -> Versions | None:
+        pin, before = self._source.pin(key), self._base.pin(key)
+        assert pin is not None
+        if self._source.is_unknown(key):
+            found.unknown.append(key)
+            return None
+        if before is not None and before.ref == pin.ref and self._is_plain(key):
+            return None
+        there = self._target.tables.get(key)  # only now, so that no more tables count as read than are compared
+        if there is not None and pin.ref == there.ref and key not in self._source.overlays:
+            return None
+        unknown = self._base.is_unknown(key) or (before is not None and not self._is_there(before.ref, pin, there))
+        aside = pa.concat_arrays([self._source.aside(key), *([] if unknown else [self._base.aside(key)])]).unique()
+        if not unknown and self._unmoved(key) and len(aside) == 0:
+            return None
+        own = [one for one in ((None if unknown else before), pin, there) if one is not None and one.id == pin.id]
+        schemas = [self._tables.schema(one.ref) for one in own]
+        complete = len(own) == (2 if unknown else 3)
+        if there is None or not complete or any(not _alike(schemas[0], schema) for schema in schemas):
+            found.apart.append(key)
+            return None
+        columns = Columns.of(schemas[0])
+        base = there.ref if unknown or before is None or self._same(there.ref, before.ref) else before.ref
+        # Where the target is as it was, one of the two is read.
+        return Versions(
+            key, base, pin.ref, there.ref, columns, columns.schema(schemas[0]), aside, unknown, self._virtual
+        )
+
+    def _is_plain(self, key: str) -> bool:
+        """Whether the table has the stored rows alone, in the source and in the base."""
+        return not self._base.is_unknown(key) and key not in self._source.overlays and key not in self._base.overlays
+
+    def _is_there(self, ref: TableRef, pin: TablePin, there: TablePin | None) -> bool:
+        """Whether a version of the base can be read; what the source or the target points at certainly can."""
+        return ref == pin.ref or (there is not None and ref == there.ref) or self._tables.has(ref)
+
+    def _unmoved(self, key: str) -> bool:
+        """Whether the source has the stored rows of the base."""
+        pin, before = self._source.pin(key), self._base.pin(key)
+        return pin is not None and before is not None and self._same(pin.ref, before.ref)
+
+    def _same(self, one: TableRef, other: TableRef) -> bool:
+        return one == other or (
+            one.path == other.path and self._tables.fingerprint(one) == self._tables.fingerprint(other)
+        )
+
+    def _aside(self, versions: Versions, choices: Choices) -> Compared:
+        """Compare rows of which a virtual state has its own: looked up on every side, some at a time."""
+        key, columns = versions.key, versions.columns
+        collected = Collected(versions, self._budget)
+        choice = choices.of(key)
+        before = self._base.pin(key)
+        undecided = self._base.undecided(key)
+        # What is undecided in the source stays undecided: there is no value to compare.
+        gone = self._source.undecided(key)
+        ids = versions.aside.filter(pc.invert(pc.is_in(versions.aside, value_set=gone)))
+        for first in range(0, len(ids), FEW):
+            some = ids.slice(first, FEW)
+            source = self._source.rows(self._tables, key, versions.source, some, columns)
+            target = State(self._target).rows(self._tables, key, versions.target, some, columns)
+            base = target
+            if not versions.unknown:
+                assert before is not None
+                base = self._base.rows(self._tables, key, before.ref, some, columns)
+            answer = classify(base, source, target, undecided, unknown=versions.unknown)
+            collected.add(resolved(answer, choice))
+        return collected.compared()
+
+
+def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
+    """The columns of a type that constraints look at."""
+    kind, _, name = key.partition(":")
+    catalog = accepted.catalog
+    declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]
+    ends = ("src", "dst") if kind == TypeKind.EDGE.value else ()
+    unique = (field for group in unique_groups(declared) for field in group)
+    return list(dict.fromkeys(["id", *ends, *unique, *(rule.property for rule in value_rules(declared))]))
+
+
+def _alike(left: pa.Schema, right: pa.Schema) -> bool:
+    """Whether two tables have the same columns, whatever is noted about them."""
+    return [(f.name, f.type, f.nullable) for f in left] == [(f.name, f.type, f.nullable) for f in right]
+
+
+SchemaOf = Callable[[Manifest], AcceptedSchema]

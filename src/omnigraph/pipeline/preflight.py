@@ -1,0 +1,204 @@
+"""Checks before Spark is started, and what a failed start means: Spark's own answers are long, late and in Java."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omnigraph.errors import SparkUnavailableError, cut
+from omnigraph.lang.names import nearest
+
+_LEAST_JAVA = 17
+_INSTALL_SPARK = "pip install 'omnigraph[spark]'"
+_INSTALL_JAVA = "install Java 17 or newer ('apt install openjdk-17-jre-headless', 'brew install openjdk@17')"
+_MASTERS = "local[*,4] is this machine; a cluster is spark://host:7077, yarn or k8s://https://host:443"
+
+_LOCAL = re.compile(
+    r"local|local\[\s*(?:[1-9]\d*|\*)\s*(?:,\s*[1-9]\d*\s*)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+)
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
+_MEMORY = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
+
+_PROBE_SECONDS = 5
+"""How long a master may take to accept a connection. Spark itself tries for more than a minute."""
+
+_JAVA_SECONDS = 30
+"""How long `java -version` may take."""
+
+
+def check_installed() -> None:
+    """Look for the packages.
+
+    Raises:
+        SparkUnavailableError: one is missing.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailableError("pyspark is not installed", hint=_INSTALL_SPARK)
+    if importlib.util.find_spec("pandas") is None:  # Spark refuses to hand Arrow batches to Python without it
+        raise SparkUnavailableError("pyspark needs pandas, which is not installed", hint=_INSTALL_SPARK)
+
+
+def check_settings(master: str | None, memory: str | None) -> None:
+    """Check what Spark is told, and whether its master answers.
+
+    Raises:
+        SparkUnavailableError: it cannot be used.
+    """
+    if master is not None:
+        _check_master(master.strip())
+    if memory is not None and not _MEMORY.fullmatch(memory):
+        raise SparkUnavailableError(
+            f"'{cut(memory)}' is not an amount of memory for Spark", hint="a number with k, m, g or t, as in 2g"
+        )
+
+
+def _check_master(master: str) -> None:
+    scheme, sign, rest = master.partition("://")
+    if sign and scheme == "spark":
+        _probe(master, rest)
+    elif sign and scheme != "k8s":
+        near = nearest(scheme, ["spark", "k8s"])
+        meant = f": did you mean {near}://{rest}?" if near else ""
+        raise SparkUnavailableError(f"'{cut(master)}' is not a Spark master{cut(meant)}", hint=_MASTERS)
+    elif not sign and not _LOCAL.fullmatch(master) and master != "yarn":
+        raise SparkUnavailableError(f"'{cut(master)}' is not a Spark master", hint=_MASTERS)
+
+
+def _probe(master: str, addresses: str) -> None:
+    """See whether one of the masters accepts a connection."""
+    failures = []
+    for text in addresses.split(","):
+        found = _ADDRESS.fullmatch(text.strip())
+        if found is None or int(found["port"]) > 65535:
+            raise SparkUnavailableError(
+                f"'{cut(master)}' is not a Spark master: '{cut(text)}' is not host:port", hint=_MASTERS
+            )
+        try:
+            place = (found["host"].strip("[]"), int(found["port"]))
+            socket.create_connection(place, timeout=_PROBE_SECONDS).close()
+        except (OSError, UnicodeError) as error:
+            failures.append(_unreachable(error))
+        else:
+            return
+    raise SparkUnavailableError(
+        f"no Spark master answers at {cut(master)}: {failures[0]}",
+        hint="start it, correct the address, or use --master local[*,4]",
+    )
+
+
+def _unreachable(error: OSError | UnicodeError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {_PROBE_SECONDS} seconds"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "the host is not known"
+    return (error.strerror or str(error)).lower()
+
+
+def java_path(environ: Mapping[str, str]) -> str | None:
+    """The Java that Spark would start; None if there is none."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        own = Path(home) / "bin" / "java"
+        return str(own.resolve()) if os.access(own, os.X_OK) and own.is_file() else None
+    found = shutil.which("java", path=environ.get("PATH"))
+    return None if found is None else str(Path(found).resolve())
+
+
+def check_java(environ: Mapping[str, str]) -> None:
+    """Look for Java.
+
+    Raises:
+        SparkUnavailableError: there is none, or it is too old.
+    """
+    java = java_path(environ)
+    if java is None:
+        home = environ.get("JAVA_HOME")
+        where = f"there is none at JAVA_HOME={home}" if home else "none is on the PATH"
+        raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
+    version = _java_version(java)
+    if version is not None and version < _LEAST_JAVA:
+        raise SparkUnavailableError(f"Spark needs Java {_LEAST_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)
+
+
+def _java_version(java: str) -> int | None:
+    """The major version: from the file beside it that says so, else from Java itself. None when neither tells.
+
+    Raises:
+        SparkUnavailableError: Java does not run.
+    """
+    try:
+        text = (Path(java).parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
+    if found is None:
+        found = re.search(r'version "(?:1\.)?(\d+)', _asked(java))
+    return int(found[1]) if found else None
+
+
+def _asked(java: str) -> str:
+    try:
+        ran = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it does not answer"
+        raise SparkUnavailableError(
+            f"Spark needs Java, and {java} does not run: {reason}", hint=_INSTALL_JAVA
+        ) from None
+    said = f"{ran.stderr}\n{ran.stdout}".strip()
+    if ran.returncode != 0:
+        reason = said.splitlines()[0] if said else f"exit code {ran.returncode}"
+        raise _broken(java, reason)
+    return said
+
+
+def _broken(java: str, reason: str) -> SparkUnavailableError:
+    return SparkUnavailableError(f"Spark needs Java, and {java} does not run: {cut(reason)}", hint=_INSTALL_JAVA)
+
+
+def start_failure(error: Exception, log: Path, master: str | None) -> str:
+    """Why Spark did not start, in a line."""
+    try:
+        logged = log.read_text(errors="replace")
+    except OSError:
+        logged = ""
+    if "All masters are unresponsive" in logged:
+        return f"{cut(str(master))} accepts connections, but no Spark master of this version answers there"
+    reason = _root_message(error)
+    if "JAVA_GATEWAY_EXITED" in reason or "gateway process exited" in reason:
+        lines = [_plain(line) for line in logged.splitlines() if _TELLING.search(line)]
+        return f"Java ended at once: {cut(lines[0])}" if lines else "Java ended at once"
+    return cut(reason)
+
+
+_TELLING = re.compile(
+    r"^(?!Error occurred during init).*(?:error|exception|invalid|unsupported|cannot|could not|not found|too small)",
+    re.IGNORECASE,
+)
+
+
+def _plain(line: str) -> str:
+    """A line of Java's without the names of threads and classes."""
+    line = re.sub(r'^Exception in thread "[^"]*" ', "", line.strip())
+    return re.sub(r"^[\w.$]+(?:Exception|Error): (?=.)", "", line)
+
+
+def _root_message(error: Exception) -> str:
+    """The innermost cause on the side of Java, or the first line of the error."""
+    try:
+        java: Any = getattr(error, "java_exception", None)
+        while java is not None and java.getCause() is not None:
+            java = java.getCause()
+        text = "" if java is None else str(java.getMessage() or java.getClass().getSimpleName())
+    except Exception:  # Java has ended meanwhile
+        text = ""
+    lines = (text or str(error)).strip().splitlines()
+    return _plain(lines[0]) if lines else type(error).__name__

@@ -1,0 +1,118 @@
+"""The seal of a ledger version: what it is made of, with checksums, kept in the version itself.
+
+A ledger decides what is visible, so a flipped bit in it must not go unnoticed. Every version notes in the metadata of
+its schema which parts it has, with the length, rows and checksum of each part's file, and a checksum of the note. The
+note names its version too, so that an older file under a newer name shows.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+
+from omnigraph.errors import DamagedFileError
+from omnigraph.storage.checksums import sum_file
+
+SEAL = b"omnigraph:parts"
+
+
+@dataclass(slots=True)
+class Parts:
+    """The files of a ledger's parts, checked once in a process.
+
+    Attributes:
+        root: the root of the graph, as Lance takes it.
+    """
+
+    root: str
+    _sound: set[str] = field(default_factory=set)
+
+    @property
+    def on_disk(self) -> bool:
+        return "://" not in self.root
+
+    def sums(self, directory: str, added: Sequence[FragmentMetadata]) -> dict[str, str | None]:
+        """The checksums of new parts by the name of their file. Of an object store, nothing is read back."""
+        files = [file.path for part in added for file in part.files]
+        if not self.on_disk:
+            return dict.fromkeys(files)
+        found = {name: f"{sum_file(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
+        self._sound |= {f"{directory}/data/{name}" for name in files}
+        return dict(found)
+
+    def check(self, path: str, expected: str | None) -> None:
+        """Compare the file of a part with its checksum.
+
+        Raises:
+            DamagedFileError: it is not what was written.
+        """
+        if expected is None or path in self._sound or not self.on_disk:
+            return
+        try:
+            found = sum_file(f"{self.root}/{path}")
+        except FileNotFoundError:
+            raise DamagedFileError(self.root, path, "it is missing") from None
+        except OSError as error:
+            raise DamagedFileError(self.root, path, f"it cannot be read: {os.strerror(error.errno or 0)}") from error
+        if f"{found.crc:08x}" != expected:
+            raise DamagedFileError(self.root, path, "its checksum is not the recorded one")
+        self._sound.add(path)
+
+
+def sealed_schema(
+    schema: pa.Schema, version: int, parts: Sequence[FragmentMetadata], sums: Mapping[str, str | None]
+) -> pa.Schema:
+    """The schema of a version, with its seal."""
+    said = {"version": version, "columns": _columns(schema), "parts": [[*_said(p), _sum(p, sums)] for p in parts]}
+    note = orjson.dumps(said)
+    return schema.with_metadata({**(schema.metadata or {}), SEAL: f"{zlib.crc32(note):08x} ".encode() + note})
+
+
+def read_seal(
+    schema: pa.Schema, root: str, path: str, version: int, parts: Sequence[FragmentMetadata]
+) -> dict[str, str | None] | None:
+    """The checksums of the parts of a version by the name of their file; None of a version that has no seal.
+
+    Args:
+        schema: of the version.
+        root: the root of the graph.
+        path: the version's file, below the root.
+        version: its number.
+        parts: its parts.
+
+    Raises:
+        DamagedFileError: the version is not what was written.
+    """
+    text = (schema.metadata or {}).get(SEAL)
+    if text is None:
+        return None
+    crc, _, note = text.partition(b" ")
+    if crc != f"{zlib.crc32(note):08x}".encode():
+        raise DamagedFileError(root, path, "the note of its parts is not what was written")
+    said = orjson.loads(note)
+    if said["version"] != version:
+        raise DamagedFileError(root, path, f"it was written as version {said['version']}, not {version}")
+    if said["columns"] != _columns(schema):
+        raise DamagedFileError(root, path, "its columns are not those that were written")
+    if [each[:-1] for each in said["parts"]] != [_said(part) for part in parts]:
+        raise DamagedFileError(root, path, "its parts are not those that were written")
+    return {each[0]: each[-1] for each in said["parts"]}
+
+
+def _columns(schema: pa.Schema) -> list[list[str]]:
+    return [[field.name, str(field.type), "" if field.nullable else "not null"] for field in schema]
+
+
+def _said(part: FragmentMetadata) -> list[object]:
+    file = part.files[0]
+    return [file.path, file.file_size_bytes, part.num_rows]
+
+
+def _sum(part: FragmentMetadata, sums: Mapping[str, str | None]) -> str | None:
+    return sums.get(part.files[0].path)

@@ -1,0 +1,123 @@
+"""The newest version of a dataset on a local disk: which file it is, and whether that is damaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+from lance import LanceDataset
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+
+from omnigraph.errors import DamagedFileError, ObjectNotFoundError
+from omnigraph.storage.lance_manifest import base_paths, damage, version_of, without_indexes
+from omnigraph.storage.objects import ObjectStore
+
+VERSIONS = "_versions"
+HINT = "latest_version_hint.json"
+"""Where Lance notes the newest version, right after it has made it."""
+
+TORN = ".torn"
+"""What the name of a file that was set aside ends with. Lance does not look at it, nor do we."""
+
+
+def damaged_newest(root: str, directory: str, version: int | None = None) -> DamagedFileError | None:
+    """What is wrong with the file of a version, by default the newest; None when that does not show.
+
+    Args:
+        root: the root of the graph; of an object store, nothing is looked at.
+        directory: the dataset, below the root.
+        version: the version.
+    """
+    if "://" in root:
+        return None
+    if version is None:
+        version = max(versions_on_disk(root, directory), default=0)
+    if version == 0:
+        return None
+    path = f"{directory}/{VERSIONS}/{2**64 - 1 - version:020d}.manifest"
+    try:
+        with open(f"{root}/{path}", "rb") as file:
+            reason = damage(file.read(), version)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+    return None if reason is None else DamagedFileError(root, path, reason)
+
+
+def versions_on_disk(root: str, directory: str) -> list[int]:
+    """The versions of a dataset that have a file."""
+    try:
+        names = os.listdir(f"{root}/{directory}/{VERSIONS}")
+    except OSError:
+        return []
+    return [version for name in names if (version := version_of(name)) is not None]
+
+
+def read_local(root: str, path: str) -> bytes:
+    """The bytes of a small file on disk.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+    """
+    with open(f"{root}/{path}", "rb", buffering=0) as file:
+        return file.read()
+
+
+def read_hint(data: bytes) -> int | None:
+    """The version that a hint names; None when it cannot be read, which is of no consequence."""
+    try:
+        version = orjson.loads(data)["version"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return version if isinstance(version, int) and 0 < version < 2**63 else None
+
+
+def base_directories(dataset: LanceDataset) -> dict[int, str]:
+    """The base directories of a version by number, as absolute paths."""
+    return base_paths(bytes(dataset._ds.serialized_manifest()))
+
+
+def opened_without_indexes(dataset: LanceDataset, options: Mapping[str, str] | None) -> LanceDataset:
+    """A version as if it had no indexes: all that is asked of it is found by scanning."""
+    message = without_indexes(bytes(dataset._ds.serialized_manifest()))
+    return type(dataset)(
+        dataset.uri,
+        int(dataset.version),
+        serialized_manifest=message,
+        storage_options=dict(options) if options else None,
+        session=Session(),  # a session remembers the indexes of a version
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TornVersion:
+    """A newest version whose file is damaged in a way that shows.
+
+    Attributes:
+        path: the file, below the root.
+        reason: what is wrong with it.
+    """
+
+    path: str
+    version: int
+    reason: str
+    etag: str
+
+
+def torn_version(objects: ObjectStore, directory: str) -> TornVersion | None:
+    """The newest version of a dataset, if its file is torn."""
+    listed = objects.list(f"{directory}/{VERSIONS}")
+    versions = [v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None]
+    if not versions:
+        return None
+    newest = max(versions)
+    path = f"{directory}/{VERSIONS}/{2**64 - 1 - newest:020d}.manifest"
+    try:
+        found = objects.get(path)
+    except ObjectNotFoundError:
+        return None
+    reason = damage(found.data, newest)
+    return None if reason is None else TornVersion(path, newest, reason, found.etag)

@@ -1,0 +1,299 @@
+"""Storage whose answers are lost: requests that took effect, never do, or do so later. On disk and in S3."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import lance
+import pytest
+from lance import LanceDataset
+from tests.storage.faults import FaultyStore
+
+from omnigraph.errors import StorageError, StorageErrorKind
+from omnigraph.graph import Graph
+from omnigraph.storage.objects import ObjectStore
+
+T = TypeVar("T")
+
+
+class Answer(StrEnum):
+    """What becomes of a request whose answer is lost. It is sent again in vain, except in the last case."""
+
+    LOST = "took effect"
+    NEVER = "no effect"
+    LATE = "takes effect late"
+    TWICE = "takes effect late, sent again"
+
+
+class Lossy(Protocol):
+    """Storage that loses one answer.
+
+    Attributes:
+        hit: what kind of request it was; None as long as there was none.
+    """
+
+    hit: str | None
+
+    def arm(self, number: int, answer: Answer) -> None:
+        """Lose the answer to the nth request from now that changes something."""
+
+    def disarm(self) -> None:
+        """Lose nothing any more. What is late is still on its way."""
+
+    def arrive(self) -> None:
+        """What is late takes effect, if it still can."""
+
+
+_KINDS = [
+    (r"__recovery/", "sidecar"),
+    (r"__lease/", "lease"),
+    (r"__manifest/.*_versions/", "manifest version"),
+    (r"__manifest/.*_transactions/", "manifest transaction"),
+    (r"__manifest/.*data/", "manifest rows"),
+    (r"_refs/branches/", "fork reference"),
+    (r"_transactions/", "table transaction"),
+    (r"tree/[^/]+/_versions/|_versions/", "table version"),
+    (r"_deletions/", "deletion file"),
+    (r"data/", "data file"),
+]
+
+
+def kind_of(path: str) -> str:
+    """The kind of file that a request writes or removes."""
+    return next((kind for pattern, kind in _KINDS if re.search(pattern, path)), "other")
+
+
+# S3
+
+
+class LossyProxy:
+    """A proxy in front of an S3 server, which is all that a graph sees of it: its own requests and Lance's."""
+
+    def __init__(self, target: str) -> None:
+        self.target = urlsplit(target).netloc
+        self.hit: str | None = None
+        self._lock = Lock()
+        self._left = 0
+        self._answer = Answer.LOST
+        self._key: str | None = None
+        self._late: Callable[[], object] | None = None
+
+    def arm(self, number: int, answer: Answer) -> None:
+        with self._lock:
+            self.hit, self._left, self._answer, self._key, self._late = None, number, answer, None, None
+
+    def disarm(self) -> None:
+        with self._lock:
+            self._left, self._key = 0, None
+
+    def arrive(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            late()
+
+    def pass_on(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
+        path = handler.path
+        headers = {name: value for name, value in handler.headers.items() if name.lower() != "connection"}
+
+        def send() -> tuple[int, list[tuple[str, str]], bytes]:
+            connection = http.client.HTTPConnection(self.target, timeout=300)
+            connection.request(handler.command, path, body, headers)
+            answer = connection.getresponse()
+            data = answer.read()
+            connection.close()
+            return answer.status, answer.getheaders(), data
+
+        # Objects are removed by a request that names them in its body.
+        removes = handler.command == "DELETE" or (handler.command == "POST" and "delete" in urlsplit(path).query)
+        kind = kind_of(unquote(path) if handler.command != "POST" else body.decode(errors="replace"))
+        fate = self._fate(handler.command, path, f"{kind}, {'remove' if removes else 'write'}")
+        if fate is Answer.LOST:
+            send()
+        elif fate in (Answer.LATE, Answer.TWICE):
+            self._late = send
+        if fate is not None:
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            return
+        status, answered, data = send()
+        handler.send_response_only(status)
+        for name, value in answered:
+            if name.lower() not in ("connection", "transfer-encoding"):
+                handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    def _fate(self, command: str, path: str, kind: str) -> Answer | None:
+        """What becomes of a request; None when it is passed on and answered."""
+        if command not in ("PUT", "POST", "DELETE"):
+            return None
+        with self._lock:
+            if self._key is not None:
+                again = self._key == path and self._answer is not Answer.TWICE
+                return Answer.NEVER if again else None
+            if self._left == 0:
+                return None
+            self._left -= 1
+            if self._left:
+                return None
+            self._key = path
+            self.hit = kind
+            return self._answer
+
+
+@contextmanager
+def lossy_proxy(target: str) -> Iterator[tuple[LossyProxy, str]]:
+    """A running proxy, and its address."""
+    proxy = LossyProxy(target)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.close_connection = True
+            proxy.pass_on(self)
+
+        do_PUT = do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield proxy, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# A disk
+
+
+class LossyDisk:
+    """A disk whose answers are lost: in calls to the store of control objects, and in what Lance makes visible."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.hit: str | None = None
+        self._left = 0
+        self._answer = Answer.LOST
+        self._late: Callable[[], object] | None = None
+        commit, create_branch = LanceDataset.commit, LanceDataset.create_branch
+
+        def committed(target: Any, *arguments: Any, **more: Any) -> Any:
+            def version() -> LanceDataset:
+                return commit(target, *arguments, **more)
+
+            place = target if isinstance(target, str) else target.uri
+            kind = "manifest version" if "__manifest" in place else "table version"
+            if "recoveries" in place or more.get("detached"):
+                return version()
+            return self._lance(f"{kind}, write", version, lambda: _hidden(commit, target, arguments, more))
+
+        def forked(dataset: LanceDataset, *arguments: Any) -> Any:
+            def branch() -> LanceDataset:
+                return create_branch(dataset, *arguments)
+
+            return self._lance("fork reference, write", branch, lambda: branch)
+
+        patch.setattr(LanceDataset, "commit", staticmethod(committed))
+        patch.setattr(LanceDataset, "create_branch", forked)
+
+    def arm(self, number: int, answer: Answer) -> None:
+        self.hit, self._left, self._answer, self._late = None, number, answer, None
+
+    def disarm(self) -> None:
+        self._left = 0
+
+    def arrive(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            with suppress(StorageError, OSError):  # what it would have made exists, or was changed
+                late()
+
+    def _lance(self, kind: str, do: Callable[[], T], later: Callable[[], Callable[[], object]]) -> T:
+        if not self._is_hit(kind):
+            return do()
+        if self._answer is Answer.LOST:
+            do()
+        elif self._answer is not Answer.NEVER:
+            self._late = later()
+        raise OSError("LanceError(IO): the answer was lost")
+
+    def call(self, kind: str, do: Callable[[], T]) -> T:
+        """A call to the store of control objects."""
+        if not self._is_hit(kind):
+            return do()
+        if self._answer is Answer.LOST:
+            do()
+        elif self._answer is Answer.LATE:
+            self._late = do
+        elif self._answer is Answer.TWICE:
+            self._late = do
+            return do()
+        raise StorageError("the answer was lost", kind=StorageErrorKind.UNKNOWN, uri="disk")
+
+    def _is_hit(self, kind: str) -> bool:
+        if self._left == 0:
+            return False
+        self._left -= 1
+        if self._left:
+            return False
+        self.hit = kind
+        return True
+
+
+def _hidden(commit: Callable[..., LanceDataset], target: Any, arguments: Any, more: Any) -> Callable[[], object]:
+    """Commit a version that nobody sees yet. It takes its place later, unless that is taken."""
+    fresh = target if isinstance(target, str) else lance.dataset(target.uri, version=target.version)
+    made = commit(fresh, *arguments, **more)
+    versions = Path(made.uri) / "_versions"
+    (name,) = (path for path in versions.iterdir() if path.name == f"{2**64 - 1 - made.version:020d}.manifest")
+    held = name.with_suffix(".held")
+    name.rename(held)
+    (versions / "latest_version_hint.json").unlink(missing_ok=True)
+
+    def appear() -> None:
+        try:
+            os.link(held, name)
+        finally:
+            held.unlink()
+
+    return appear
+
+
+class LossyObjects(FaultyStore):
+    """A store of control objects whose changes pass through a lossy disk."""
+
+    def __init__(self, inner: ObjectStore, disk: LossyDisk) -> None:
+        super().__init__(inner)
+        self._disk = disk
+
+    def put(self, path: str, data: bytes) -> str:
+        return self._disk.call(f"{kind_of(path)}, write", lambda: self.inner.put(path, data))
+
+    def create(self, path: str, data: bytes) -> str:
+        return self._disk.call(f"{kind_of(path)}, write", lambda: self.inner.create(path, data))
+
+    def replace(self, path: str, data: bytes, etag: str) -> str:
+        return self._disk.call(f"{kind_of(path)}, write", lambda: self.inner.replace(path, data, etag))
+
+    def delete(self, path: str) -> None:
+        return self._disk.call(f"{kind_of(path)}, remove", lambda: self.inner.delete(path))
+
+
+def behind(graph: Graph, disk: LossyDisk) -> None:
+    """Put a graph behind a lossy disk."""
+    graph._store.objects = LossyObjects(graph._store.objects, disk)
+    graph._store.leases = LossyObjects(graph._store.leases, disk)

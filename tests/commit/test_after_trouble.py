@@ -1,0 +1,210 @@
+"""A handle goes on after trouble: a full disk, a schema write that died, files of others beside the sidecars."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
+from tests.s3_server import S3Root
+
+from omnigraph.commit import lease
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.errors import LeaseTimeoutError, OmnigraphError
+from omnigraph.graph import Graph, open
+
+PAIR = ("node:A", "node:B")
+MORE = SCHEMA + "node D { k: String @key }\n"
+
+
+# A full disk
+
+
+@contextmanager
+def full(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> Iterator[None]:
+    """No file of this process takes another byte, after so many that do; Lance's own files still do."""
+    write, left = os.write, [after]
+
+    def no_room(descriptor: int, data: bytes) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", no_room)
+        yield
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("after", range(4))
+def test_a_full_disk_stalls_nobody(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, after: int, reopens: bool
+) -> None:
+    """The lease could not be given back. Who left it knows that nobody has it, and waits for nobody."""
+    told: list[str] = []
+    with full(monkeypatch, after):
+        for _ in range(2):
+            try:
+                put(graph, ["new"], PAIR)
+            except OmnigraphError as error:
+                told.append(error.render())
+    assert all("disk is full" in text or "stopped half way" in text for text in told)
+    began = time.monotonic()
+    if reopens:
+        open(place).close()
+        assert sidecars(graph) == [], "the read-write open has settled it"
+    put(graph, ["next"], PAIR)
+    assert time.monotonic() - began < lease.TTL_SECONDS / 3
+    assert "next" in ids(graph)
+    assert ids(graph) == ids(graph, "node:B")
+    assert_whole(graph)
+
+
+def test_a_small_file_system(tmp_path: Path) -> None:
+    """A disk of a few megabytes is filled for real, by writes and by others, and is used again after room was made."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        with create(disk / "graph") as graph:
+            ballast = disk / "ballast"
+            for spare in (0, 8_000, 24_000, 60_000):
+                filled = os.statvfs(disk)
+                ballast.write_bytes(bytes(max(0, filled.f_bavail * filled.f_frsize - spare)))
+                for number in range(3):
+                    try:
+                        put(graph, [f"full-{spare}-{number}"], PAIR)
+                    except OmnigraphError:
+                        continue
+                ballast.unlink()
+                began = time.monotonic()
+                put(graph, [f"next-{spare}"], PAIR)
+                assert time.monotonic() - began < lease.TTL_SECONDS / 3
+                assert ids(graph) == ids(graph, "node:B")
+                assert_whole(graph)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_lease_that_somebody_else_has_is_not_taken(graph: Graph, place: Path) -> None:
+    """A second handle of this process waits for the first, and does not take what is held for left behind."""
+    with graph._store.exclusive("main"), pytest.raises(LeaseTimeoutError):
+        lease.acquire(graph._store.leases, "main", wait=0.1)
+
+
+# A schema write that died
+
+
+@pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.BEFORE_PUBLISH])
+@pytest.mark.parametrize("by", ["load", "mutation"])
+def test_the_same_handle_heals_before_it_checks_types(graph: Graph, point: Failpoint, by: str) -> None:
+    with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+        evolve_to(graph, MORE, ["new"])
+    finished = point is Failpoint.BEFORE_PUBLISH
+
+    def write() -> object:
+        if by == "load":
+            return graph.load({"D": pa.table({"k": ["d"]})}, mode="append")
+        return graph.mutate('query add() { insert D { k: "d" } }')
+
+    if finished:
+        write()
+        assert ids(graph, "node:D") == ["d"]
+    else:
+        with pytest.raises(OmnigraphError, match="D"):
+            write()
+        put(graph, ["next"])
+    assert [record.kind for record in graph.recovery.list()] == [
+        RecoveryKind.ROLLED_FORWARD if finished else RecoveryKind.ROLLED_BACK
+    ]
+    assert_whole(graph)
+
+
+# Files of others, and leftovers
+
+
+STRAYS = (
+    ".DS_Store",
+    "notes.txt",
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV.json~",
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV.json.bak",
+    "a/b.json",
+)
+
+
+def test_stray_files_are_ignored(graph: Graph, place: Path) -> None:
+    directory = place / "__recovery"
+    (directory / "a").mkdir(parents=True, exist_ok=True)
+    for name in STRAYS:
+        (directory / name).write_bytes(b"{")
+    with open(place) as reopened:
+        put(reopened, ["new"], PAIR)
+        assert reopened.recovery.pending() == []
+        reopened.cleanup(keep=1)
+    assert all((directory / name).exists() for name in STRAYS), "they are not ours to remove"
+
+
+@pytest.mark.s3
+def test_a_folder_marker_is_ignored(s3_root: S3Root) -> None:
+    with create(s3_root.uri, s3_root.options) as graph:
+        graph._store.objects.put("__recovery/.keep", b"")
+        put(graph, ["new"], PAIR)
+        assert graph.recovery.pending() == []
+
+
+def test_old_leftovers_go(graph: Graph, place: Path) -> None:
+    """Temporary files of writers that were killed: those of an hour ago go when the graph is opened or cleaned."""
+    directory = place / "__recovery"
+    directory.mkdir(exist_ok=True)
+    old, young = directory / ".og-tmp-1-a", directory / ".og-tmp-1-b"
+    for path in (old, young):
+        path.write_bytes(b"half a sidecar")
+    past = time.time() - 7200
+    os.utime(old, (past, past))
+    open(place).close()
+    assert (old.exists(), young.exists()) == (False, True)
+    os.utime(young, (past, past))
+    graph.refresh()
+    assert not young.exists(), "also in a process that runs for long"
+
+
+# What was settled is told
+
+
+def test_every_recovery_is_listed(graph: Graph, place: Path) -> None:
+    """Forward and back, by this process or another, with who wrote, what, and where the tables were and are."""
+    with armed(Failpoint.TABLES_COMMITTED, "error"):
+        put(graph, ["settled at once, forward"], PAIR, actor="act-a")
+    with armed(Failpoint.TABLE_COMMITTED, "error"), pytest.raises(Exception, match="table_committed"):
+        put(graph, ["settled at once, back"], PAIR, actor="act-b")
+    with armed(Failpoint.BEFORE_PUBLISH, "crash"), pytest.raises(SimulatedCrashError):
+        put(graph, ["settled by the next write"], PAIR, actor="act-c")
+    put(graph, ["next"], PAIR)
+    with armed(Failpoint.SIDECAR_WRITTEN, "crash"), pytest.raises(SimulatedCrashError):
+        put(graph, ["settled by the next opener"], PAIR, actor="act-d")
+    with open(place) as reopened:
+        records = reopened.recovery.list()
+        forward, back = RecoveryKind.ROLLED_FORWARD, RecoveryKind.ROLLED_BACK
+        assert [(r.actor, r.kind) for r in records] == [
+            ("act-a", forward), ("act-b", back), ("act-c", forward), ("act-d", back)
+        ]  # fmt: skip
+        for record in records:
+            assert (record.writer, record.branch) == ("Load", "main")
+            assert {table.key for table in record.tables} == set(PAIR)
+            assert all(table.from_version and table.to_version for table in record.tables)
+        undone = [commit.id for commit in reopened.commits.list(actor=RECOVERY_ACTOR).commits]
+        assert sorted(undone) == sorted(str(r.commit_id) for r in records if r.kind is back)
+        assert ids(reopened) == sorted([*SEED, "settled at once, forward", "settled by the next write", "next"])
+        assert_whole(reopened)

@@ -1,0 +1,271 @@
+"""A flush that failed is never retried into success: the write is undone, whatever a later flush says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.faults_page import FLUSHED, FLUSHES, FlushWrite
+from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, contents, create, evolve_to, ids, put, sidecars
+
+from omnigraph.commit import distrust as distrust_module
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.commit.sidecar import pending
+from omnigraph.commit.writer import Operation
+from omnigraph.errors import FlushFailedError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
+from omnigraph.graph import Graph, open
+from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.storage.tables import table_directory
+
+PAIR = ("node:A", "node:B")
+
+
+class Flushes:
+    """All flushes of this process, by what they flush. Each fault happens once, as the kernel tells it once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.seen: list[str] = []
+        self._failing: Callable[[str, int], bool] = lambda _path, _nth: False
+        self._fsync = os.fsync
+
+    def __call__(self, descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if not path.startswith(self.root):
+            return self._fsync(descriptor)
+        self.seen.append(path[len(self.root) + 1 :])
+        if self._failing(self.seen[-1], len(self.seen)):
+            raise OSError(5, os.strerror(5))
+        return None
+
+    @contextmanager
+    def failing(self, which: Callable[[str, int], bool]) -> Iterator[None]:
+        self.seen.clear()
+        self._failing = which
+        try:
+            yield
+        finally:
+            self._failing = lambda _path, _nth: False
+
+    @contextmanager
+    def failing_at(self, number: int) -> Iterator[None]:
+        with self.failing(lambda _, nth: nth == number):
+            yield
+
+    @contextmanager
+    def failing_in(self, part: str) -> Iterator[None]:
+        """The first flush of a path that has this in it."""
+        met: list[str] = []
+
+        def first(path: str, _: int) -> bool:
+            if part not in path or met:
+                return False
+            met.append(path)
+            return True
+
+        with self.failing(first):
+            yield
+        assert met, f"nothing of {part} was flushed"
+
+
+@pytest.fixture
+def flushes(place: Path, monkeypatch: pytest.MonkeyPatch) -> Flushes:
+    monkeypatch.setenv(FSYNC_VARIABLE, "1")
+    made = Flushes(place)
+    monkeypatch.setattr(os, "fsync", made)
+    return made
+
+
+def prepared(place: Path) -> Graph:
+    graph = create(place)
+    graph.branches.create("dev")
+    return graph
+
+
+def attempt(graph: Graph, write: FlushWrite, name: str) -> OmnigraphError | None:
+    try:
+        put(graph, ["s1"] if write.operation is Operation.DELETE else [name], write.tables, **write.how)
+    except OmnigraphError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("write", FLUSHES, ids=str)
+def test_any_flush_of_a_write_may_fail(place: Path, flushes: Flushes, write: FlushWrite) -> None:
+    """Each file and directory in turn, in one graph: nothing that was refused is visible, and the next write works."""
+    with prepared(place) as graph:
+        before = contents(graph, write.branch)
+        number, failed, undone = 0, 0, 0
+        while True:
+            number += 1
+            with flushes.failing_at(number):
+                error = attempt(graph, write, f"new-{number}")
+            if len(flushes.seen) < number:
+                assert error is None
+                break
+            failed += 1
+            after = contents(graph, write.branch)
+            if error is None:
+                # Only the removal of the sidecar, whose loss does no harm, may fail unnoticed.
+                assert flushes.seen[number - 1].startswith("__recovery")
+                assert after != before or write.operation is Operation.INDEX
+                break
+            assert isinstance(error, FlushFailedError), (flushes.seen[number - 1], error)
+            undone += isinstance(error, WriteUndoneError)
+            assert after == before, flushes.seen[number - 1]
+            graph.refresh()
+            assert_whole(graph)
+        assert (failed, undone) == FLUSHED[str(write)]
+        graph.refresh()
+        assert_whole(graph)
+    with open(place) as reopened:
+        assert_whole(reopened)
+        put(reopened, ["next"], NODES, branch=write.branch)
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_a_visible_publish_is_undone_by_the_next_commit(place: Path, flushes: Flushes, branch: str) -> None:
+    with prepared(place) as graph:
+        head = graph.snapshot(branch=branch).commit
+        versions = f"{table_directory('__manifest', graph.snapshot(branch=branch).manifest.ledger.branch)}/_versions/"
+        with flushes.failing_in(versions), pytest.raises(WriteUndoneError, match="undone") as caught:
+            put(graph, ["new"], PAIR, branch=branch, idempotency_key="once", actor="act-kim")
+        assert not caught.value.retryable
+        assert contents(graph, branch) == {key: sorted(SEED) for key in contents(graph)}
+        undo, undone, *rest = graph.commits.list(branch=branch).commits
+        assert (undo.actor, undone.actor, rest[0].id) == (RECOVERY_ACTOR, "act-kim", head.id)
+        (record,) = graph.recovery.list()
+        assert (record.kind, record.actor, record.commit_id) == (RecoveryKind.ROLLED_BACK, "act-kim", undo.id)
+        assert {table.key for table in record.tables} == set(PAIR)
+        again = put(graph, ["new"], PAIR, branch=branch, idempotency_key="once")
+        assert ids(graph, branch=branch) == sorted([*SEED, "new"])
+        assert put(graph, ["new"], PAIR, branch=branch, idempotency_key="once").id == again.id
+        assert_whole(graph)
+
+
+def test_a_visible_change_of_schema_is_undone(place: Path, flushes: Flushes) -> None:
+    """New types go, dropped and renamed ones come back."""
+    other = SCHEMA.replace("node C", "node D").replace("-> C", "-> D") + "node E { k: String @key }\n"
+    with create(place) as graph:
+        before = graph.snapshot()
+        with flushes.failing_in("__manifest/_versions/"), pytest.raises(WriteUndoneError):
+            evolve_to(graph, other, ["new"])
+        after = graph.refresh()
+        assert after.schema_hash == before.schema_hash
+        assert list(after.tables) == list(before.tables)
+        assert {key: pin.id for key, pin in after.tables.items()} == {k: p.id for k, p in before.tables.items()}
+        assert contents(graph) == {key: sorted(SEED) for key in contents(graph)}
+        assert_whole(graph)
+        evolve_to(graph, other, ["new"])
+        assert ids(graph) == sorted([*SEED, "new"])
+        assert_whole(graph)
+
+
+def test_another_process_honours_the_mark(place: Path, flushes: Flushes, children: Children) -> None:
+    """It finds all tables where the sidecar says, and undoes the write all the same."""
+    with create(place) as graph:
+        with (
+            flushes.failing_in("/data/"),
+            armed(Failpoint.RECOVERY_STARTED, "crash"),
+            pytest.raises(SimulatedCrashError),
+        ):
+            put(graph, ["new"], PAIR)
+        (sidecar,) = pending(graph._store.objects)
+        assert sidecar.rollback_only
+        children.run("write", uri=str(place), writes=[("node:C", "append", ["next"])]).ok()
+        assert ids(graph) == ids(graph, "node:B") == sorted(SEED)
+        assert [record.kind for record in graph.recovery.list()] == [RecoveryKind.ROLLED_BACK]
+        assert_whole(graph)
+
+
+def test_a_visible_publish_is_undone_by_another_process(place: Path, flushes: Flushes) -> None:
+    with create(place) as graph:
+        with (
+            flushes.failing_in("__manifest/_versions/"),
+            armed(Failpoint.RECOVERY_STARTED, "crash"),
+            pytest.raises(SimulatedCrashError),
+        ):
+            put(graph, ["new"], PAIR)
+        assert ids(graph) == sorted([*SEED, "new"]), "it is visible, and nobody was told so"
+    with open(place) as reopened:
+        assert ids(reopened) == sorted(SEED)
+        assert_whole(reopened)
+
+
+def test_recovery_whose_flush_fails_goes_back(place: Path, flushes: Flushes) -> None:
+    """It was about to finish a write, and marks it instead."""
+    for part in ("nodes/", "__manifest/data", "__manifest/_versions/"):
+        with create(place / part.replace("/", "-")) as graph:
+            with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+                put(graph, ["new"], PAIR)
+            with flushes.failing_in(part):
+                graph.refresh()
+            assert ids(graph) == ids(graph, "node:B") == sorted(SEED), part
+            assert [record.kind for record in graph.recovery.list()] == [RecoveryKind.ROLLED_BACK]
+            assert_whole(graph)
+
+
+def test_a_published_write_of_a_dead_writer_is_written_again(place: Path, flushes: Flushes) -> None:
+    """It may be acknowledged, so it stays; its manifest cannot be flushed, so another version holds it, too."""
+    with create(place) as graph:
+        with armed(Failpoint.PUBLISHED, "crash"), pytest.raises(SimulatedCrashError):
+            put(graph, ["new"], PAIR)
+        published = graph.snapshot()
+        with flushes.failing_in("__manifest/_versions/"):
+            graph.refresh()
+        assert ids(graph) == sorted([*SEED, "new"])
+        assert graph.snapshot().commit.parent == published.commit.id
+        assert [record.kind for record in graph.recovery.list()] == [RecoveryKind.ROLLED_FORWARD]
+        assert_whole(graph)
+
+
+def test_a_mark_that_cannot_be_written_is_written_later(place: Path, flushes: Flushes) -> None:
+    """Until then nothing is settled, and this process does not forget it."""
+    with create(place) as graph:
+
+        def broken(path: str, _: int) -> bool:
+            """A data file, and then the mark, which is the second file that is written beside the sidecars."""
+            return "/data/" in path or sum(seen.startswith("__recovery/.og-tmp") for seen in flushes.seen) > 1
+
+        with flushes.failing(broken), pytest.raises(RecoveryRequiredError):
+            put(graph, ["new"], PAIR)
+        (sidecar,) = pending(graph._store.objects)
+        assert not sidecar.rollback_only
+        assert sidecar.operation_id in distrust_module._unmarked
+        graph.refresh()
+        assert distrust_module._unmarked == set()
+        assert ids(graph) == sorted(SEED)
+        assert_whole(graph)
+
+
+def test_a_disk_that_fails_all_the_time(place: Path, flushes: Flushes) -> None:
+    """Nothing is acknowledged. When the disk is well again, the same handle goes on."""
+    with create(place) as graph:
+        for _ in range(3):
+            with flushes.failing(lambda path, _: not path.startswith("__lease")), pytest.raises(OmnigraphError):
+                put(graph, ["new"], PAIR)
+        put(graph, ["next"], PAIR)
+        assert ids(graph) == ids(graph, "node:B") == sorted([*SEED, "next"])
+        assert sidecars(graph) == []
+        assert_whole(graph)
+
+
+def test_a_merge_that_was_undone_can_be_made_again(place: Path, flushes: Flushes) -> None:
+    """The branch does not count as merged: nothing of it is left."""
+    with prepared(place) as graph:
+        put(graph, ["of dev"], PAIR, branch="dev")
+        put(graph, ["of main"], PAIR)
+        with flushes.failing_in("__manifest/_versions/"), pytest.raises(WriteUndoneError):
+            graph.merge("dev")
+        assert ids(graph) == sorted([*SEED, "of main"])
+        put(graph, ["later"], PAIR)
+        graph.merge("dev")
+        assert ids(graph) == ids(graph, "node:B") == sorted([*SEED, "of main", "of dev", "later"])
+        graph.refresh()
+        assert sidecars(graph) == []

@@ -1,0 +1,456 @@
+"""Nobody starves: turns are given in the order of asking, and only what a write depends on can make it run again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import SEED, assert_whole, ids, put, table_write
+from tests.patience import PATIENCE, until
+
+import omnigraph
+from omnigraph.commit import lease
+from omnigraph.commit.gates import Gate
+from omnigraph.commit.lease import LeaseRecord, Owner, Waiter, lease_path
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.errors import (
+    ConstraintError,
+    LeaseTimeoutError,
+    PreconditionFailedError,
+    ReadSetChangedError,
+    WriteTimeoutError,
+)
+from omnigraph.graph import Graph, open
+from omnigraph.storage.objects import ObjectStore, open_store
+from omnigraph.storage.tables import TableStorage
+
+HERE = Owner.here()
+ELSEWHERE = Owner("another machine", 1, "1")
+DEAD = Owner(HERE.host, 2**22 + 1, "1")
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return open_store(f"memory://{uuid4().hex}")
+
+
+def record(store: ObjectStore, branch: str = "main") -> LeaseRecord:
+    return LeaseRecord.load(store.get(lease_path(branch)).data)
+
+
+def running(work: Callable[[], object]) -> Thread:
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+# The line
+
+
+def test_the_lease_goes_to_whoever_waited_longest(store: ObjectStore) -> None:
+    """A writer that comes back at once stands behind those who wait."""
+    order: list[tuple[str, int]] = []
+
+    def take(name: str) -> None:
+        with lease.acquire(store, "main", wait=PATIENCE) as held:
+            order.append((name, held.fence))
+
+    held = lease.acquire(store, "main")
+    threads = []
+    for number, name in enumerate(("first", "second", "third"), 1):
+        threads.append(running(lambda name=name: take(name)))  # type: ignore[misc]
+        until(lambda number=number: len(record(store).waiters) == number)  # type: ignore[misc]
+    held.release()
+    take("again")
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert order == [("first", 2), ("second", 3), ("third", 4), ("again", 5)]
+    assert record(store) == LeaseRecord(5, None), "nobody is left in line"
+
+
+def test_giving_up_leaves_the_line(store: ObjectStore) -> None:
+    with lease.acquire(store, "main"):
+        with pytest.raises(LeaseTimeoutError):
+            lease.acquire(store, "main", wait=0.1)
+        assert record(store).waiters == ()
+        with pytest.raises(LeaseTimeoutError):
+            lease.acquire(store, "main", wait=0)
+
+
+def test_who_is_interrupted_passes_on_what_it_was_handed(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is handed over just when the waiter stops waiting."""
+    held = lease.acquire(store, "main")
+
+    def interrupt(self: object, place: int, now: float) -> None:
+        held.release()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lease._Turn, "_sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lease.acquire(store, "main", wait=PATIENCE)
+    assert record(store).owner is None
+    monkeypatch.undo()
+    with lease.acquire(store, "main", wait=0) as next_:
+        assert next_.fence == 3, "the number that was handed over is not used again"
+
+
+def test_dead_waiters_are_skipped(store: ObjectStore) -> None:
+    held = lease.acquire(store, "main")
+    alive = Waiter("alive", ELSEWHERE)
+    waiting = LeaseRecord(held.fence, HERE, 0, record(store).holder, (Waiter("dead", DEAD), alive))
+    store.put(lease_path("main"), waiting.dump())
+    held.release()
+    assert record(store) == LeaseRecord(held.fence + 1, ELSEWHERE, 0, "alive", ())
+
+
+def test_silent_waiters_are_skipped_by_those_behind_them(store: ObjectStore) -> None:
+    """A process elsewhere that stopped waiting without a word: its heartbeat stands still on the clock of others."""
+    held = lease.acquire(store, "main", ttl=0.5)
+    silent = LeaseRecord(held.fence, HERE, 0, record(store).holder, (Waiter("silent", ELSEWHERE, 7),))
+    store.put(lease_path("main"), silent.dump())
+    got: list[int] = []
+
+    def take() -> None:
+        with lease.acquire(store, "main", wait=PATIENCE, ttl=0.5) as taken:
+            got.append(taken.fence)
+
+    thread = running(take)
+    until(lambda: [waiter.owner for waiter in record(store).waiters] == [HERE])
+    held.release()
+    thread.join(PATIENCE)
+    assert got == [held.fence + 1]
+
+
+def test_a_waiter_that_falls_silent_after_it_was_handed_the_lease_is_replaced(store: ObjectStore) -> None:
+    store.put(lease_path("main"), LeaseRecord(5, ELSEWHERE, 3, "silent", (Waiter("also silent", ELSEWHERE),)).dump())
+    began = time.monotonic()
+    with lease.acquire(store, "main", wait=PATIENCE, ttl=0.3) as held:
+        assert held.fence == 6
+        assert time.monotonic() - began >= 0.3
+        assert record(store).waiters == ()
+
+
+def test_a_waiter_says_that_it_lives(store: ObjectStore) -> None:
+    with lease.acquire(store, "main", ttl=0.3):
+        thread = running(lambda: lease.acquire(store, "main", wait=PATIENCE, ttl=0.3).release())
+        until(lambda: bool(record(store).waiters) and record(store).waiters[0].beat >= 3)
+    thread.join(PATIENCE)
+
+
+def test_many_waiters_all_get_their_turn(store: ObjectStore) -> None:
+    """Whoever changes the object meets others who change it too: no turn is lost."""
+    turns: list[int] = []
+
+    def work() -> None:
+        for _ in range(10):
+            with lease.acquire(store, "main", wait=PATIENCE, ttl=PATIENCE) as held:
+                turns.append(held.fence)
+
+    threads = [running(work) for _ in range(6)]
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert turns == sorted(set(turns)), "numbers only grow"
+    assert len(turns) == 60
+
+
+def test_without_others_it_is_one_look_and_two_writes(store: ObjectStore) -> None:
+    from tests.storage.faults import FaultyStore
+
+    with lease.acquire(store, "main"):
+        pass
+    counted = FaultyStore(store)
+    with lease.acquire(counted, "main"):
+        pass
+    assert (counted.count("get"), counted.count("replace"), counted.count("create")) == (1, 2, 0)
+
+
+# The gate of a process
+
+
+def test_threads_pass_the_gate_in_order() -> None:
+    gate, order = Gate(), []
+    assert gate.acquire(0)
+
+    def take(number: int) -> None:
+        assert gate.acquire(PATIENCE)
+        order.append(number)
+        gate.release()
+
+    threads = []
+    for number in range(5):
+        threads.append(running(lambda number=number: take(number)))  # type: ignore[misc]
+        until(lambda number=number: len(gate._waiting) == number + 1)  # type: ignore[misc]
+    assert not gate.acquire(0)
+    assert not gate.acquire(0.05), "those who give up are not handed the gate"
+    gate.release()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert order == list(range(5))
+    assert gate.acquire(0)
+
+
+@pytest.mark.slow
+def test_many_threads_do_not_starve_another_process(children: Children, graph: Graph, tmp_path: Path) -> None:
+    """Nor does the other process starve the threads."""
+    stop = threading.Event()
+    done = [0] * 6
+
+    def work(number: int) -> None:
+        while not stop.is_set():
+            put(graph, [f"t{number}-{done[number]}"])
+            done[number] += 1
+
+    threads = [running(lambda number=number: work(number)) for number in range(6)]  # type: ignore[misc]
+    job = {"uri": graph.uri, "log": str(tmp_path / "log"), "name": "w", "keys": ("node:B",), "commits": 10}
+    began = sum(done)
+    children.wait(children.start("commit_many", failpoint=None, **job)).ok()
+    meanwhile = sum(done) - began
+    stop.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert meanwhile >= 5, "the threads went on"
+    assert len(ids(graph, "node:B")) == len(SEED) + 10
+    assert_whole(graph)
+
+
+# What a write depends on
+
+
+@contextmanager
+def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> Iterator[None]:
+    """Another commit comes after a write has prepared, and before it has its turn."""
+    exclusive = type_of_store().exclusive
+    done: list[bool] = []
+
+    def late(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not done:
+            done.append(True)
+            other()
+        return exclusive(self, *arguments, **named)
+
+    monkeypatch.setattr(type_of_store(), "exclusive", late)
+    yield
+    assert done
+
+
+def type_of_store() -> Any:
+    from omnigraph.commit.store import Store
+
+    return Store
+
+
+def prepared_times(graph: Graph, prepare: Callable[[Manifest], list[TableWrite]], **said: Any) -> int:
+    """How often a write is prepared."""
+    calls: list[int] = []
+
+    def counted(view: Manifest) -> list[TableWrite]:
+        calls.append(1)
+        return prepare(view)
+
+    assert graph.write_tables(WriteRequest(**said), counted) is not None
+    return len(calls)
+
+
+OPERATIONS = [Operation.APPEND, Operation.INSERT, Operation.UPSERT, Operation.CHANGE, Operation.DELETE]
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+@pytest.mark.parametrize("operation", [*OPERATIONS, Operation.OVERWRITE])
+def test_a_commit_to_other_tables_does_not_matter(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, operation: Operation, branch: str
+) -> None:
+    if branch == "dev":
+        graph.branches.create("dev")
+    with overtaken(monkeypatch, lambda: put(graph, ["other"], ["node:B"], branch=branch)):
+        writes = [table_write("node:A", operation, ["s1" if operation is Operation.DELETE else "mine"])]
+        assert prepared_times(graph, lambda view: writes, branch=branch, replayable=False) == 1
+    assert "other" in ids(graph, "node:B", branch)
+    assert ("mine" in ids(graph, "node:A", branch)) is (operation is not Operation.DELETE)
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_commit_to_other_rows_does_not_matter(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    """Rows are written once: the staged transaction is moved onto the new version of its table."""
+    put(graph, ["x"], operation=Operation.UPSERT)
+    with overtaken(monkeypatch, lambda: put(graph, ["s3"], operation=Operation.UPSERT)):
+        name = "s1" if operation is Operation.DELETE else "mine"
+        assert prepared_times(graph, lambda view: [table_write("node:A", operation, [name], n=5)]) == 1
+    found = {row["id"]: row["n"] for row in graph.snapshot().scan("node:A", columns=["id", "n"]).to_pylist()}
+    assert ("s1" in found) is (operation is not Operation.DELETE)
+    assert found.get("mine") == (None if operation is Operation.DELETE else 5)
+    assert ("s2" in found) is (operation is not Operation.CHANGE)
+    assert graph.snapshot().pin("node:A").row_count == len(found)
+    assert_whole(graph)
+
+
+def test_an_overwrite_of_a_table_that_changed_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"A": pa.table({"k": ["mine", *SEED]})}
+    version = graph.snapshot().pin("node:A").ref.version
+    with overtaken(monkeypatch, lambda: put(graph, ["other"])), pytest.raises(ReadSetChangedError) as caught:
+        graph.load(rows, mode="overwrite")
+    assert (caught.value.table_key, caught.value.expected, caught.value.actual) == ("node:A", version, version + 1)
+    assert "other" in ids(graph)
+
+
+def test_an_overwrite_whose_other_tables_changed_runs_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It replaces edges, and looks at the nodes that they lead to."""
+    rows = {"AB": pa.table({"id": ["e"], "from": ["s1"], "to": ["s2"]})}
+    gone = 'query gone() { delete B where k = "s2" }'
+    with overtaken(monkeypatch, lambda: graph.mutate(gone)), pytest.raises(ConstraintError, match="s2"):
+        graph.load(rows, mode="overwrite")
+    assert graph.verify().total == 0
+
+
+def test_an_expected_head_holds_to_the_end(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = graph.branch().head.id
+    with (
+        overtaken(monkeypatch, lambda: put(graph, ["other"], ["node:B"])),
+        pytest.raises(PreconditionFailedError),
+    ):
+        put(graph, ["mine"], expect_head=head)
+    assert "mine" not in ids(graph)
+
+
+EDGE = 'query link() { insert AB { from: "s1", to: "s2" } }'
+GONE = 'query gone() { delete B where k = "s2" }'
+
+
+@pytest.mark.parametrize(("first", "second"), [(EDGE, GONE), (GONE, EDGE)], ids=["delete", "insert"])
+def test_an_edge_never_loses_its_end(graph: Graph, monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> None:
+    """The insert of an edge beside the removal of its end: whichever is later sees the other."""
+    with overtaken(monkeypatch, lambda: graph.mutate(first)):
+        if second == EDGE:
+            with pytest.raises(ConstraintError, match="s2"):
+                graph.mutate(second)
+        else:
+            assert graph.mutate(second).affected_edges == 1, "the one that came meanwhile"
+    assert graph.verify().total == 0
+
+
+def test_a_unique_value_is_never_there_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = "node P { name: String @key  mail: String? @unique }"
+    add = "query add($n: String, $m: String) { insert P { name: $n, mail: $m } }"
+    with omnigraph.init(tmp_path / "g", schema) as graph:
+        graph.mutate(add, {"n": "a", "m": "a@x"})
+        with overtaken(monkeypatch, lambda: graph.mutate(add, {"n": "b", "m": "b@x"})):
+            assert graph.mutate(add, {"n": "c", "m": "c@x"}).commit is not None
+        monkeypatch.undo()
+        with (
+            overtaken(monkeypatch, lambda: graph.mutate(add, {"n": "d", "m": "same"})),
+            pytest.raises(ConstraintError, match="same"),
+        ):
+            graph.mutate(add, {"n": "e", "m": "same"})
+        assert graph.verify().total == 0
+
+
+def test_a_bound_is_never_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = "node P { name: String @key } edge Owns: P -> P @card(0..1)"
+    add = 'query add() { insert Owns { from: "a", to: "b" } }'
+    with omnigraph.init(tmp_path / "g", schema) as graph:
+        graph.load({"P": pa.table({"name": ["a", "b"]})}, mode="append")
+        with overtaken(monkeypatch, lambda: graph.mutate(add)), pytest.raises(ConstraintError, match="has 2 edges"):
+            graph.mutate(add)
+        assert graph.verify().total == 0
+
+
+# Rows are written once
+
+
+def test_a_load_that_runs_again_adopts_its_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its edges were checked against nodes that changed: they are checked again, and not written again."""
+    appended: list[int] = []
+    append = TableStorage.stage_append
+
+    def counted(self: TableStorage, base: Any, rows: pa.Table) -> Any:
+        appended.append(rows.num_rows)
+        return append(self, base, rows)
+
+    change = 'query change() { update B set { n: 9 } where k = "s2" }'
+    with overtaken(monkeypatch, lambda: graph.mutate(change)):
+        monkeypatch.setattr(TableStorage, "stage_append", counted)
+        graph.load({"AB": pa.table({"from": ["s1"] * 7, "to": ["s2"] * 7})}, mode="append")
+    assert appended.count(7) == 1
+    assert len(ids(graph, "edge:AB")) == len(SEED) + 7
+    assert graph.verify().total == 0
+
+
+# The deadline
+
+
+def test_a_deadline_that_passes_is_a_conflict(graph: Graph) -> None:
+    with graph._store.exclusive("main"):
+        began = time.monotonic()
+        with pytest.raises(WriteTimeoutError) as caught:
+            graph.mutate('query q() { insert A { k: "x" } }', timeout=0.3)
+        assert 0.2 < time.monotonic() - began < PATIENCE
+    assert caught.value.retryable
+    assert omnigraph.errors.report_for(caught.value).http_status == 409
+    assert ids(graph) == sorted(SEED)
+
+
+# Keys
+
+
+def test_a_fork_does_not_inherit_keys(graph: Graph) -> None:
+    first = put(graph, ["one"], idempotency_key="k")
+    assert put(graph, ["one"], idempotency_key="k") == first
+    graph.branches.create("dev")
+    second = put(graph, ["two"], branch="dev", idempotency_key="k")
+    assert second.id != first.id
+    assert put(graph, ["two"], branch="dev", idempotency_key="k") == second
+    assert put(graph, ["three"], idempotency_key="k") == first
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    assert put(graph, ["four"], branch="dev", idempotency_key="k").id not in (first.id, second.id)
+
+
+# Nobody starves
+
+
+def steadily(stop: threading.Event, graph: Graph, key: str) -> Iterator[Thread]:
+    def work() -> None:
+        number = 0
+        while not stop.is_set():
+            put(graph, [f"steady-{number}"], [key], operation=Operation.UPSERT)
+            number += 1
+
+    yield running(work)
+
+
+@pytest.mark.parametrize("key", ["node:A", "node:C"], ids=["same table", "other table"])
+def test_beside_a_steady_inserter_everybody_succeeds(place: Path, graph: Graph, key: str) -> None:
+    """Transactions, updates, conditional writes and optimize, through another handle: all of them, at the first try."""
+    stop = threading.Event()
+    set_n = 'query set_n($n: I64) { update A set { n: $n } where k = "s1" }'
+    with open(place) as other:
+        (inserter,) = steadily(stop, other, key)
+        try:
+            for number in range(8):
+                with graph.branch().transaction() as tx:
+                    tx.mutate("query add($k: String) { insert A { k: $k } }", {"k": f"tx-{number}"})
+                    tx.mutate("query add($k: String) { insert B { k: $k } }", {"k": f"tx-{number}"})
+                assert tx.commit is not None
+                seen = graph.branch().head.id
+                assert graph.mutate(set_n, {"n": number}, unchanged_since=seen).affected_nodes == 1
+                assert graph.mutate(set_n, {"n": number}).affected_nodes == 1
+            graph.optimize()
+            graph.ensure_indexes()
+        finally:
+            stop.set()
+            inserter.join(PATIENCE)
+    assert [name for name in ids(graph) if name.startswith("tx")] == sorted(f"tx-{number}" for number in range(8))
+    assert len([name for name in ids(graph, key) if name.startswith("steady")]) > 8
+    assert_whole(graph)

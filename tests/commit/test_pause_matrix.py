@@ -1,0 +1,264 @@
+"""A check is not a fence: a process may be paused right after one, for longer than its lease.
+
+Each test stops a child (`SIGSTOP`) right after a check, lets another process do the contrary act, and lets the child go
+on. Nothing that was acknowledged is lost, and the graph stays whole. The page of the kill matrix lists the cases.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children, Ending, end
+from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, create, evolve_to, ids, put
+from tests.commit.matrix import PAUSES
+from tests.patience import PATIENCE, until
+
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.graph import Graph, init, open
+
+pytestmark = pytest.mark.slow
+
+TTL = 0.5
+MANY = [f"row {number:03}" for number in range(100)]
+WIDER = SCHEMA + "\nnode Extra { k: String @key }\n"
+
+
+@pytest.fixture
+def graph(place: Path) -> Iterator[Graph]:
+    with create(place) as made:
+        made._store.timeouts.ttl, made._store.timeouts.wait = TTL, PATIENCE
+        yield made
+
+
+@dataclass(slots=True)
+class Paused:
+    """A child that was stopped at a place, and how it ended."""
+
+    children: Children
+    pid: int
+    sign: Path
+    ending: Ending | None = None
+
+    def go_on(self) -> Ending:
+        self.sign.unlink()
+        end(self.pid, signal.SIGCONT)
+        self.ending = self.children.wait(self.pid)
+        return self.ending
+
+
+@pytest.fixture
+def paused(children: Children, place: Path) -> Callable[..., Paused]:
+    """Starts a job and stops all of the process, heartbeats too, at a place."""
+
+    def start(job: str, point: Failpoint | str, **arguments: object) -> Paused:
+        sign = Path(f"{place}.held")
+        job_arguments = {"uri": str(place), "ttl": TTL, **arguments}
+        pid = children.start(job, failpoint=f"{point}=hold:{sign}", **job_arguments)
+        until(sign.exists)
+        end(pid, signal.SIGSTOP)
+        return Paused(children, pid, sign)
+
+    return start
+
+
+@contextmanager
+def whole_afterwards(graph: Graph, branch: str = "main") -> Iterator[None]:
+    """Whatever happened: the next write on the branch succeeds, and everything is where the graph points."""
+    yield
+    graph.refresh()
+    put(graph, ["after"], NODES, branch=branch)
+    assert "after" in ids(graph, branch=branch)
+    assert_whole(graph)
+
+
+# Branches
+
+
+@pytest.mark.parametrize("point", [Failpoint.BRANCH_CREATE_CHECKED, Failpoint.BRANCH_LEDGER_CREATED])
+def test_creating_a_branch_that_another_makes_and_writes(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    child = paused("create_branch", point, name="dev")
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    assert child.go_on().error == "ConflictError"
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
+
+
+@pytest.mark.parametrize("point", [Failpoint.BRANCH_CREATE_CHECKED, Failpoint.BRANCH_LEDGER_CREATED])
+def test_creating_a_branch_below_one_that_another_makes(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    child = paused("create_branch", point, name="dev/mine")
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    assert child.go_on().error == "ConflictError"
+    with whole_afterwards(graph, "dev"):
+        assert [branch.name for branch in graph.branches] == ["main", "dev"]
+        assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
+
+
+def test_deleting_a_branch_that_another_makes_again(paused: Callable[..., Paused], graph: Graph) -> None:
+    graph.branches.create("dev")
+    put(graph, ["old"], NODES, branch="dev")
+    child = paused("delete_branch", Failpoint.BRANCH_DELETE_CHECKED, name="dev")
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    assert child.go_on().error == "BranchNotFoundError"
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
+
+
+@pytest.mark.parametrize("point", [Failpoint.BRANCH_CLOSED, Failpoint.BRANCH_REF_DELETED])
+def test_finishing_a_deletion_after_the_name_is_used_again(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    graph.branches.create("dev")
+    put(graph, ["old"], NODES, branch="dev")
+    child = paused("delete_branch", point, name="dev")
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    child.go_on().ok()
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
+
+
+def test_deleting_a_branch_that_another_writes_to(paused: Callable[..., Paused], graph: Graph) -> None:
+    """It was to go only as it was: with rows that came meanwhile it stays."""
+    graph.branches.create("dev")
+    seen = put(graph, ["old"], NODES, branch="dev")
+    child = paused("delete_branch", Failpoint.BRANCH_DELETE_CHECKED, name="dev", expect_head=seen.id)
+    put(graph, MANY, NODES, branch="dev")
+    assert child.go_on().error == "PreconditionFailedError"
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, "old", *MANY])
+
+
+# Tags
+
+
+def test_deleting_a_tag_that_another_makes_again(paused: Callable[..., Paused], graph: Graph) -> None:
+    graph.tags.create("v1")
+    child = paused("delete_tag", Failpoint.TAG_DELETE_CHECKED, name="v1")
+    graph.tags.delete("v1")
+    put(graph, MANY, NODES)
+    made = graph.tags.create("v1")
+    assert child.go_on().error == "NotFoundError"
+    with whole_afterwards(graph):
+        assert [(tag.name, tag.commit_id) for tag in graph.tags] == [("v1", made.commit_id)]
+
+
+def test_creating_a_tag_that_another_makes(paused: Callable[..., Paused], graph: Graph) -> None:
+    child = paused("create_tag", Failpoint.TAG_CREATE_CHECKED, name="v1")
+    put(graph, MANY, NODES)
+    made = graph.tags.create("v1")
+    assert child.go_on().error == "ConflictError"
+    with whole_afterwards(graph):
+        assert [(tag.name, tag.commit_id) for tag in graph.tags] == [("v1", made.commit_id)]
+
+
+# Schemas
+
+SCHEMA_POINTS = (
+    Failpoint.LEASED,
+    Failpoint.SIDECAR_WRITTEN,
+    Failpoint.TABLES_COMMITTED,
+    Failpoint.BEFORE_PUBLISH,
+    Failpoint.PUBLISHED,
+)
+
+
+@pytest.mark.parametrize("point", SCHEMA_POINTS)
+def test_changing_a_schema_that_another_changes(paused: Callable[..., Paused], graph: Graph, point: Failpoint) -> None:
+    """The other publishes a new table, and rows in it: nothing of that goes."""
+    child = paused("change_schema", point, source=WIDER, ids=["late"])
+    graph.refresh()  # what the child had begun is settled
+    if "Extra" not in graph.catalog.nodes:
+        evolve_to(graph, WIDER, ["mine"])
+    with open(graph.uri) as other:
+        put(other, MANY, ["node:Extra"])
+    child.go_on()
+    with open(graph.uri) as after:
+        assert sorted(after.snapshot().scan("node:Extra")["id"].to_pylist()) == MANY
+        put(after, ["more"], ["node:Extra"])
+        assert len(ids(after)) == len(set(ids(after)))
+        assert_whole(after)
+
+
+# Publishing
+
+
+@pytest.mark.parametrize("point", [Failpoint.LEASED, Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH])
+def test_publishing_into_a_branch_that_was_made_again_at_the_same_version(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    graph.branches.create("dev")
+    writes = [(key, "append", ["slow"]) for key in NODES]
+    child = paused("write", point, branch="dev", writes=writes)
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    ending = child.go_on()
+    with whole_afterwards(graph, "dev"):
+        shown = ids(graph, branch="dev")
+        assert shown in (sorted(SEED), sorted([*SEED, "slow"]))
+        assert (ending.error is None) is ("slow" in shown) or point is not Failpoint.LEASED, ending
+        assert ids(graph) == sorted(SEED)
+
+
+# Recovery
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["main", "forks"])
+@pytest.mark.parametrize("killed", [Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
+@pytest.mark.parametrize("point", [p for p in Failpoint if p.value.startswith("recovery_")])
+def test_recovering_what_another_recovers_and_writes_over(
+    paused: Callable[..., Paused], children: Children, graph: Graph, point: Failpoint, killed: Failpoint, forks: bool
+) -> None:
+    forward = killed is Failpoint.TABLES_COMMITTED
+    if point is Failpoint.RECOVERY_RESTORED and forward:
+        pytest.skip("nothing is restored")
+    branch = "dev" if forks else "main"
+    if forks:
+        graph.branches.create("dev")
+    job = {"uri": graph.uri, "branch": branch, "writes": [(key, "append", ["died"]) for key in NODES]}
+    assert children.run("write", failpoint=f"{killed}=kill", **job).signal == signal.SIGKILL
+    child = paused("reopen", point)
+    put(graph, MANY, NODES, branch=branch)
+    child.go_on()
+    expected = sorted([*SEED, *MANY, *(["died"] if forward else [])])
+    with whole_afterwards(graph, branch):
+        for key in NODES:
+            assert ids(graph, key, branch) == expected
+    assert ids(graph, branch=branch) == sorted([*expected, "after"])
+
+
+# Creating a graph
+
+
+@pytest.mark.parametrize(
+    "point", [Failpoint.INIT_CLAIMED, Failpoint.INIT_SCHEMA_WRITTEN, Failpoint.INIT_TABLES_CREATED]
+)
+def test_creating_a_graph_that_another_creates(paused: Callable[..., Paused], place: Path, point: Failpoint) -> None:
+    """Somebody took the claim of the paused process for a dead one's, and removed it."""
+    child = paused("create", point)
+    (place / "__init_claim.json").unlink()
+    with init(place, SCHEMA, force=True) as graph:
+        put(graph, MANY, NODES)
+    assert child.go_on().error in ("AlreadyInitializedError", "InitializationCommittedError")
+    with open(place) as after:
+        assert ids(after) == MANY
+        put(after, ["more"], NODES)
+        assert_whole(after)
+
+
+def test_the_page_lists_every_pause() -> None:
+    """Each place right after a check has a case here or in the tests of cleanup."""
+    checked = {point for point in Failpoint if point.value.endswith("_checked")}
+    assert checked <= set(PAUSES)

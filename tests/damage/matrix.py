@@ -1,0 +1,250 @@
+"""The damage matrix: every way to damage a file, on every class of files, and what comes of it.
+
+`python -m tests.damage.matrix` writes `docs/reference/damage-matrix.md` from a long run.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.damage.graphs import READS, answers, create, files
+
+from omnigraph.commit.schema_files import CONTRACT
+from omnigraph.errors import DamagedFileError, OmnigraphError
+from omnigraph.graph import open
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "damage-matrix.md"
+
+FLIPS = 3
+"""How many bits of a file are flipped, one after the other."""
+
+Damage = Callable[[bytes, random.Random, bytes], bytes | None]
+"""Makes other bytes of a file; None removes it. The last argument is another file of the same class."""
+
+
+def _flip(data: bytes, chance: random.Random, _: bytes) -> bytes:
+    if not data:
+        return b"\x01"
+    place = chance.randrange(len(data) * 8)
+    changed = bytearray(data)
+    changed[place // 8] ^= 1 << place % 8
+    return bytes(changed)
+
+
+DAMAGES: dict[str, Damage] = {
+    "emptied": lambda data, chance, other: b"",
+    "cut in half": lambda data, chance, other: data[: len(data) // 2],
+    "zeroed": lambda data, chance, other: bytes(len(data)),
+    "tail zeroed": lambda data, chance, other: data[: len(data) * 3 // 4] + bytes(len(data) - len(data) * 3 // 4),
+    "bit flipped": _flip,
+    "removed": lambda data, chance, other: None,
+    "replaced": lambda data, chance, other: other,
+}
+
+UNCHECKED = frozenset({"table reference", "manifest reference", "place", "schema", "past schema", "lease"})
+"""Classes without a checksum: a flipped bit may be another valid content, which is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one question, or one write, to a graph with one damaged file.
+
+    Attributes:
+        kind: `right`, `error` (of the family, and it names the file), `unnamed` (of the family), `wrong` or `raw`.
+        said: the answer or the error.
+    """
+
+    what: str
+    kind: str
+    said: str
+
+
+def cases(place: Path, chance: random.Random, flips: int, most: int) -> Iterator[tuple[str, str, str, bytes | None]]:
+    """Class, damage, file and the new bytes of the file, for some files of each class."""
+    for kind, paths in files(place).items():
+        for path in paths if len(paths) <= most else sorted(chance.sample(paths, most)):
+            data = (place / path).read_bytes()
+            other = next((place / o for o in paths if o != path and Path(o).suffix == Path(path).suffix), place / path)
+            for name, damage in DAMAGES.items():
+                for _ in range(flips if name == "bit flipped" else 1):
+                    changed = damage(data, chance, other.read_bytes())
+                    if changed != data:
+                        yield kind, name, path, changed
+
+
+def ask(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome]:
+    """Open a graph, and ask it everything."""
+    try:
+        graph = open(place, read_only=True)
+    except BaseException as error:
+        yield _failed("open", error, path)
+        return
+    with graph:
+        for name, probe in READS.items():
+            try:
+                found = probe(graph)
+            except BaseException as error:
+                yield _failed(name, error, path)
+                continue
+            if name == "verify" and found != truth[name]:
+                yield Outcome(name, "error", "verify finds it")
+            else:
+                yield Outcome(name, "right" if found == truth[name] else "wrong", str(found)[:200])
+
+
+def change(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome]:
+    """Open a graph for writing, write to it, and see that the rest of it is as it was."""
+    try:
+        with open(place) as graph:
+            graph.mutate('query more() { insert Note { slug: "new", n: 1 } }')
+            graph.mutate('query other() { update Note set { n: 99 } where slug = "note-010" }')
+    except BaseException as error:
+        yield _failed("write", error, path)
+        return
+    try:
+        with open(place, read_only=True) as graph:
+            rows = graph.snapshot().scan("node:Note", columns=["id", "n"]).to_pylist()
+    except BaseException as error:
+        yield _failed("read after write", error, path)
+        return
+    past = {row["id"]: row["n"] for row in truth["rows"]}  # type: ignore[attr-defined]
+    wanted = past | {"new": 1, "note-010": 99}
+    found = {row["id"]: row["n"] for row in rows}
+    yield Outcome("write", "right" if found == wanted and len(rows) == len(found) else "wrong", str(found)[:200])
+
+
+def _failed(what: str, error: BaseException, path: str) -> Outcome:
+    if not isinstance(error, OmnigraphError):
+        return Outcome(what, "raw", f"{type(error).__name__}: {error}"[:400])
+    said = error.render()
+    parts = path.split("/")
+    if path in CONTRACT:
+        return Outcome(what, "error" if any(file in said for file in CONTRACT) else "unnamed", said[:400])
+    named = path in said or parts[-1] in said or (not isinstance(error, DamagedFileError) and _place(path) in said)
+    return Outcome(what, "error" if named else "unnamed", f"{type(error).__name__}: {said}"[:400])
+
+
+def _place(path: str) -> str:
+    """The directory of files that only a library opens."""
+    return "/".join(path.split("/")[:2]) if "/" in path else path
+
+
+@dataclass(slots=True)
+class Run:
+    """A run over all cases: counts by class and damage, and what should not be."""
+
+    counts: dict[tuple[str, str], Counter[str]]
+    bad: list[str]
+    cases: int = 0
+
+    def add(self, kind: str, damage: str, path: str, outcome: Outcome) -> None:
+        # Without its reference there is no such branch or tag, and no file to name. What the note of the graph's place
+        # says is the error.
+        excused = (kind, damage) == ("manifest reference", "removed") or kind == "place"
+        if outcome.kind == "unnamed" and excused:
+            outcome = replace(outcome, kind="error")
+        self.counts.setdefault((kind, damage), Counter())[outcome.kind] += 1
+        believed = outcome.kind == "wrong" and kind in UNCHECKED
+        if outcome.kind in ("wrong", "raw", "unnamed") and not believed:
+            self.bad.append(f"{path}, {damage}, {outcome.what}: {outcome.kind}: {outcome.said}")
+
+
+def run(
+    directory: Path, seed: int, *, flips: int = FLIPS, most: int = 2, writes: bool = True, only: str | None = None
+) -> Run:
+    """Damage files one after the other, each in an otherwise whole graph.
+
+    Args:
+        directory: where to work.
+        seed: of the choice of files and bits.
+        flips: how many bits of each file are flipped.
+        most: how many files of each class are damaged.
+        writes: whether to write as well as to read.
+        only: one way of damaging files; by default all.
+    """
+    place, whole = directory / "graph", directory / "whole"
+    create(place)
+    shutil.copytree(place, whole)
+    truth = answers(place)
+    with open(place, read_only=True) as graph:
+        truth["rows"] = graph.snapshot().scan("node:Note", columns=["id", "n"]).to_pylist()
+    result = Run({}, [])
+    for kind, damage, path, changed in list(cases(place, random.Random(seed), flips, most)):
+        if only not in (None, damage):
+            continue
+        result.cases += 1
+        _put(place / path, changed)
+        for outcome in ask(place, path, truth):
+            result.add(kind, damage, path, outcome)
+        if writes:
+            for outcome in change(place, path, truth):
+                result.add(kind, damage, path, outcome)
+            shutil.rmtree(place)
+            shutil.copytree(whole, place)
+        else:
+            _put(place / path, (whole / path).read_bytes())
+    return result
+
+
+def _put(file: Path, data: bytes | None) -> None:
+    """Put bytes in the place of a file. A new file: what others have open stays as it is."""
+    file.unlink(missing_ok=True)
+    if data is not None:
+        file.write_bytes(data)
+
+
+def page(result: Run, seed: int) -> str:
+    """The document of a run."""
+    kinds = sorted({kind for kind, _ in result.counts})
+    lines = [
+        "# Damage matrix",
+        "",
+        "One file of a graph is damaged, and the graph is asked everything and written to. Each cell counts the",
+        "answers: **right** ones (the file was not needed, or something stands in for it), **errors** of the family",
+        "that name the file, and **wrong** ones. A question is an export of `main` and of a branch, lookups by an",
+        "index, a search for words, a traversal, a blob, an older commit, `verify`, or two writes with a look at all",
+        "rows afterwards.",
+        "",
+        f"This page is written by `python -m tests.damage.matrix` ({result.cases} damaged files, seed {seed});",
+        "`tests/damage/test_damage_matrix.py` runs a smaller choice, and fails for a wrong answer from a file that has",
+        "a checksum, for an exception of a library, and for an error that does not name the file.",
+        "",
+        "Classes without a checksum are small texts that are written whole: references, leases, schemas and the note",
+        "of the graph's place. Schemas are compared with the hash in the manifest, so a flipped bit in one shows too.",
+        "",
+        "| class | " + " | ".join(DAMAGES) + " |",
+        "|---|" + "---|" * len(DAMAGES),
+    ]
+    for kind in kinds:
+        cells = []
+        for damage in DAMAGES:
+            counts = result.counts.get((kind, damage), Counter())
+            said = [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+            cells.append(", ".join(said) or "–")
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    total = sum((counts for counts in result.counts.values()), Counter())
+    lines += ["", f"In all: {', '.join(f'{total[name]} {word}' for name, word in _WORDS.items())}.", ""]
+    return "\n".join(lines)
+
+
+_WORDS = {"right": "right", "error": "errors", "unnamed": "errors without a name", "wrong": "wrong", "raw": "raw"}
+
+
+def main() -> None:
+    """Write the page."""
+    seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    with tempfile.TemporaryDirectory() as directory:
+        result = run(Path(directory), seed, flips=12, most=3)
+    PAGE.write_text(page(result, seed), encoding="utf-8")
+    print("\n".join(result.bad))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""A damaged file never gives a wrong answer: the right one, or an error of the family that names the file.
+
+`OMNIGRAPH_SOAK=<seconds>` goes on for that long, each time with other files and bits; it says which
+`OMNIGRAPH_SOAK_SEED` repeats what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.damage.graphs import create, files
+from tests.damage.matrix import DAMAGES, PAGE, run
+
+SOAK = float(os.environ.get("OMNIGRAPH_SOAK", "0"))
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_reads_of_a_damaged_graph(tmp_path: Path, damage: str) -> None:
+    result = run(tmp_path, seed=len(damage), flips=2, most=1, writes=False, only=damage)
+    assert result.bad == []
+    assert sum(counts["error"] for counts in result.counts.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_writes_to_a_damaged_graph(tmp_path: Path, damage: str) -> None:
+    result = run(tmp_path, seed=100 + len(damage), flips=3, most=2, only=damage)
+    assert result.bad == []
+
+
+def test_page_has_every_class_and_no_wrong_answer(tmp_path: Path) -> None:
+    create(tmp_path / "graph")
+    text = PAGE.read_text(encoding="utf-8")
+    shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert set(shown) >= set(files(tmp_path / "graph")), "run: python -m tests.damage.matrix"
+    assert all(damage in text for damage in DAMAGES)
+    assert "0 errors without a name, 0 wrong, 0 raw" in text
+
+
+if SOAK > 0:
+
+    def test_soak(tmp_path: Path) -> None:
+        until, number = time.monotonic() + SOAK, int(os.environ.get("OMNIGRAPH_SOAK_SEED", time.time_ns()))
+        while time.monotonic() < until:
+            result = run(tmp_path / str(number), number, flips=10, most=3)
+            assert result.bad == [], f"OMNIGRAPH_SOAK_SEED={number} repeats it"
+            number += 1

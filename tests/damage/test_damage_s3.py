@@ -1,0 +1,68 @@
+"""Damage in S3: no checksums of ours, but nothing is passed over, and repair works the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import SEED, assert_whole, create, ids, put
+from tests.s3_server import S3Root
+
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.errors import OmnigraphError
+from omnigraph.graph import Graph, open, repair
+from omnigraph.storage.newest import TORN
+from omnigraph.storage.tables import manifest_name
+
+pytestmark = pytest.mark.s3
+
+
+def version_file(graph: Graph) -> str:
+    return f"__manifest/_versions/{manifest_name(graph.snapshot().manifest_version)}"
+
+
+@pytest.mark.parametrize("data", [b"", bytes(2000)], ids=["empty", "zeroed"])
+def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
+    with create(s3_root.uri, s3_root.options) as graph:
+        put(graph, ["kept"])
+        path, objects = version_file(graph), graph._store.objects
+        objects.put(path, data)
+        for read_only in (True, False):
+            with pytest.raises(OmnigraphError, match=manifest_name(3)):
+                open(s3_root.uri, storage_options=s3_root.options, read_only=read_only)
+        refused = repair(s3_root.uri, storage_options=s3_root.options, confirm=True)
+        assert [row.type_key for row in refused.refused] == ["__manifest"]
+        repair(s3_root.uri, storage_options=s3_root.options, confirm=True, force=True)
+        assert objects.exists(path.replace("_versions", "_torn") + TORN)
+    with open(s3_root.uri, storage_options=s3_root.options) as fresh:
+        assert ids(fresh) == sorted([*SEED, "kept"])
+        put(fresh, ["next"])
+        assert_whole(fresh)
+        assert fresh.verify().ok
+        assert fresh._store.objects.list("__checksums") == []
+
+
+def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S3Root, place: Path) -> None:
+    with create(s3_root.uri, s3_root.options) as graph:
+        job = {"uri": graph.uri, "options": s3_root.options, "writes": [("node:A", "append", ["half"])]}
+        children.run("write", failpoint="published=kill", **job)
+        path = f"__manifest/_versions/{manifest_name(3)}"
+        graph._store.objects.put(path, b"")
+    with open(s3_root.uri, storage_options=s3_root.options) as fresh:
+        assert ids(fresh) == sorted([*SEED, "half"])
+        kinds = [record.kind for record in fresh.recovery.list()]
+        assert kinds == [RecoveryKind.TORN_FILE_SET_ASIDE, RecoveryKind.ROLLED_FORWARD]
+        assert_whole(fresh)
+
+
+def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
+    with create(s3_root.uri, s3_root.options) as graph:
+        objects = graph._store.objects
+        listed = objects.list(graph.snapshot().pin("node:A").ref.path)
+        file = next(info.path for info in listed if "/data/" in info.path)
+        objects.delete(file)
+    with open(s3_root.uri, storage_options=s3_root.options) as fresh:
+        with pytest.raises(OmnigraphError, match=file.rpartition("/")[2]):
+            ids(fresh)
+        assert not fresh.verify().ok

@@ -1,0 +1,316 @@
+"""Repair: what it finds, what it does with consent, and that nothing is lost when it dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import lance
+import pytest
+from tests.commit import raw
+from tests.commit.child import Children
+from tests.commit.graphs import SEED, assert_whole, create, ids, put
+from tests.commit.matrix import REPAIR_POINTS
+
+from omnigraph.cli.main import cli
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.writer import Operation
+from omnigraph.errors import CorruptionError, DamagedFileError, DriftError, InputError
+from omnigraph.graph import Graph, open, repair
+from omnigraph.storage.newest import TORN
+from omnigraph.storage.tables import manifest_name
+from omnigraph.upkeep.repair import FORCED_ACTOR, REPAIR_ACTOR, Action, Classification, Repaired, RepairReport
+
+
+def row(report: RepairReport, key: str = "node:A", branch: str | None = "main") -> Repaired:
+    (found,) = [each for each in report.rows if (each.type_key, each.branch) == (key, branch)]
+    return found
+
+
+def verdict(report: RepairReport, key: str = "node:A", branch: str | None = "main") -> tuple[str, str]:
+    found = row(report, key, branch)
+    return found.classification.value, found.action.value
+
+
+def newest_manifest(graph: Graph) -> Path:
+    return Path(graph.uri) / "__manifest" / "_versions" / manifest_name(graph.snapshot().manifest_version)
+
+
+def newest_version(graph: Graph, key: str = "node:A") -> Path:
+    pin = graph.snapshot().pin(key)
+    head = graph._store.tables.head(pin.ref.path, pin.ref.branch)
+    assert head is not None
+    return raw.directory(graph, pin) / "_versions" / manifest_name(head)
+
+
+def tear(file: Path) -> bytes:
+    """Zero a file. Returns what it was."""
+    data = file.read_bytes()
+    file.write_bytes(bytes(len(data)))
+    return data
+
+
+def test_nothing_to_repair(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    report = repair(place)
+    assert report.ok
+    assert {each.branch for each in report.rows} == {"main", "dev"}
+    assert {verdict(report, each.type_key, each.branch) for each in report.rows} == {("no_drift", "no_op")}
+    head = graph.snapshot().commit.id
+    assert repair(place, confirm=True, force=True).ok
+    assert graph.snapshot().commit.id == head, "no commit without a reason"
+
+
+def test_force_needs_consent(graph: Graph) -> None:
+    with pytest.raises(InputError):
+        graph.repair(force=True)
+
+
+def test_maintenance_is_adopted(graph: Graph, place: Path) -> None:
+    for name in ("x", "y", "z"):
+        put(graph, [name])
+    pin = graph.snapshot().pin("node:A")
+    lance.dataset(str(raw.directory(graph, pin))).optimize.compact_files()
+    with pytest.raises(DriftError, match="omnigraph repair"):
+        put(graph, ["blocked"])
+    report = graph.repair()
+    assert verdict(report) == ("verified_maintenance", "preview")
+    assert row(report).operations == ("ReserveFragments", "Rewrite")
+    assert verdict(graph.repair(confirm=True)) == ("verified_maintenance", "healed")
+    assert graph.snapshot().commit.actor == REPAIR_ACTOR
+    put(graph, ["next"])
+    assert ids(graph) == sorted([*SEED, "x", "y", "z", "next"])
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_what_others_wrote_is_adopted_by_force_only(graph: Graph, branch: str) -> None:
+    if branch != "main":
+        graph.branches.create(branch)
+        put(graph, ["own"], branch=branch)
+    before = ids(graph, branch=branch)
+    raw.append(graph, "node:A", ["theirs"], branch)
+    assert verdict(graph.repair(), branch=branch) == ("suspicious", "preview")
+    refused = graph.repair(confirm=True)
+    assert verdict(refused, branch=branch) == ("suspicious", "refused")
+    assert refused.refused == (row(refused, branch=branch),)
+    assert ids(graph, branch=branch) == before
+    assert verdict(graph.repair(confirm=True, force=True), branch=branch) == ("suspicious", "forced")
+    assert ids(graph, branch=branch) == sorted([*before, "theirs"])
+    assert graph.snapshot(branch=branch).commit.actor == FORCED_ACTOR
+    put(graph, ["next"], branch=branch)
+    assert_whole(graph)
+
+
+def test_history_that_is_gone_is_unverifiable(graph: Graph) -> None:
+    raw.append(graph, "node:A", ["theirs"])
+    pin = graph.snapshot().pin("node:A")
+    for file in (raw.directory(graph, pin) / "_transactions").glob(f"{pin.ref.version}-*.txn"):
+        file.unlink()
+    assert verdict(graph.repair()) == ("unverifiable", "preview")
+    assert verdict(graph.repair(confirm=True)) == ("unverifiable", "refused")
+    assert verdict(graph.repair(confirm=True, force=True)) == ("unverifiable", "forced")
+    assert ids(graph) == sorted([*SEED, "theirs"])
+
+
+def test_a_torn_version_that_the_graph_does_not_need_is_set_aside(graph: Graph) -> None:
+    raw.append(graph, "node:A", ["theirs"])
+    file = newest_version(graph)
+    tear(file)
+    with pytest.raises(DamagedFileError, match=file.name):
+        put(graph, ["blocked"])
+    assert ids(graph) == sorted(SEED), "reading needs it not"
+    found = [each for each in graph.repair(confirm=True).rows if each.type_key == "node:A"]
+    assert [(each.classification, each.action) for each in found] == [
+        (Classification.UNREADABLE, Action.QUARANTINED),
+        (Classification.NO_DRIFT, Action.NO_OP),
+    ]
+    assert file.with_name(file.name + TORN).exists()
+    assert [record.kind for record in graph.recovery.list()] == [RecoveryKind.TORN_FILE_SET_ASIDE]
+    put(graph, ["next"])
+    assert ids(graph) == sorted([*SEED, "next"])
+    assert_whole(graph)
+
+
+def damage_data(graph: Graph, place: Path) -> Path:
+    """Flip a bit in the file that holds the newest rows of a table."""
+    put(graph, ["lost"])
+    pin = graph.snapshot().pin("node:A")
+    file = max((raw.directory(graph, pin) / "data").glob("*.lance"), key=lambda file: file.stat().st_mtime_ns)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 4
+    file.write_bytes(data)
+    return file
+
+
+def test_damaged_data_go_back_by_force_only(graph: Graph, place: Path) -> None:
+    file = damage_data(graph, place)
+    report = repair(place)
+    assert verdict(report) == ("unreadable", "preview")
+    assert file.name in str(row(report).error)
+    assert "version 2" in str(row(report).plan)
+    assert verdict(repair(place, confirm=True)) == ("unreadable", "refused")
+    assert verdict(repair(place, confirm=True, force=True)) == ("unreadable", "forced")
+    with open(place) as fresh:
+        assert ids(fresh) == sorted(SEED)
+        assert fresh.snapshot().commit.actor == FORCED_ACTOR
+        assert fresh.verify().ok
+        put(fresh, ["next"])
+        assert_whole(fresh)
+    assert file.exists(), "nothing is deleted"
+
+
+def test_without_a_whole_version_nothing_is_done(graph: Graph, place: Path) -> None:
+    file = damage_data(graph, place)
+    for other in file.parent.glob("*.lance"):
+        other.write_bytes(other.read_bytes()[:100])
+    for version in (file.parent.parent / "_versions").glob("*.manifest"):
+        if version != newest_version(graph):
+            tear(version)
+    report = repair(place, confirm=True, force=True)
+    assert verdict(report) == ("unreadable", "refused")
+    assert "backup" in str(row(report).plan)
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["torn", "removed"])
+def test_an_acknowledged_manifest_version_goes_by_force_only(graph: Graph, place: Path, removed: bool) -> None:
+    """The tables still have what the lost commit wrote, and that is adopted."""
+    put(graph, ["kept"])
+    file = newest_manifest(graph)
+    graph.close()
+    tear(file)
+    if removed:
+        file.unlink()
+    for read_only in (True, False):
+        with pytest.raises(DamagedFileError, match=file.name):
+            open(place, read_only=read_only)
+    report = repair(place)
+    assert verdict(report, "__manifest") == ("unreadable", "preview")
+    assert verdict(report) == ("suspicious", "preview")
+    assert verdict(repair(place, confirm=True), "__manifest") == ("unreadable", "refused")
+    assert verdict(repair(place, confirm=True, force=True), "__manifest") == ("unreadable", "quarantined")
+    assert removed or file.with_name(file.name + TORN).exists()
+    with open(place) as fresh:
+        assert ids(fresh) == sorted([*SEED, "kept"])
+        assert fresh.snapshot().commit.actor == FORCED_ACTOR
+        put(fresh, ["next"])
+        assert_whole(fresh)
+
+
+def test_a_sidecar_that_cannot_be_read_is_set_aside(children: Children, graph: Graph, place: Path) -> None:
+    job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"])]}
+    assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
+    (sidecar,) = (place / "__recovery").glob("*.json")
+    sidecar.write_bytes(sidecar.read_bytes()[:50])
+    with pytest.raises(CorruptionError, match=sidecar.name):
+        open(place)
+    report = repair(place)
+    assert verdict(report, f"__recovery/{sidecar.name}", None) == ("unreadable", "preview")
+    report = repair(place, confirm=True)
+    assert verdict(report, f"__recovery/{sidecar.name}", None) == ("unreadable", "quarantined")
+    assert verdict(report) == ("suspicious", "refused"), "what it moved is for a person to judge"
+    assert verdict(repair(place, confirm=True, force=True)) == ("suspicious", "forced")
+    with open(place) as fresh:
+        assert ids(fresh) == sorted([*SEED, "half"])
+        put(fresh, ["next"])
+
+
+def test_what_a_sidecar_explains_is_left_to_recovery(children: Children, graph: Graph, place: Path) -> None:
+    job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"])]}
+    assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
+    assert verdict(repair(place)) == ("suspicious", "no_op")
+    assert verdict(repair(place, confirm=True)) == ("no_drift", "no_op"), "it is settled first"
+    assert ids(graph) == sorted([*SEED, "half"])
+
+
+def test_damaged_indexes_are_dropped(graph: Graph, place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(graph, SEED, operation=Operation.INDEX)
+    graph.close()
+    for file in (place / "nodes").glob("*/_indices/*/page_data.lance"):
+        data = bytearray(file.read_bytes())
+        data[10] ^= 1
+        file.write_bytes(data)
+    with open(place) as fresh:
+        assert fresh.entity("A", "s1") is not None, "found by scanning"
+        assert "page_data.lance is damaged" in caplog.text
+        put(fresh, ["more"])
+        assert fresh.entity("A", "more") is not None
+        assert not fresh.verify().ok
+        assert verdict(fresh.repair()) == ("unreadable", "preview")
+        assert verdict(fresh.repair(confirm=True)) == ("unreadable", "healed")
+    with open(place) as fresh:
+        assert fresh.snapshot().commit.actor == REPAIR_ACTOR
+        assert fresh.verify().ok
+        assert fresh.repair().ok
+        assert ids(fresh) == sorted([*SEED, "more"])
+        fresh.ensure_indexes()
+        assert all(index.uncovered == 0 for index in fresh.indexes() if index.type_key == "node:A")
+
+
+def test_a_damaged_reference_is_set_aside_by_force_only(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    (file,) = (place / "__manifest" / "_refs" / "branches").glob("*.json")
+    file.write_bytes(b"")
+    path = str(file.relative_to(place))
+    with pytest.raises(DamagedFileError, match=file.name):
+        graph.snapshot(branch="dev")
+    assert verdict(repair(place, confirm=True), path, None) == ("unreadable", "refused")
+    assert verdict(repair(place, confirm=True, force=True), path, None) == ("unreadable", "quarantined")
+    with open(place) as fresh:
+        assert [branch.name for branch in fresh.branches] == ["main"]
+
+
+def _broken(graph: Graph, place: Path) -> None:
+    """A graph with something for every step of repair."""
+    put(graph, ["kept"], ["node:A", "node:B"])
+    damage_data(graph, place)
+    raw.append(graph, "node:C", ["theirs"])
+    tear(newest_version(graph, "node:C"))
+
+
+@pytest.mark.parametrize("point", REPAIR_POINTS)
+def test_killed_repair(children: Children, place: Path, point: Failpoint) -> None:
+    """It may die as often as it likes: running it again ends as it would have."""
+    with create(place) as graph:
+        _broken(graph, place)
+    for _ in range(2):
+        ending = children.run("repair_all", failpoint=f"{point}=kill", uri=str(place))
+        if ending.signal == 0:
+            break
+        assert ending.signal == signal.SIGKILL
+    repair(place, confirm=True, force=True)
+    with open(place) as fresh:
+        assert repair(place).ok
+        assert ids(fresh) == sorted([*SEED, "kept"])
+        assert ids(fresh, "node:B") == sorted([*SEED, "kept"])
+        assert ids(fresh, "node:C") == sorted(SEED)
+        assert fresh.verify().ok
+        put(fresh, ["next"])
+        assert_whole(fresh)
+
+
+def test_command(graph: Graph, place: Path) -> None:
+    from click.testing import CliRunner
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli, ["repair", str(place), *arguments])
+        return done.exit_code, done.stdout
+
+    code, said = run()
+    assert code == 0
+    assert said.startswith(f"repair {place} — preview mode, 5 datasets")
+    raw.append(graph, "node:A", ["theirs"])
+    assert run()[0] == 0
+    code, said = run("--confirm", "--json")
+    assert code == 1
+    told = json.loads(said)
+    assert (told["uri"], told["confirm"], told["force"]) == (str(place), True, False)
+    (found,) = [each for each in told["datasets"] if each["type_key"] == "node:A"]
+    assert (found["published_dataset_version"], found["lance_head_version"]) == (2, 3)
+    assert (found["classification"], found["action"], found["operations"]) == ("suspicious", "refused", ["Append"])
+    assert run("--force")[0] == 2
+    assert run("--confirm", "--force")[0] == 0
+    assert ids(graph) == sorted([*SEED, "theirs"])

@@ -1,0 +1,356 @@
+"""Histories of branches in plain dictionaries: what commits hold, and what merges of them come to.
+
+Nothing here is taken from the project. The merge base is computed naively: all ancestors of both heads, without the
+ancestors of others among them; several are merged into a virtual base, whose conflicts leave entities undecided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+State = dict[str, dict[str, Row]]
+"""The rows of each type by id."""
+
+Entity = tuple[str, str]
+"""A type and an id."""
+
+Found = set[tuple[str, str, str]]
+"""Conflicts: the kind, the type, and the entity or, for a number of edges, the node."""
+
+NODES = ("A", "B")
+EDGE = "AB"
+ENDS = {"from": "A", "to": "B"}
+MOST_EDGES = 3
+
+
+def empty() -> State:
+    return {"A": {}, "B": {}, EDGE: {}}
+
+
+def same(left: Row | None, right: Row | None) -> bool:
+    """Whether two rows are the same: a value of one type is no value of another, and what is no number is itself."""
+    if left is None or right is None:
+        return left is right
+    return left.keys() == right.keys() and all(_alike(left[name], right[name]) for name in left)
+
+
+def _alike(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        if math.isnan(left) or math.isnan(right):
+            return math.isnan(left) and math.isnan(right)
+        return left == right and math.copysign(1, left) == math.copysign(1, right)
+    return type(left) is type(right) and bool(left == right)
+
+
+def same_rows(left: Mapping[str, Row], right: Mapping[str, Row]) -> bool:
+    return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What both sides come from: the rows, and the entities of which nobody can say what they were.
+
+    Attributes:
+        unknown: types of which nobody can say anything.
+    """
+
+    state: State
+    undecided: frozenset[Entity] = frozenset()
+    unknown: frozenset[str] = frozenset()
+
+    def is_undecided(self, name: str, entity: str) -> bool:
+        return name in self.unknown or (name, entity) in self.undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A commit."""
+
+    parents: tuple[str, ...]
+    state: State
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge comes to.
+
+    Attributes:
+        state: the rows afterwards; where nobody chose a side, those of the target.
+        conflicts: those that are left.
+        undecided: the conflicts that are there because the base is undecided.
+        kept: how many edges stay or come back with a node.
+    """
+
+    state: State
+    conflicts: Found
+    undecided: set[Entity]
+    kept: int = 0
+
+
+@dataclass(slots=True)
+class Repository:
+    """Commits by id, and the heads of branches and the commits of tags by name."""
+
+    commits: dict[str, Known] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    lost: Callable[[str], set[str]] = lambda _: set()
+    """The types of a commit that can no longer be read, after a cleanup."""
+
+    def state(self, branch: str) -> State:
+        return self.commits[self.heads[branch]].state
+
+    def ancestors(self, *heads: str) -> set[str]:
+        found: set[str] = set()
+        left = list(heads)
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self.commits[name].parents
+        return found
+
+    def best(self, left: list[str], right: list[str]) -> list[str]:
+        """The common ancestors that are not ancestors of another one."""
+        common = self.ancestors(*left) & self.ancestors(*right)
+        older = {a for name in common for parent in self.commits[name].parents for a in self.ancestors(parent)}
+        return sorted(common - older)
+
+    def base(self, best: list[str]) -> Base:
+        """The base that best common ancestors make: merged one after the other."""
+        lost = frozenset(name for commit in best for name in self.lost(commit))
+        if lost:
+            unknown = lost if len(best) == 1 else frozenset(empty())
+            return Base(self.commits[best[0]].state, unknown=unknown)
+        base = Base(self.commits[best[0]].state)
+        for i, name in enumerate(best[1:], 1):
+            inner = self.base(self.best(best[:i], [name]))
+            base = virtual(inner, base, self.commits[name].state)
+        return base
+
+    def is_up_to_date(self, source: str, target: str) -> bool:
+        return self.heads[source] in self.ancestors(self.heads[target])
+
+    def is_forward(self, source: str, target: str) -> bool:
+        return self.heads[target] in self.ancestors(self.heads[source])
+
+    def merge_base(self, source: str, target: str) -> tuple[list[str], Base]:
+        best = self.best([self.heads[source]], [self.heads[target]])
+        return best, self.base(best)
+
+
+def virtual(base: Base, source: Base, target: State) -> Base:
+    """Two best ancestors merged. Whatever is in conflict is undecided."""
+    found = merged(base, source.state, target, {}, None, blind=source.undecided)
+    undecided = set(source.undecided) | found.undecided
+    for kind, name, entity in found.conflicts:
+        undecided |= named(kind, name, entity, found.state)
+    return Base(found.state, frozenset(undecided))
+
+
+def named(kind: str, name: str, entity: str, state: State) -> set[Entity]:
+    """All entities that a conflict is about."""
+    if kind == "orphan_edge":
+        row = state[EDGE][entity]
+        missing = {(node, row[end]) for end, node in ENDS.items() if row[end] not in state[node]}
+        return {(EDGE, entity), *missing}
+    if kind == "unique_violation":
+        mail = state["A"][entity]["mail"]
+        return {("A", other) for other, row in state["A"].items() if row["mail"] == mail}
+    if kind == "cardinality_violation":
+        return {(EDGE, edge) for edge, row in state[EDGE].items() if row["from"] == entity}
+    return {(name, entity)}
+
+
+Choice = dict[Entity, str]
+"""Which side is right, by entity."""
+
+
+def merged(
+    base: Base,
+    source: State,
+    target: State,
+    choices: Choice,
+    strategy: str | None,
+    blind: frozenset[Entity] = frozenset(),
+) -> Merged:
+    """Three states merged.
+
+    Args:
+        base: what both come from.
+        source: what is merged.
+        target: what it is merged into.
+        choices: the side that is right, by entity.
+        strategy: that for all others.
+        blind: entities of the source that have no value; the target stays.
+    """
+    result = deepcopy(target)
+    done = Merged(result, set(), set())
+    settled = _Settled()
+    for name in base.state:
+        every = base.state[name].keys() | source[name].keys() | target[name].keys()
+        for entity in sorted(every):
+            if (name, entity) in blind:
+                continue
+            b, s, t = (state[name].get(entity) for state in (base.state, source, target))
+            undecided = base.is_undecided(name, entity)
+            if same(s, t) or (same(s, b) and not undecided):
+                continue
+            if same(t, b) and not undecided:
+                _put(result, name, entity, s)
+                continue
+            side = choices.get((name, entity), strategy)
+            if side is None:
+                done.conflicts.add((_kind(b, s, t, undecided=undecided), name, entity))
+                if undecided:
+                    done.undecided.add((name, entity))
+                continue
+            if side == "theirs":
+                _put(result, name, entity, s)
+            settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
+    _settle(base, source, target, choices, strategy, done, settled)
+    done.conflicts |= broken(result)
+    return done
+
+
+def _put(state: State, name: str, entity: str, row: Row | None) -> None:
+    if row is None:
+        state[name].pop(entity, None)
+    else:
+        state[name][entity] = row
+
+
+def _kind(b: Row | None, s: Row | None, t: Row | None, *, undecided: bool) -> str:
+    if s is None or t is None:
+        return "delete_vs_update"
+    return "divergent_insert" if b is None and not undecided else "divergent_update"
+
+
+@dataclass(slots=True)
+class _Settled:
+    """Nodes that a side deleted and about which a side was chosen, and edges that were decided to go."""
+
+    ours: set[Entity] = field(default_factory=set)
+    theirs: set[Entity] = field(default_factory=set)
+    gone: set[Entity] = field(default_factory=set)
+    edges: set[str] = field(default_factory=set)
+
+    def note(self, name: str, entity: str, s: Row | None, t: Row | None, side: str, *, by_name: bool) -> None:
+        if s is not None and t is not None:
+            return
+        deleted = (s is None) == (side == "theirs")
+        if name == EDGE:
+            if deleted:
+                self.edges.add(entity)
+        elif deleted:
+            if by_name:
+                self.gone.add((name, entity))
+        elif side == "ours":
+            self.ours.add((name, entity))
+        else:
+            self.theirs.add((name, entity))
+
+
+def _settle(
+    base: Base, source: State, target: State, choices: Choice, strategy: str | None, done: Merged, settled: _Settled
+) -> None:
+    """Bring edges back with their nodes, and let sides win about edges that lead nowhere, until nothing changes."""
+    while True:
+        done.kept += _bring_back(base, source, target, done, settled)
+        before = deepcopy(done.state)
+        for edge, row in before[EDGE].items():
+            for end, name in ENDS.items():
+                if row[end] not in before[name]:
+                    _orphan(source, target, choices, strategy, done, settled, edge, row, name, row[end])
+        if done.state == before:
+            return
+
+
+def _bring_back(base: Base, source: State, target: State, done: Merged, settled: _Settled) -> int:
+    result = done.state
+    count = 0
+    torn = {entity for _, name, entity in done.conflicts if name == EDGE}
+    for edge in sorted(source[EDGE].keys() | target[EDGE].keys()):
+        if edge in result[EDGE] or edge in settled.edges or edge in torn:
+            continue
+        row = target[EDGE].get(edge)
+        wanted = settled.ours
+        if row is None:
+            row, wanted = source[EDGE][edge], settled.theirs
+            if base.is_undecided(EDGE, edge) or not same(base.state[EDGE].get(edge), row):
+                continue
+        ends = [(name, row[end]) for end, name in ENDS.items()]
+        if any(end in wanted for end in ends) and all(entity in result[name] for name, entity in ends):
+            result[EDGE][edge] = row
+            count += 1
+    return count
+
+
+def _orphan(
+    source: State,
+    target: State,
+    choices: Choice,
+    strategy: str | None,
+    done: Merged,
+    settled: _Settled,
+    edge: str,
+    row: Row,
+    name: str,
+    node: str,
+) -> None:
+    result = done.state
+    brought = not same(row, target[EDGE].get(edge))
+    side = choices.get((EDGE, edge))
+    if side is None and (name, node) in settled.gone:
+        side = "ours" if brought else "theirs"
+    side = side or strategy
+    if side == "ours" and not brought:
+        if node in target[name]:
+            result[name][node] = target[name][node]
+            settled.ours.add((name, node))
+    elif side == "theirs" and brought:
+        if node in source[name] and node not in result[name]:
+            result[name][node] = source[name][node]
+            settled.theirs.add((name, node))
+    elif side == "ours":
+        settled.edges.add(edge)
+        _put(result, EDGE, edge, target[EDGE].get(edge))
+    elif side == "theirs":
+        settled.edges.add(edge)
+        result[EDGE].pop(edge, None)
+
+
+def broken(state: State) -> Found:
+    """What breaks a rule."""
+    found: Found = set()
+    holders: dict[str, list[str]] = {}
+    for entity, row in state["A"].items():
+        if row["mail"] is not None:
+            holders.setdefault(row["mail"], []).append(entity)
+    found |= {("unique_violation", "A", max(own)) for own in holders.values() if len(own) > 1}
+    edges: dict[str, int] = {}
+    for entity, row in state[EDGE].items():
+        if row["from"] not in state["A"] or row["to"] not in state["B"]:
+            found.add(("orphan_edge", EDGE, entity))
+        edges[row["from"]] = edges.get(row["from"], 0) + 1
+    for node, count in edges.items():
+        if count > MOST_EDGES and node in state["A"]:
+            found.add(("cardinality_violation", EDGE, node))
+    return found
+
+
+def counts(before: State, after: State) -> dict[str, tuple[int, int, int]]:
+    """How many rows of each type are new, changed and gone."""
+    found = {}
+    for name in before:
+        new, old = after[name], before[name]
+        made, gone = len(new.keys() - old.keys()), len(old.keys() - new.keys())
+        changed = sum(not same(new[entity], old[entity]) for entity in new.keys() & old.keys())
+        if made or changed or gone:
+            found[f"{'node' if name in NODES else 'edge'}:{name}"] = (made, changed, gone)
+    return found

@@ -1,0 +1,450 @@
+"""Random histories of a whole repository do what plain dictionaries do.
+
+Branches of branches, writes with cascades, merges in every direction with strategies and resolutions, deleted and
+recreated names, tags, branches from commits and tags, optimize, cleanup and time travel. `OMNIGRAPH_HISTORIES=2000`
+runs so many histories; `OMNIGRAPH_HISTORIES_FROM` says with which number to begin.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from tests.merge import repository_model as model
+from tests.merge.repository_model import EDGE, ENDS, NODES, Choice, Found, Known, Repository, State
+
+import omnigraph
+from omnigraph.commit.manifest import Commit
+from omnigraph.errors import (
+    Conflict,
+    ConflictError,
+    MergeConflictsError,
+    NotFoundError,
+    VersionReclaimedError,
+)
+from omnigraph.graph import Graph
+from omnigraph.merge import touched
+
+SCHEMA = """
+node A { k: String @key  n: I64?  mail: String?  @unique(mail) }
+node B { k: String @key  n: I64? }
+edge AB: A -> B @card(0..3) { n: I64? }
+"""
+FIRST = int(os.environ.get("OMNIGRAPH_HISTORIES_FROM", "0"))
+HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "100")))
+STEPS = 30
+ON_DISK = 5
+"""One in so many histories is in files, where versions can be cleaned up."""
+
+BRANCHES = ("dev", "release", "hotfix", "topic")
+CROSSING = "crossing"
+TAGS = ("v1", "v2")
+COLUMNS = {
+    "A": {"k": pa.utf8(), "n": pa.int64(), "mail": pa.utf8()},
+    "B": {"k": pa.utf8(), "n": pa.int64()},
+    EDGE: {"id": pa.utf8(), "from": pa.utf8(), "to": pa.utf8(), "n": pa.int64()},
+}
+
+
+@dataclass(slots=True)
+class Machine:
+    """A graph, and what it must be."""
+
+    graph: Graph
+    random: Random
+    on_disk: bool
+    known: Repository = field(default_factory=Repository)
+    cleaned: bool = False
+    made: dict[str, Commit] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Some rows to disagree about, and mostly some branches."""
+        self._record("main", model.empty())
+        self.known.lost = self._lost
+        state = model.empty()
+        for name in NODES:
+            state[name] = {entity: self._node(name, entity) for entity in "01234"}
+        for entity, row in state["A"].items():
+            row["mail"] = f"m{entity}"
+        ends = [(start, end) for start in "01234" for end in "01234" if (int(start) + int(end)) % 2]
+        for i, (start, end) in enumerate(self.random.sample(ends, 8)):
+            state[EDGE][f"e{i}"] = {"id": f"e{i}", "from": start, "to": end, "n": None}
+        self.graph.load(_tables(state), mode="merge")
+        self._record("main", state, self.known.heads["main"])
+        for _ in range(self.random.randrange(4)):
+            self.branch()
+            self.write()
+
+    def step(self) -> None:
+        acts = [
+            (self.write, 40),
+            (self.branch, 8),
+            (self.merge, 28),
+            (self.cross, 8),
+            (self.delete, 4),
+            (self.tag, 4),
+            (self.untag, 1),
+            (self.optimize, 2),
+            (self.travel, 5),
+            (self.cleanup, 3 if self.on_disk else 0),
+        ]
+        act = self.random.choices([act for act, _ in acts], [weight for _, weight in acts])[0]
+        act()
+
+    def check(self) -> None:
+        """Every branch is what it must be, and keeps the rules."""
+        for branch in sorted(self.known.heads):
+            assert self._read(branch=branch) == self.known.state(branch), branch
+        assert self.graph.verify(branch=self.random.choice(sorted(self.known.heads))).ok
+
+    def _say(self, what: str) -> None:
+        self.done.append(what)
+
+    def _record(self, branch: str, state: State, *parents: str) -> None:
+        head = self.graph.branch(branch).head
+        self.made[head.id] = head
+        self.known.commits[head.id] = Known(parents, state)
+        self.known.heads[branch] = head.id
+
+    def _lost(self, commit: str) -> set[str]:
+        """The types of a commit that cleanup has removed. It may not remove what a merge of heads needs."""
+        if not self.cleaned:
+            return set()
+        store = self.graph._store
+        try:
+            tables = store.manifest_of(self.made[commit]).tables
+        except VersionReclaimedError:
+            return set(model.empty())
+        return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.has(pin.ref)}
+
+    def _any_branch(self) -> str:
+        return self.random.choice(sorted(self.known.heads))
+
+    # Writing
+
+    def write(self) -> None:
+        branch = self._any_branch()
+        for _ in range(self.random.randrange(1, 4)):
+            self._write(branch)
+
+    def _write(self, branch: str) -> None:
+        before = self.known.state(branch)
+        state = deepcopy(before)
+        act = self.random.choice((self._put, self._put, self._put, self._drop_node, self._drop_node, self._drop_edges))
+        do = act(state, branch)
+        if do is None or model.broken(state):
+            return
+        head = self.known.heads[branch]
+        do()
+        if self.graph.branch(branch).head.id != head:
+            self._record(branch, state, head)
+        assert self._read(branch=branch) == state
+
+    def _put(self, state: State, branch: str) -> Any:
+        random, rows = self.random, {}
+        for name in random.sample(NODES, random.randrange(1, 3)):
+            chosen = {str(random.randrange(5)) for _ in range(random.randrange(1, 3))}
+            rows[name] = {entity: self._node(name, entity) for entity in sorted(chosen)}
+            state[name] |= rows[name]
+        if random.random() < 0.6 and state["A"] and state["B"]:
+            chosen = {f"e{random.randrange(8)}" for _ in range(random.randrange(1, 3))}
+            rows[EDGE] = {entity: self._edge(state, entity) for entity in sorted(chosen)}
+            state[EDGE] |= rows[EDGE]
+        self._say(f"put {rows} on {branch}")
+        return lambda: self.graph.load(_tables(rows), mode="merge", branch=branch)
+
+    def _node(self, name: str, entity: str) -> model.Row:
+        row = {"k": entity, "n": self.random.choice((None, 1, 2, 3))}
+        return row if name == "B" else {**row, "mail": self.random.choice((None, None, "m", f"m{entity}"))}
+
+    def _edge(self, state: State, entity: str) -> model.Row:
+        start, end = self.random.choice(sorted(state["A"])), self.random.choice(sorted(state["B"]))
+        return {"id": entity, "from": start, "to": end, "n": self.random.choice((None, 1, 2))}
+
+    def _drop_node(self, state: State, branch: str) -> Any:
+        name = self.random.choice(NODES)
+        if not state[name]:
+            return None
+        entity = self.random.choice(sorted(state[name]))
+        del state[name][entity]
+        end = next(end for end, node in ENDS.items() if node == name)
+        state[EDGE] = {edge: row for edge, row in state[EDGE].items() if row[end] != entity}
+        self._say(f"delete {name} {entity} on {branch}")
+        return lambda: self.graph.mutate(f'query q() {{ delete {name} where k = "{entity}" }}', branch=branch)
+
+    def _drop_edges(self, state: State, branch: str) -> Any:
+        starts = sorted({row["from"] for row in state[EDGE].values()})
+        if not starts:
+            return None
+        start = self.random.choice(starts)
+        state[EDGE] = {edge: row for edge, row in state[EDGE].items() if row["from"] != start}
+        self._say(f"delete {EDGE} from {start} on {branch}")
+        return lambda: self.graph.mutate(f'query q() {{ delete {EDGE} where from = "{start}" }}', branch=branch)
+
+    # Branches and tags
+
+    def branch(self) -> None:
+        free = [name for name in BRANCHES if name not in self.known.heads]
+        if not free:
+            return
+        name = self.random.choice(free)
+        what = self.random.random()
+        if what < 0.6:
+            source = self._any_branch()
+            self._say(f"branch {name} from {source}")
+            self.graph.branches.create(name, source=source)
+            self.known.heads[name] = self.known.heads[source]
+            return
+        if what < 0.8 and self.known.tags:
+            start = self.random.choice(sorted(self.known.tags))
+            commit = self.known.tags[start]
+        else:
+            start = commit = self.random.choice(self._listed(self._any_branch()))
+        self._say(f"branch {name} from commit {start}")
+        try:
+            self.graph.branches.create(name, commit=start)
+        except VersionReclaimedError:
+            assert self.cleaned
+            assert start not in self.known.tags
+            return
+        self.known.heads[name] = commit
+
+    def _listed(self, branch: str) -> list[str]:
+        return [commit.id for commit in self.graph.branch(branch).commits]
+
+    def delete(self) -> None:
+        names = sorted(self.known.heads.keys() - {"main"})
+        if not names:
+            return
+        name = self.random.choice(names)
+        self._say(f"delete branch {name}")
+        try:
+            self.graph.branches.delete(name)
+        except ConflictError:
+            self.done[-1] += ": refused"
+            return
+        del self.known.heads[name]
+
+    def tag(self) -> None:
+        free = [name for name in TAGS if name not in self.known.tags]
+        if not free:
+            return
+        branch, name = self._any_branch(), self.random.choice(free)
+        commit = self.random.choice(self._listed(branch))
+        self._say(f"tag {name} at {commit}")
+        try:
+            self.graph.tags.create(name, commit=commit)
+        except VersionReclaimedError:
+            assert self.cleaned
+            return
+        self.known.tags[name] = commit
+
+    def untag(self) -> None:
+        if self.known.tags:
+            name = self.random.choice(sorted(self.known.tags))
+            self._say(f"delete tag {name}")
+            self.graph.tags.delete(name)
+            del self.known.tags[name]
+
+    # Upkeep and time travel
+
+    def optimize(self) -> None:
+        self._say("optimize")
+        head = self.known.heads["main"]
+        self.graph.optimize(rows_per_fragment=4)
+        if self.graph.branch("main").head.id != head:
+            self._record("main", self.known.state("main"), head)
+
+    def cleanup(self) -> None:
+        keep = self.random.choice((0, 1, 5))
+        self._say(f"cleanup keep={keep}")
+        self.cleaned = True
+        self.graph.cleanup(keep=keep, orphans_older_than=timedelta(0))
+
+    def travel(self) -> None:
+        """Read a tag, or a commit of a branch. After a cleanup a commit may be gone, and a tag never is."""
+        names = [*self.known.tags.items(), *((name, name) for name in self._listed(self._any_branch()))]
+        name, commit = self.random.choice(names)
+        try:
+            found = self._read(commit=name)
+        except (NotFoundError, VersionReclaimedError):
+            assert self.cleaned
+            assert name not in self.known.tags
+            return
+        assert found == self.known.commits[commit].state
+
+    # Merging
+
+    def merge(self) -> None:
+        if len(self.known.heads) < 2:
+            return
+        source, target = self.random.sample(sorted(self.known.heads), 2)
+        self._merge(source, target, self.random.choice((None, None, None, "ours", "theirs")))
+
+    def cross(self) -> None:
+        """Two branches merge each other at once: each gets what the other was before it merged."""
+        if len(self.known.heads) < 2 or CROSSING in self.known.heads:
+            return
+        one, other = self.random.sample(sorted(self.known.heads), 2)
+        self._say(f"cross {one} and {other}")
+        self.graph.branches.create(CROSSING, source=one)
+        self.known.heads[CROSSING] = self.known.heads[one]
+        self._merge(other, one, self.random.choice((None, "ours", "theirs")))
+        self._merge(CROSSING, other, self.random.choice((None, "ours", "theirs")))
+        self.graph.branches.delete(CROSSING)
+        del self.known.heads[CROSSING]
+
+    def _merge(self, source: str, target: str, strategy: str | None) -> None:
+        best, base = self.known.merge_base(source, target)
+        self._say(f"merge {source} into {target}, strategy {strategy}, bases {best}")
+        states = base, self.known.state(source), self.known.state(target)
+        if self.known.is_up_to_date(source, target):
+            receipt = self.graph.merge(source, target, strategy=strategy)
+            assert (receipt.outcome, receipt.commit) == ("already_up_to_date", None)
+            return
+        wanted = model.merged(*states, {}, strategy)
+        preview = self.graph.merge(source, target, preview=True, strategy=strategy)
+        assert list(preview.base_commits) == best
+        assert preview.outcome == ("fast_forward" if self.known.is_forward(source, target) else "merged")
+        self._same(preview, wanted, target)
+        self._check_values(preview.conflicts, *states)
+        if not wanted.conflicts:
+            self._merged(source, target, wanted, strategy, {})
+            return
+        with pytest.raises(MergeConflictsError) as caught:
+            self.graph.merge(source, target, strategy=strategy)
+        assert caught.value.conflicts == preview.conflicts
+        assert self.graph.branch(target).head.id == self.known.heads[target]
+        self._resolve(source, target, preview.conflicts, strategy)
+
+    def _resolve(self, source: str, target: str, conflicts: tuple[Conflict, ...], strategy: str | None) -> None:
+        """Choose a side for each conflict that has one, or for some of them, in any order."""
+        chosen = [conflict for conflict in conflicts if conflict.kind.value in _SIDED]
+        self.random.shuffle(chosen)
+        if self.random.random() < 0.3:
+            chosen = chosen[: self.random.randrange(len(chosen) + 1)]
+        choices: Choice = {}
+        resolutions: dict[Conflict | tuple[str, str], str] = {}
+        for conflict in chosen:
+            assert conflict.entity_id is not None
+            entity = conflict.type_name, conflict.entity_id
+            choices[entity] = self.random.choice(("ours", "theirs"))
+            resolutions[conflict if self.random.random() < 0.5 else entity] = choices[entity]
+        for conflict in chosen:  # an edge without both of its nodes is listed twice, and decided once
+            if conflict in resolutions:
+                assert conflict.entity_id is not None
+                resolutions[conflict] = choices[conflict.type_name, conflict.entity_id]
+        self._say(f"  resolve {choices}")
+        base = self.known.merge_base(source, target)[1]
+        wanted = model.merged(base, self.known.state(source), self.known.state(target), choices, strategy)
+        preview = self.graph.merge(source, target, preview=True, strategy=strategy, resolutions=resolutions)
+        self._same(preview, wanted, target)
+        if wanted.conflicts:
+            with pytest.raises(MergeConflictsError):
+                self.graph.merge(source, target, strategy=strategy, resolutions=resolutions)
+            assert self.graph.branch(target).head.id == self.known.heads[target]
+        else:
+            self._merged(source, target, wanted, strategy, resolutions)
+
+    def _same(self, receipt: Any, wanted: model.Merged, target: str) -> None:
+        assert _found(receipt.conflicts) == wanted.conflicts
+        undecided = {(c.type_name, c.entity_id) for c in receipt.conflicts if c.base_undecided and _is_torn(c)}
+        assert undecided == wanted.undecided
+        assert receipt.edges_kept == wanted.kept
+        changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
+        assert changes == model.counts(self.known.state(target), wanted.state)
+
+    def _merged(self, source: str, target: str, wanted: model.Merged, strategy: str | None, resolutions: Any) -> None:
+        heads = self.known.heads[target], self.known.heads[source]
+        receipt = self.graph.merge(source, target, strategy=strategy, resolutions=resolutions)
+        assert receipt.commit is not None
+        assert (receipt.commit.parent, receipt.commit.merged_parent) == heads
+        self._record(target, wanted.state, *heads)
+        assert self._read(branch=target) == wanted.state
+
+    def _check_values(self, conflicts: tuple[Conflict, ...], base: model.Base, source: State, target: State) -> None:
+        """Conflicts carry the values of the properties in question."""
+        for one in conflicts:
+            if not _is_torn(one):
+                continue
+            assert one.entity_id is not None
+            name, entity = one.type_name, one.entity_id
+            for values, state in ((one.base, base.state), (one.ours, target), (one.theirs, source)):
+                row = state[name].get(entity)
+                if (values is one.base and one.base_undecided) or row is None:
+                    assert values is None
+                else:
+                    assert values is not None
+                    stored = {"src" if c == "from" else "dst" if c == "to" else c: value for c, value in row.items()}
+                    assert values
+                    assert values.items() <= stored.items()
+
+    # Reading
+
+    def _read(self, **at: str) -> State:
+        view = self.graph.snapshot(**at)  # type: ignore[arg-type]
+        found = model.empty()
+        for name in found:
+            for row in view.scan(f"{'node' if name in NODES else 'edge'}:{name}").to_pylist():
+                entity = row.pop("id")
+                assert entity not in found[name]
+                if name == EDGE:
+                    row |= {"id": entity, "from": row.pop("src"), "to": row.pop("dst")}
+                found[name][entity] = row
+        return found
+
+
+def _tables(rows: State) -> dict[str, pa.Table]:
+    return {
+        name: pa.table({c: pa.array([row[c] for row in some.values()], kind) for c, kind in COLUMNS[name].items()})
+        for name, some in rows.items()
+        if some
+    }
+
+
+_SIDED = ("divergent_insert", "divergent_update", "delete_vs_update", "orphan_edge")
+
+
+def _is_torn(conflict: Conflict) -> bool:
+    return conflict.kind.value in _SIDED[:3]
+
+
+def _found(conflicts: tuple[Conflict, ...]) -> Found:
+    found: Found = set()
+    for one in conflicts:
+        about = one.message.split("'")[1] if one.entity_id is None else one.entity_id
+        found.add((one.kind.value, one.type_name, about))
+    return found
+
+
+def _run(number: int, place: Path) -> None:
+    random = Random(number)
+    on_disk = number % ON_DISK == 0
+    uri = str(place / f"g{number}") if on_disk else f"memory://machine/{uuid4().hex}"
+    with pytest.MonkeyPatch.context() as patch:
+        if number % 3 == 1:
+            patch.setattr(touched, "FEW", 0)  # as if all branches had many rows
+        with omnigraph.init(uri, SCHEMA) as graph:
+            machine = Machine(graph, random, on_disk)
+            try:
+                machine.begin()
+                for _ in range(STEPS):
+                    machine.step()
+                machine.check()
+            except BaseException as error:
+                error.add_note(f"history {number}:\n" + "\n".join(machine.done))
+                raise
+
+
+@pytest.mark.parametrize("number", HISTORIES)
+def test_histories(number: int, place: Path) -> None:
+    _run(number, place)

@@ -1,0 +1,37 @@
+"""Hide the packages that a plain `pip install omnigraph` does not bring. Load it with `pytest -p tests.no_extras`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+EXTRAS = frozenset(
+    {"cedarpy", "fastapi", "mcp", "networkx", "opentelemetry", "pandas", "polars", "py4j", "pyspark", "uvicorn"}
+)
+
+
+class Without(MetaPathFinder):
+    """Finds what another finder finds, except the extras."""
+
+    def __init__(self, finder: Any) -> None:
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] in EXTRAS:
+            return None
+        found: ModuleSpec | None = self._finder.find_spec(fullname, path, target)
+        return found
+
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+for _name in [name for name in sys.modules if name.partition(".")[0] in EXTRAS]:
+    del sys.modules[_name]
