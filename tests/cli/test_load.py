@@ -251,6 +251,7 @@ def test_a_check_writes_nothing(shell: Shell, graph: str, people: str) -> None:
     assert "exists already" in shell.fails("load", graph, "--data", people, "--mode", "append", "--check", "--quiet")
 
 
+@pytest.mark.spark
 def test_spark_that_cannot_be_started(
     shell: Shell, graph: str, people: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

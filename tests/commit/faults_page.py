@@ -44,6 +44,7 @@ FLUSHED: dict[str, tuple[int, int]] = dict(
 """How many flushes of each of these writes fail in turn, and how many times the write was undone for it."""
 
 _ALWAYS = {"lease, write": 2, "manifest version, write": 1, "sidecar, write": 1, "sidecar, remove": 1}
+_MERGE = {"record of work, write": 1, "record of work, remove": 1, "ancestors, write": 1}
 _LANCE = {"manifest rows, write": 1, "manifest transaction, write": 1}
 
 
@@ -67,7 +68,7 @@ REQUESTS: dict[str, dict[str, dict[str, int]]] = {
         "change of 2 tables": _disk(2),
         "append to 1 table, first on a branch": _disk(1, 1),
         "append to 3 tables, first on a branch": _disk(3, 3),
-        "merge of 2 tables": _disk(2),
+        "merge of 2 tables": _disk(2) | _MERGE,
     },
     "s3": {
         "append to 1 table": _s3(1),
@@ -76,7 +77,7 @@ REQUESTS: dict[str, dict[str, dict[str, int]]] = {
         "change of 2 tables": _s3(2, deletions=2),
         "append to 1 table, first on a branch": _s3(1, 1),
         "append to 3 tables, first on a branch": _s3(3, 3),
-        "merge of 2 tables": _s3(2),
+        "merge of 2 tables": _s3(2) | _MERGE | {"ancestors, remove": 1},
     },
 }
 """How many requests of each kind a write makes that change something. Each loses its answer in turn."""

@@ -58,6 +58,8 @@ class Lossy(Protocol):
 _KINDS = [
     (r"__recovery/", "sidecar"),
     (r"__lease/", "lease"),
+    (r"__work/", "record of work"),
+    (r"__staging/", "ancestors"),
     (r"__manifest/.*_versions/", "manifest version"),
     (r"__manifest/.*_transactions/", "manifest transaction"),
     (r"__manifest/.*data/", "manifest rows"),

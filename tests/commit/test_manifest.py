@@ -144,10 +144,12 @@ def test_a_key_belongs_to_a_branch(graph: Graph) -> None:
     graph.branches.create("before")
     put(graph, ["new"], idempotency_key="k")
     graph.branches.create("after")
-    put(graph, ["new"], idempotency_key="k", branch="before")
-    put(graph, ["new"], idempotency_key="k", branch="after")
-    for branch in ("main", "before", "after"):
+    for _ in range(2):
+        put(graph, ["new"], idempotency_key="k", branch="before")
+        put(graph, ["own"], idempotency_key="k", branch="after")
+    for branch in ("main", "before"):
         assert ids(graph, branch=branch) == sorted([*SEED, "new"])
+    assert ids(graph, branch="after") == sorted([*SEED, "new", "own"]), "a fork does not inherit the key"
 
 
 def test_nothing_to_do_is_no_commit(graph: Graph) -> None:

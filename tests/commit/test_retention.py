@@ -99,7 +99,7 @@ def test_heads_and_parents_that_nobody_knows() -> None:
 
 
 def test_a_hundred_thousand_commits() -> None:
-    """Ten lines that merge into each other all the time: the hardest shape, in seconds."""
+    """Ten lines that merge into each other all the time, in one pass."""
     chance = Random(1)
     history: dict[str, list[str]] = {"0": []}
     lines = ["0"] * 10

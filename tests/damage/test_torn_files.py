@@ -38,7 +38,7 @@ def tear(file: Path, how: str) -> None:
         file.write_bytes(torn)
 
 
-@pytest.fixture(params=["main", "dev"])
+@pytest.fixture(params=["main", pytest.param("dev", marks=pytest.mark.slow)])
 def branch(request: pytest.FixtureRequest, graph: Graph) -> str:
     if request.param != "main":
         graph.branches.create("dev")

@@ -69,7 +69,7 @@ def test_a_backup_is_a_graph(world: World, tmp_path: Path) -> None:
             graph.snapshot(commit=commit).scan("node:Person", columns=["id"])
         assert all(not name.startswith("__") for name in graph._store.manifest.branches())
     names = {path.partition("/")[0] for path in listing(tmp_path / "b") if ".og-" not in path}
-    assert not names & {"__lease", "__recovery", "__transactions", "__staging"}
+    assert not names & {"__lease", "__recovery", "__transactions", "__staging", "__work", "__cleanup"}
     shutil.rmtree(place)
     assert said(tmp_path / "b") == before
     with omnigraph.open(tmp_path / "b") as kept:
@@ -312,10 +312,10 @@ def test_a_place_that_is_not_empty(world: World, tmp_path: Path) -> None:
     (other / "notes.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     with omnigraph.open(place) as graph:
-        for target in (other, tmp_path / "file"):
-            with pytest.raises(ConflictError, match=r"notes.txt|is a file"):
+        for target, refusal in ((other, ConflictError), (tmp_path / "file", InputError)):
+            with pytest.raises(refusal, match=r"notes.txt|is not a directory"):
                 graph.backup(target)
-            with pytest.raises(ConflictError, match=r"notes.txt|is a file"):
+            with pytest.raises(refusal, match=r"notes.txt|is not a directory"):
                 omnigraph.restore(place, target)
         with pytest.raises(ConflictError, match="is not empty"):
             omnigraph.restore(place, copy(place, tmp_path / "graph"))

@@ -692,3 +692,15 @@ def test_in_s3(s3_root: S3Root) -> None:
         assert states(graph, 1) == before
         assert graph.cleanup(keep=1, orphans_older_than=NOW).bytes_removed == 0
         assert graph._store.objects.list("__staging") == []
+
+
+def test_a_deleted_branch_from_which_an_unfinished_one_was_made_stays_until_that_goes(graph: Graph) -> None:
+    """The creation of a branch stopped before its reference. What it was made from cannot go before it does."""
+    graph.branches.create("side")
+    people(graph, "a", branch="side")
+    store = graph._store
+    ledger = store.capture("side").ledger
+    store.manifest.create_branch(ulid_now().lower(), ledger)
+    graph.branches.delete("side")
+    graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+    assert ledger.branch in store.manifest.branches()

@@ -119,12 +119,10 @@ class _Write:
                     return self._attempt(lease_first)
                 except _AgainError:
                     lease_first = not self._prepares_aside
-        except LeaseTimeoutError as error:
-            if isinstance(error, WriteTimeoutError):
-                raise
-            raise self._timeout(error.message) from error
-        except BaseException:
+        except BaseException as error:
             self._staging.abandon()
+            if isinstance(error, LeaseTimeoutError) and not isinstance(error, WriteTimeoutError):
+                raise self._timeout(error.message) from error
             raise
 
     @property

@@ -96,6 +96,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
         try:
             ref = create_branch_ref(store.objects, ref)
         except ObjectExistsError:
+            _drop_ledger(store, incarnation)
             raise _name_taken(name) from None
         reach(Failpoint.BRANCH_REF_CREATED)
         try:
@@ -105,6 +106,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
             guard.check(TableRef(MANIFEST_PATH, incarnation, made.version))
         except OmnigraphError:
             _withdraw(store, ref)
+            _drop_ledger(store, incarnation)
             raise
     return Branch(name, base.branch, base.head.id, made.version)
 
@@ -119,6 +121,12 @@ def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
 
 def _name_taken(name: str) -> ConflictError:
     return ConflictError(f"branch '{name}' exists already", hint="choose another name")
+
+
+def _drop_ledger(store: Store, incarnation: str) -> None:
+    """Remove the manifest of a branch that did not come to be. Cleanup removes what is left."""
+    with suppress(OmnigraphError):
+        store.manifest.delete_branch(incarnation)
 
 
 def _withdraw(store: Store, ref: BranchRef) -> None:

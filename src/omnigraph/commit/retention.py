@@ -28,12 +28,7 @@ def kept_commits(parents: Mapping[str, Sequence[str]], heads: Collection[str]) -
         for parent in set(parents[name]):
             if parent in children:
                 children[parent] += 1
-    kept = {head for head in heads if head in children}
-    while True:
-        found = _branch_points(parents, order, children, kept)
-        if found <= kept:
-            return kept
-        kept |= found
+    return _kept(parents, order, children, set(heads))
 
 
 def _children_first(parents: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:
@@ -61,27 +56,28 @@ def _children_first(parents: Mapping[str, Sequence[str]], heads: Sequence[str]) 
     return order
 
 
-def _branch_points(
+def _kept(
     parents: Mapping[str, Sequence[str]], order: Sequence[str], children: Mapping[str, int], heads: set[str]
 ) -> set[str]:
-    """The commits none of whose children leads to the same heads. Sets of heads are the bits of integers.
+    """The heads, and the commits none of whose children leads to the same kept commits.
 
-    A commit with one child that is no head leads where its child does. So sets are made only where lines meet, and are
-    dropped as soon as all parents have seen them.
+    A commit comes after all its children, and whether it is kept depends on them alone. So one pass is enough: what it
+    keeps counts as a head for all that follows. Sets of heads are the bits of integers. A commit with one child that is
+    no head leads where its child does, so sets are compared only where lines meet, and are dropped when all parents
+    have seen them.
     """
-    bits = {name: 1 << number for number, name in enumerate(sorted(heads))}
     reached: dict[str, int] = {}
     covered: dict[str, list[int]] = {}
-    found = set()
+    kept: set[str] = set()
     for name in order:
         seen = covered.pop(name, None)
-        leads_to = reached.pop(name, 0) | bits.get(name, 0)
-        meet = children[name] > 1 and seen is not None and leads_to not in seen
-        if name in bits or meet:
-            found.add(name)
+        leads_to = reached.pop(name, 0)
+        if name in heads or (seen is not None and leads_to not in seen):
+            leads_to |= 1 << len(kept)
+            kept.add(name)
         for parent in set(parents[name]):
             if parent in children:
                 reached[parent] = reached.get(parent, 0) | leads_to
                 if children[parent] > 1:
                     covered.setdefault(parent, []).append(leads_to)
-    return found
+    return kept

@@ -271,7 +271,7 @@ class Staging:
     def __init__(self, store: Store, work: Work | None) -> None:
         self.store = store
         self._work = work
-        self._token = files_token(store.objects) if work is None else None
+        self._token: str | None = None
         self.view: Manifest
         self.schema: SchemaIntent | None = None
         self._entries: list[_Entry] = []
@@ -294,6 +294,9 @@ class Staging:
     def begin(self, view: Manifest) -> None:
         """Begin an attempt on a state."""
         self._earlier |= {entry.intent.key: entry for entry in self._entries}
+        if self._work is None and not self._earlier:
+            # Files of earlier attempts are used again, so what was true before the first of them has to stay true.
+            self._token = files_token(self.store.objects)
         self._entries = []
         self.schema = None
         self.view = view

@@ -62,7 +62,7 @@ from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import unless_full
-from omnigraph.storage.uri import GraphUri
+from omnigraph.storage.uri import GraphUri, check_directory
 from omnigraph.upkeep.backup import CopyReceipt, backup
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
@@ -198,6 +198,7 @@ def repair(
 
 def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
     address = GraphUri.parse(os.fspath(uri), storage_options)
+    check_directory(address)
     return Store.at(address, durable=os.environ.get(FSYNC_VARIABLE) != "0")
 
 
@@ -740,9 +741,10 @@ class Graph:
     ) -> MergeReceipt:
         """Bring what a branch has done to another, as one commit.
 
-        Rows are compared by id in three versions: as they were when the branches parted, and as each has them now.
-        What only one has changed is taken. What both have changed in different ways is a conflict, and so is what
-        breaks a constraint once it comes together; with one conflict, nothing is written.
+        Rows are compared by id in three versions: as they were at the best common ancestor of both heads, and as each
+        branch has them now. Several best ancestors are merged with each other first. What only one branch has changed
+        is taken. What both have changed in different ways is a conflict, and so is what breaks a constraint once it
+        comes together; with one conflict, nothing is written.
 
         Args:
             source: the branch to merge. Its head is fixed when the merge begins.

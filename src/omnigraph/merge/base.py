@@ -82,7 +82,8 @@ class Bases:
     def _merged(self, base: State, source: State, target: Manifest) -> State:
         """One state merged into another. Whatever is in conflict is undecided."""
         accepted = self.schema_of(target)
-        work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True)
+        budget = self.room.limit
+        work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True, budget=budget)
         tables = work.compare(Choices(), accepted)
         undecided = {key: [one.torn["id"].combine_chunks()] for key, one in tables.compared.items()}
         for key in source.overlays:

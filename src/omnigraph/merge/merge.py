@@ -209,7 +209,8 @@ class _Work:
                 f"'{source.branch}' has a schema that '{target.branch}' does not have",
                 hint="a merge carries rows, and no schema: bring the schema there first",
             )
-        work = ThreeWay(self._merge._store.tables, self._merge._comparer, self._base, State(source), target)
+        merge, budget = self._merge, self._merge._room.limit
+        work = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
         found = work.compare(self._choices, self._accepted)
         if found.apart:
             names = ", ".join(key.partition(":")[2] for key in found.apart)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from urllib.parse import quote, unquote
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, cut
 from omnigraph.storage.s3_settings import S3Settings
 
 _SCHEME = re.compile(r"(file|s3|memory|https?)://(.*)", re.IGNORECASE | re.DOTALL)
@@ -142,3 +143,23 @@ def _prefix(scheme: str, path: str) -> str:
     if ".." in parts or "?" in path or "#" in path:
         raise InputError(f"'..', '?' and '#' have no place in an {scheme}:// address", hint=_FORMS)
     return "/".join(parts)
+
+
+def check_directory(uri: GraphUri) -> None:
+    """See whether a graph on this machine can be looked for at all.
+
+    Raises:
+        InputError: there is a file in its place, or the directory cannot be read.
+    """
+    if uri.scheme is not Scheme.LOCAL:
+        return
+    try:
+        found = os.stat(uri.path)
+        if stat.S_ISDIR(found.st_mode):
+            os.listdir(uri.path)
+            return
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"cannot read {cut(str(uri))}: {error.strerror}", hint="check the address") from error
+    raise InputError(f"{cut(str(uri))} is not a directory, and a graph is one", hint="check the address")

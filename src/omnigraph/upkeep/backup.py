@@ -7,7 +7,6 @@ interrupted is no graph yet, or still the graph that it was, and the next attemp
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -161,8 +160,6 @@ def _check_apart(source: GraphUri, target: GraphUri) -> None:
 
 def _check_empty(target: Store, what: str) -> None:
     uri = target.objects.uri
-    if uri.scheme is Scheme.LOCAL and os.path.lexists(uri.path) and not os.path.isdir(uri.path):
-        raise ConflictError(f"{uri} is a file", hint=f"{what} to an empty directory")
     found = [info for info in target.objects.list() if not info.path.startswith(f"{LEASE_DIRECTORY}/")]
     if found:
         raise ConflictError(

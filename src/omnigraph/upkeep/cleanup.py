@@ -293,7 +293,8 @@ class _Plan:
         dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
         at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
         at_work += [_put_aside(rows) for rows in idle if rows not in dead and rows.newest < limit]
-        ledgers = [name for name in sorted({*found.ledgers, *trees}) if _is_dead_ledger(store, found, name, now)]
+        unnamed = [name for name in sorted({*found.ledgers, *trees}) if _is_dead_ledger(store, found, name, now)]
+        ledgers = found.without_made_from(unnamed)
         return cls(found, _each(plan, listed), dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:
@@ -305,7 +306,7 @@ class _Plan:
             self,
             sweeps=sweeps,
             staged=[rows for rows in self.staged if rows.name in staged],
-            ledgers=[name for name in self.ledgers if name in first.ledgers],
+            ledgers=self.reach.without_made_from([name for name in self.ledgers if name in first.ledgers]),
         )
 
     @property

@@ -109,6 +109,11 @@ class Reach:
             found.setdefault(pin.path, {}).setdefault(pin.branch, set()).add(pin.version)
         return found
 
+    def without_made_from(self, going: Iterable[str]) -> list[str]:
+        """Those of some Lance branches of the manifest from which none was made that stays: Lance keeps the others."""
+        going = set(going)
+        return sorted(going - _with_parents(self.ledgers.keys() - going, self.ledgers))
+
     @property
     def identifiers(self) -> set[str]:
         """What the forks of living branches begin with."""

@@ -1,0 +1,157 @@
+"""No command ends in a traceback: closed streams, broken input, graphs that are none, and mistakes of our own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import Shell
+from tests.patience import PATIENCE
+
+from omnigraph.cli import query as queries
+from omnigraph.cli.failures import DEBUG_VARIABLE
+
+READ = "match { $p: Person } return { $p.name }"
+CODED = "\x1b[31mred\x1b[0m"
+
+
+@pytest.fixture
+def filled(shell: Shell, graph: str) -> str:
+    shell.add_person(graph, CODED)
+    return graph
+
+
+def run(*args: str, redirect: str = "", **options: object) -> subprocess.CompletedProcess[bytes]:
+    """The command as a process of its own, started by a shell."""
+    program = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "omnigraph.cli.main", *args]
+    return subprocess.run(program, capture_output=True, check=False, timeout=PATIENCE, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("redirect", ["<&-", "</tmp", "0>/dev/null"], ids=["closed", "directory", "for writing"])
+def test_stdin_that_cannot_be_read(graph: str, redirect: str) -> None:
+    for args in (["load", graph, "--data", "-", "--mode", "merge", "--quiet"], ["fmt", "-", "--language", "pg"]):
+        ended = run(*args, redirect=redirect)
+        assert (ended.returncode, ended.stdout) == (1, b"")
+        assert ended.stderr.startswith(b"cannot read stdin: ")
+
+
+def test_a_shell_without_stdin(graph: str) -> None:
+    ended = run("shell", graph, redirect="<&-")
+    assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, b"cannot read stdin: it is closed")
+
+
+def test_closed_stdout_and_stderr(filled: str) -> None:
+    ended = run("query", "--uri", filled, "-e", READ, redirect=">&-")
+    assert (ended.returncode, ended.stderr) == (1, b"there is no stdout to write to: it is closed\n")
+    ended = run("query", "--uri", filled, "-e", READ, "--format", "csv", redirect="2>&-")
+    assert (ended.returncode, ended.stdout) == (0, f"name\n{CODED}\n".encode())
+    assert run("query", "--uri", "nowhere", "-e", READ, redirect=">&- 2>&- <&-").returncode == 1
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "jsonl"])
+def test_data_is_exact_in_a_pipe(filled: str, format: str) -> None:
+    ended = run("query", "--uri", filled, "-e", READ, "--format", format)
+    shown = CODED if format == "csv" else CODED.replace("\x1b", "\\u001b")
+    assert shown.encode() in ended.stdout
+
+
+def test_fmt_keeps_every_byte(shell: Shell) -> None:
+    text = f'node A @description("{CODED}") {{\n    a: String\n}}\n'.encode()
+    ended = run("fmt", "-", "--language", "pg", input=text)
+    assert (ended.returncode, ended.stdout) == (0, text)
+
+
+@pytest.mark.parametrize("args", [["snapshot"], ["verify"], ["optimize", "--quiet"], ["export"]], ids=" ".join)
+def test_a_file_is_no_graph(shell: Shell, args: list[str]) -> None:
+    file = shell.write("file", "x")
+    assert f"{file} is not a directory, and a graph is one" in shell.fails(args[0], file, *args[1:])
+
+
+def test_init_where_a_file_is(shell: Shell) -> None:
+    assert "is not a directory" in shell.fails("init", shell.write("file", "x"), "--schema", shell.schema)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_directory_that_cannot_be_read_by_its_user(shell: Shell, graph: str) -> None:
+    Path(graph).chmod(0)
+    try:
+        assert "Permission denied" in shell.fails("snapshot", graph)
+    finally:
+        Path(graph).chmod(0o700)
+
+
+def test_a_directory_that_cannot_be_read(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("omnigraph.storage.uri.os.listdir", refused)
+    assert f"cannot read {graph}: Permission denied" in shell.fails("snapshot", graph)
+
+
+def test_a_mistake_of_our_own_is_a_line(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        """As a panic in Rust arrives."""
+
+    for error in (KeyError("x"), RecursionError("too deep"), Panic("index out of bounds\n  at lib.rs"), MemoryError()):
+
+        def fail(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr(queries, "budget", fail)
+        said = shell.fails("query", "--uri", graph, "-e", READ)
+        if isinstance(error, MemoryError):
+            assert said == "out of memory\n"
+        else:
+            first, second = said.splitlines()
+            assert first.startswith(f"internal error: {type(error).__name__}: ")
+            assert "please report it" in second
+    monkeypatch.setenv(DEBUG_VARIABLE, "1")
+    assert "Traceback (most recent call last):" in shell.fails("query", "--uri", graph, "-e", READ)
+
+
+def test_explain_in_the_shell_is_about_the_query_behind_it(shell: Shell, filled: str) -> None:
+    def asked(text: str) -> str:
+        return shell.run("shell", filled, stdin=text).output
+
+    first = "match { $k: Person  $k knows $o } return { $o.age }"
+    one = asked(f":explain {READ}\n")
+    assert "Person" in one
+    assert asked(f"{first};\n:explain {READ}\n").endswith(one)
+    assert asked(f":explain {READ};\n") == one
+    assert asked(f":explain {READ.replace('return', chr(10) + 'return')};\n") == one
+    assert asked(f":explain query shell() {{\n{READ}\n}}\n").count("\n") == one.count("\n")
+    assert asked(f"{READ};\n:explain\n").endswith(one)
+
+
+def test_a_shell_goes_on_after_lines_that_mean_nothing(shell: Shell, filled: str) -> None:
+    ended = shell.run("shell", filled, stdin=":nope\n:set\n:params {\nmatch {\n\n;\n:format zz\n" + READ + ";\n")
+    assert ended.exit_code == 1
+    assert "1 row" in ended.output
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: Path) -> None:
+    rows = "".join(f'{{"type": "Person", "data": {{"name": "p{i}"}}}}\n' for i in range(200_000))
+    path = shell.write("many.ndjson", rows)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "omnigraph.cli.main", "load", graph, "--data", path, "--mode", "merge"]
+    for seconds in (3, 12):
+        process = subprocess.Popen(
+            [*command, "--engine", "spark", "--master", "local[2,4]", "--quiet"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+        if process.returncode == 0:
+            continue  # it was done before
+        assert (process.returncode, out, err) == (130, b"", b"stopped\n")
+        assert not list(tmp_path.glob("omnigraph-spark-*"))
