@@ -22,6 +22,7 @@ from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.errors import (
     ConflictError,
     CorruptionError,
+    DamagedFileError,
     IncompleteCopyError,
     InputError,
     OmnigraphError,
@@ -164,7 +165,87 @@ def test_a_write_in_flight_is_no_part_of_it(world: World, tmp_path: Path) -> Non
         work(kept)
 
 
+def test_merges_compare_with_a_branch_that_was_deleted(tmp_path: Path) -> None:
+    """The best common ancestor lies on a deleted branch. Without it, a merge would bring rows back, or conflict."""
+    place, target = tmp_path / "g", tmp_path / "b"
+    with init(place, COUNTED) as graph:
+        _set(graph, "main", a=1)
+        for name in ("one", "two", "shared"):
+            graph.branches.create(name)
+        _set(graph, "shared", a=2, s=2, t=2)
+        graph.backup(target)
+        _set(graph, "one", o=1)
+        _set(graph, "two", w=1)
+        graph.merge("shared", into="one")
+        graph.merge("shared", into="two", delete_branch=True)
+        _set(graph, "two", a=3, s=5)
+        graph.mutate('query drop() { delete Counter where name = "t" }', name="drop", branch="two")
+        graph.backup(target)
+        graph.backup(tmp_path / "short", keep=1)
+    for copied in (target, tmp_path / "short"):
+        restored = tmp_path / f"r-{copied.name}"
+        omnigraph.restore(copied, restored)
+        with omnigraph.open(restored) as graph:
+            graph.cleanup(keep=1, orphans_older_than=NOW)
+            assert [branch.name for branch in graph.branches] == ["main", "one", "two"]
+    results = []
+    for each in (place, tmp_path / "r-b", tmp_path / "r-short"):
+        with omnigraph.open(each) as graph:
+            assert graph.merge("one", into="two").outcome == "merged"
+            graph.merge("two", into="main")
+            rows = graph.query(COUNTERS).to_pylist()
+            results.append({row["name"]: row["n"] for row in rows})
+    assert results == [{"a": 3, "s": 5, "o": 1, "w": 1}] * 3
+
+
+def test_what_no_merge_needs_of_a_deleted_branch_goes(tmp_path: Path) -> None:
+    with init(tmp_path / "g", COUNTED) as graph:
+        graph.branches.create("dev")
+        _set(graph, "dev", a=1)
+        graph.branches.create("kid", source="dev")
+        _set(graph, "kid", b=1)
+        graph.backup(tmp_path / "b")
+        graph.branches.delete("kid")
+        graph.branches.delete("dev")
+        graph.cleanup(keep=1, orphans_older_than=NOW)
+        graph.backup(tmp_path / "b")
+    with omnigraph.open(tmp_path / "b", read_only=True) as kept:
+        assert [branch.name for branch in kept.branches] == ["main"]
+        assert kept._store.manifest.branches() == {}
+
+
+def test_checksums_are_copied(world: World, tmp_path: Path) -> None:
+    """Whatever happens to a file of the copy is noticed there as in the graph."""
+    place, _ = world
+    with omnigraph.open(place) as graph:
+        graph.load({"Person": people(500, 1)}, mode="append", branch="dev")
+        graph.backup(tmp_path / "b")
+        graph.load({"Person": people(501, 1)}, mode="append", branch="dev")
+        graph.backup(tmp_path / "b")
+        found = {branch.name: graph.verify(branch=branch.name).files.unsummed for branch in graph.branches}
+    omnigraph.restore(tmp_path / "b", tmp_path / "r")
+    for copied in (tmp_path / "b", tmp_path / "r"):
+        with omnigraph.open(copied) as kept:
+            assert found == {name: kept.verify(branch=name).files.unsummed for name in found}
+    file = max((tmp_path / "r").glob("nodes/*/data/*.lance"), key=lambda each: each.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with omnigraph.open(tmp_path / "r", read_only=True) as kept, pytest.raises(DamagedFileError, match=file.name):
+        b"".join(kept.export())
+
+
+def _set(graph: omnigraph.Graph, branch: str, **counters: int) -> None:
+    rows: list[dict[str, object]] = [
+        {"type": "Counter", "data": {"name": name, "n": n}} for name, n in counters.items()
+    ]
+    graph.load(rows, mode="merge", branch=branch)
+
+
 # ---- beside others
+
+
+COUNTERS = "query counters() { match { $c: Counter } return { $c.name as name, $c.n as n } }"
 
 
 COUNTED = "node Counter { name: String @key  n: I64 }\nnode Mark { name: String @key }"

@@ -21,8 +21,10 @@ import omnigraph
 from omnigraph.commit.failpoints import VARIABLE, Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.place import STAMP_PATH, settle_place
 from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph
 from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.contract import TOMBSTONE
 
 
 @pytest.fixture(autouse=True)
@@ -262,6 +264,44 @@ def test_a_transaction_of_the_old_place(world: World, tmp_path: Path) -> None:
                 assert all(not name.startswith("__tx") for name in graph._store.manifest.branches())
         aged = old.query(QUERIES, name="aged", params={"age": 55}, branch="dev").to_pylist()
         assert [row["name"] for row in aged] == ["p0021"]
+
+
+def test_a_record_of_work_of_the_old_place(world: World, tmp_path: Path) -> None:
+    """It would keep cleanup in the copy from what only a process of the old place reads."""
+    place, _ = world
+    with omnigraph.open(place) as old, at_work(old._store.leases, WorkKind.PIN, old._store.capture("dev")) as record:
+        new = copy(place, tmp_path / "new")
+        assert list((new / "__work").glob("*.json"))
+        with omnigraph.open(new):
+            assert list((new / "__work").glob("*.json")) == []
+        record.check()
+
+
+def test_what_a_merge_half_way_needs_is_kept(world: World, tmp_path: Path) -> None:
+    """The commits that it brings lie among rows that are put aside; without them it could not be finished."""
+    place, _ = world
+    with omnigraph.open(place) as old:
+        with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+            old.merge("dev-child", into="main")
+        new = copy(place, tmp_path / "new")
+    with omnigraph.open(new) as graph:
+        assert graph.recovery.pending() == []
+        assert "p0080" in names(graph)
+        assert graph.merge("dev-child", into="main").outcome == "already_up_to_date"
+
+
+def test_tombstones_of_a_bucket(world: World, tmp_path: Path) -> None:
+    """A tool that copies a bucket to a disk brings what stands for deleted references there."""
+    place, before = world
+    new = copy(place, tmp_path / "new")
+    for file in (new / "__refs" / "gone.json", new / "__tags" / "gone.json"):
+        file.write_bytes(TOMBSTONE)
+    with omnigraph.open(new, read_only=True) as reader:
+        assert told(reader) == before
+    with omnigraph.open(new) as graph:
+        assert told(graph) == before
+        graph.branches.create("gone")
+        graph.tags.create("gone")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", b'{"root": 3}', b'{"root": "/nowhere/at/all"}'])

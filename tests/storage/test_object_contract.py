@@ -20,7 +20,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.copies import FileStore
 from omnigraph.storage.objects import ObjectInfo, ObjectStore, probe_create_if_absent
-from omnigraph.storage.objects.s3 import TOMBSTONE
+from omnigraph.storage.objects.contract import TOMBSTONE
 from omnigraph.storage.uri import Scheme
 
 

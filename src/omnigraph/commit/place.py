@@ -26,12 +26,14 @@ from omnigraph.commit import hidden, lease, sidecar, work_records
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LeaseRecord
+from omnigraph.commit.refs import BRANCH_DIRECTORY, TAG_DIRECTORY
 from omnigraph.commit.schema_files import ARCHIVE
 from omnigraph.commit.staged_rows import staged_rows
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.errors import CorruptionError, InputError, ObjectChangedError, ObjectNotFoundError
 from omnigraph.storage.base_paths import moved_manifest
 from omnigraph.storage.objects import StoredObject
+from omnigraph.storage.objects.contract import TOMBSTONE
 from omnigraph.storage.uri import GraphUri, Scheme
 
 STAMP_PATH = "__graph.json"
@@ -163,6 +165,8 @@ def settle_place(store: Store, *, always: bool = False) -> Relocation | None:
         if known and not always:
             return None
         done = _rewrite(store)
+        if uri.scheme is Scheme.LOCAL:
+            _remove_tombstones(store)
         reach(Failpoint.PLACE_REWRITTEN)
         held.check()
         if not known:
@@ -199,6 +203,17 @@ def _rewrite_manifest(store: Store, path: str, table: str, root: str) -> bool | 
     except (ObjectNotFoundError, ObjectChangedError):
         return False  # removed meanwhile, or rewritten by somebody else
     return True
+
+
+def _remove_tombstones(store: Store) -> None:
+    """Remove what stands for deleted references in a bucket: in a directory it is a file like any other."""
+    for directory in (BRANCH_DIRECTORY, TAG_DIRECTORY):
+        for info in store.objects.list(directory):
+            if info.size == len(TOMBSTONE):
+                with suppress(ObjectNotFoundError, ObjectChangedError):
+                    found = store.objects.get(info.path)
+                    if found.data == TOMBSTONE:
+                        store.objects.delete_if(info.path, found.etag)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from omnigraph.storage.uri import GraphUri
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 PIECE = 8 << 20
 """How many bytes of a large object are in memory at once."""
+TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
+"""What stands for a deleted object in stores that have no conditional delete."""
 INTERNAL = ".og-"
 """How the names of files begin that a store keeps for itself."""
 

@@ -23,7 +23,7 @@ from omnigraph.errors import (
     StorageError,
     StorageErrorKind,
 )
-from omnigraph.storage.objects.contract import PIECE, ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.contract import PIECE, TOMBSTONE, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.s3_failures import is_missing, is_precondition, s3_failure
 from omnigraph.storage.objects.store_clock import StoreClock
 from omnigraph.storage.s3_settings import S3Settings
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
-"""What `delete_if` leaves behind. S3 clients have no conditional delete, and a delete after a look is a race."""
 _WRITER = "omnigraph-writer"
 """The attribute that says which call wrote an object, so that a lost answer can be looked up."""
 _PAUSES = (0.05, 0.2, 0.8)
@@ -195,7 +193,8 @@ class S3ObjectStore:
     def delete_if(self, path: str, etag: str) -> None:
         """Put a tombstone in the place of an object.
 
-        The tombstone stays: to remove it without a condition could remove what somebody created over it. Every
+        S3 clients have no conditional delete, and a delete after a look is a race. So a tombstone takes the place of
+        the object, and stays: to remove it without a condition could remove what somebody created over it. Every
         method takes it for nothing, and `delete` and `delete_prefix` remove it.
         """
         self._replace(normal_path(path), TOMBSTONE, etag)
