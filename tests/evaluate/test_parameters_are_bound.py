@@ -200,9 +200,20 @@ def test_what_is_left_out() -> None:
 def test_a_missing_parameter_is_an_error_that_names_it() -> None:
     params = declared("$name: String, $age: I32")
     with pytest.raises(ParameterError, match=r"^\$age: not given") as caught:
+        bind(params, {"name": "x"})
+    assert (caught.value.parameter, caught.value.hint) == ("age", None)
+    with pytest.raises(ParameterError, match=r"^\$age: not given"):
+        bind(params, {"name": "x", "unrelated": 3})
+
+
+def test_a_misspelt_parameter_is_told_the_declared_name() -> None:
+    params = declared("$name: String, $age: I32")
+    with pytest.raises(ParameterError, match="there is no parameter 'agee'") as caught:
         bind(params, {"name": "x", "agee": 3})
-    assert caught.value.parameter == "age"
-    assert caught.value.hint == "did you mean 'agee'?"
+    assert (caught.value.parameter, caught.value.hint) == ("agee", "did you mean 'age'?")
+    with pytest.raises(ParameterError, match="there is no parameter") as caught:
+        bind(params, {"name": "x", "$age": 3})
+    assert caught.value.hint == "give it as 'age', without $"
 
 
 def test_undeclared_names_are_left_alone() -> None:

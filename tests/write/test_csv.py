@@ -77,18 +77,29 @@ def values(text: str, name: str) -> list[object]:
         ("texts", ['"[""a"", ""\\u00e9,b""]"', "[]", ""], [["a", "é,b"], [], None]),
         ("numbers", ['"[1,\n2]"', "[9223372036854775807]"], [[1, 2], [2**63 - 1]]),
         ("vector", ['"[1, 2.5]"', ""], [[1.0, 2.5], None]),
-        ("time", ["1970-01-01T00:00:01Z", "1500", "1970-01-01 00:00:00.0019", ""], [1000, 1500, 1, None]),
+        ("time", ["1970-01-01T00:00:01Z", "1970-01-01 00:00:00.0019", ""], [1000, 1, None]),
+        ("time", ["1970-01-01 02:00:01+02", "1970-01-01 00:00:00.250999 +0000", ""], [1000, 250, None]),
+        ("time", ["1970-01-01T02:30:00+0230", "1970-01-01 00:00:01 UTC", "1970-01-01"], [0, 1000, 0]),
     ],
 )
 def test_cells(name: str, cells: list[str], expected: list[object]) -> None:
     assert values(f"id,{name}\n" + "".join(f"{i},{cell}\n" for i, cell in enumerate(cells)), name) == expected
 
 
-def test_dates_as_text_and_as_numbers() -> None:
-    table, problems = read('day,days\n1970-01-03,"[""1970-01-03""]"\n2,[2]\n1970-01-03T23:00:00Z,\n')
+def test_dates() -> None:
+    table, problems = read('day,days\n1970-01-03,"[""1970-01-03""]"\n1970-01-03T23:00:00Z,[2]\n')
     assert problems == []
-    assert [str(d) for d in table["day"].to_pylist()] == ["1970-01-03"] * 3
+    assert [str(d) for d in table["day"].to_pylist()] == ["1970-01-03"] * 2
     assert table["days"].to_pylist()[0] == table["days"].to_pylist()[1]
+
+
+@pytest.mark.parametrize("cell", ["2", "20260314", "-5", "+7", "0", "99999999999999999999"])
+@pytest.mark.parametrize(("name", "kind"), [("day", "a date like 2026-03-14"), ("time", "a time like 2026-03-14T09")])
+def test_a_bare_number_is_no_date(name: str, kind: str, cell: str) -> None:
+    _, problems = read(f"{name}\n1990-01-02\n{cell}\n")
+    assert len(problems) == 1
+    assert f"line 3: Row.{name}: expected {kind}" in problems[0]
+    assert problems[0].endswith(f"found '{cell}'")
 
 
 def test_blobs() -> None:

@@ -347,3 +347,37 @@ def test_an_idempotent_load_knows_what_the_mapping_made(graph: Graph) -> None:
     assert first.commit.id == again.commit.id
     with pytest.raises(OmnigraphError, match="idempotency"):
         load(graph, {"p": table}, {**said, "properties": {"name": "m"}}, idempotency_key="k")
+
+
+def test_dates_in_a_format_of_their_own(graph: Graph, tmp_path: Path) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text("name,in,land,born\nann,14.3.2026 09:30:00,SE,7306\nbob,,SE,7307\n")
+    joined = {"column": "in", "format": "%d.%m.%Y %H:%M:%S"}
+    day = {"column": "born", "format": "days"}
+    node = {"source": "people.csv", "node": "Person", "properties": {"joined": joined}, "ignore": ["land", "born"]}
+    load(graph, people, node)
+    days = {"source": "people.csv", "node": "Day", "properties": {"country": "land", "day": day}, "others": "ignore"}
+    load(graph, people, days)
+    edge = {"source": "people.csv", "edge": "Born", "from": "name", "to": {"country": "land", "day": day}}
+    load(graph, people, edge | {"others": "ignore"})
+    found = graph.query(
+        "query q() { match { $p: Person  $p born $d } return { $p.name, $p.joined, $d.day } order { $p.name } }"
+    )
+    rows = [tuple(map(str, row.values())) for row in found.to_arrow().to_pylist()]
+    assert rows == [("ann", "2026-03-14 09:30:00+00:00", "1990-01-02"), ("bob", "None", "1990-01-03")]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"column": "age", "format": "%Y"}, "does not say the month"),
+        ({"format": "days"}, "neither a value nor a column"),
+        ({"column": "age", "value": 3}, "neither a value nor a column"),
+        ({}, "it is empty"),
+        ({"column": "age", "format": "days"}, "'age' is I32\\?, and a format is for Date and DateTime"),
+    ],
+)
+def test_formats_that_cannot_be(graph: Graph, tmp_path: Path, said: dict[str, Any], reason: str) -> None:
+    (tmp_path / "people.csv").write_text("name,age\nann,1\n")
+    with pytest.raises(InputError, match=reason):
+        load(graph, tmp_path / "people.csv", {"source": "*", "node": "Person", "properties": {"age": said}})

@@ -18,7 +18,7 @@ from omnigraph.write.problems import SHOWN
 from omnigraph.write.values import Fault, Written, column, json_type, whole_number
 
 _WHOLE = r"^-?[0-9]+$"
-_NOT_WHOLE = r"[^0-9+-]"
+_NOT_WHOLE = r"[0-9][^0-9]|^[^0-9+-]"
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _TRUTH = r"^(true|True|TRUE|false|False|FALSE)$"
 _MOST_DIGITS = 21
