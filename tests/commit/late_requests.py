@@ -59,6 +59,7 @@ _KINDS = [
     (r"__recovery/", "sidecar"),
     (r"__lease/", "lease"),
     (r"__work/", "record of work"),
+    (r"__checksums/", "checksums"),
     (r"__staging/", "ancestors"),
     (r"__manifest/.*_versions/", "manifest version"),
     (r"__manifest/.*_transactions/", "manifest transaction"),
