@@ -69,7 +69,7 @@ def test_every_row_agrees_with_its_class(cls: type[OmnigraphError]) -> None:
     assert 0 < report.exit_code < 64
     statuses = {
         Disposition.FIX: {400, 404, 413, 416, 424, 500},
-        Disposition.RETRY: {429, 503},
+        Disposition.RETRY: {409, 429, 503},
         Disposition.DECIDE: {409, 412},
         Disposition.UNKNOWN: {500, 503},
     }

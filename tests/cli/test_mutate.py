@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
@@ -111,6 +112,21 @@ def test_a_condition(shell: Shell, graph: str) -> None:
         "precondition_failure": {"expected": head, "actual": now},
     }
     assert people(shell, graph) == 1
+
+
+def test_what_it_depends_on_has_not_changed(shell: Shell, graph: str, tmp_path: Path) -> None:
+    head = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
+    call = ["mutate", "-e", ADD, "--store", graph, "--timeout", "30", "--unchanged-since", head, "--params"]
+    assert shell.run(*call, '{"name": "a"}').exit_code == 0
+    assert shell.run(*call, '{"name": "b"}').exit_code == 0, "commits elsewhere do not matter"
+    assert f"node:Person 'a' has changed since commit {head}" in shell.fails(*call, '{"name": "a"}', code=4)
+    reads = tmp_path / "reads.gq"
+    reads.write_text("query n() { match { $p: Person } return { count($p) as n } }")
+    for given in (str(reads), reads.read_text()):
+        said = shell.fails(*call, '{"name": "c"}', "--reads", given, code=4)
+        assert "the result of read 1 ('n') has changed" in said
+    assert "unchanged_since" in shell.fails("mutate", "-e", ADD, "--store", graph, "--reads", str(reads))
+    assert people(shell, graph) == 2
 
 
 def test_a_key_makes_a_repetition_harmless(shell: Shell, graph: str) -> None:

@@ -10,7 +10,7 @@ from omnigraph import __version__
 
 
 def test_version(shell: Shell) -> None:
-    assert shell.run("version").output == f"omnigraph {__version__}\ninternal-schema 1\n"
+    assert shell.run("version").output == f"omnigraph {__version__}\ninternal-schema 2\n"
     assert shell.run("--version").output == f"omnigraph {__version__}\n"
     printed = shell.run("version", "--json").output
     members = json.loads(printed)

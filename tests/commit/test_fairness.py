@@ -396,7 +396,6 @@ def test_a_deadline_that_passes_is_a_conflict(graph: Graph) -> None:
         with pytest.raises(WriteTimeoutError) as caught:
             graph.mutate('query q() { insert A { k: "x" } }', timeout=0.3)
         assert 0.2 < time.monotonic() - began < PATIENCE
-    assert caught.value.retryable
     assert omnigraph.errors.report_for(caught.value).http_status == 409
     assert ids(graph) == sorted(SEED)
 
@@ -430,6 +429,7 @@ def steadily(stop: threading.Event, graph: Graph, key: str) -> Iterator[Thread]:
     yield running(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["node:A", "node:C"], ids=["same table", "other table"])
 def test_beside_a_steady_inserter_everybody_succeeds(place: Path, graph: Graph, key: str) -> None:
     """Transactions, updates, conditional writes and optimize, through another handle: all of them, at the first try."""

@@ -69,9 +69,11 @@ class Outcome:
 
 
 def cases(place: Path, chance: random.Random, flips: int, most: int) -> Iterator[tuple[str, str, str, bytes | None]]:
-    """Class, damage, file and the new bytes of the file, for some files of each class."""
+    """Class, damage, file and the new bytes of the file, for some files of each class, the newest among them."""
     for kind, paths in files(place).items():
-        for path in paths if len(paths) <= most else sorted(chance.sample(paths, most)):
+        newest = max(paths, key=lambda each: (place / each).stat().st_mtime_ns)
+        others = [each for each in paths if each != newest]
+        for path in [newest, *chance.sample(others, min(most - 1, len(others)))]:
             data = (place / path).read_bytes()
             other = next((place / o for o in paths if o != path and Path(o).suffix == Path(path).suffix), place / path)
             for name, damage in DAMAGES.items():
@@ -244,7 +246,7 @@ def main() -> None:
     os.environ[FSYNC_VARIABLE] = "0"
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     with tempfile.TemporaryDirectory() as directory:
-        result = run(Path(directory), seed, flips=4, most=2)
+        result = run(Path(directory), seed, flips=10, most=3)
     PAGE.write_text(page(result, seed), encoding="utf-8")
     print("\n".join(result.bad))  # noqa: T201
 

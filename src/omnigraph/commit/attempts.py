@@ -170,9 +170,9 @@ class _Write:
                     raise again
                 view = current
             try:
+                check_present(store.objects, prepared.needs)  # without those, staging again would be in vain
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
-                check_present(store.objects, prepared.needs)
                 # From here on, recovery knows what to remove.
                 staging, self._staging = self._staging, Staging(store, request.work)
                 return commit_staged(store, request, prepared, view, staging, held)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.errors import CatalogError, CorruptionError, NotFoundError, ObjectNotFoundError
+from omnigraph.errors import CatalogError, CorruptionError, DamagedFileError, NotFoundError, ObjectNotFoundError
 from omnigraph.lang.schema import (
     AcceptedSchema,
     accept,
@@ -95,9 +95,15 @@ def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema
 def _archived(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
     name = _archive_name(schema_hash)
     try:
-        return objects.get(f"{name}.pg").data.decode(), load_ir(objects.get(f"{name}.ir.json").data)
+        source, ir = objects.get(f"{name}.pg").data, objects.get(f"{name}.ir.json").data
     except ObjectNotFoundError:
         return None
+    try:
+        return source.decode(), load_ir(ir)
+    except UnicodeDecodeError:
+        raise DamagedFileError(str(objects.uri), f"{name}.pg", "it is no text") from None
+    except CatalogError as error:
+        raise DamagedFileError(str(objects.uri), f"{name}.ir.json", error.message) from error
 
 
 def _archive_name(schema_hash: str) -> str:
@@ -124,7 +130,8 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
                 hint="restore the three schema files from a backup, or rebuild the graph from an export",
             ) from None
     source, ir, state = contents
-    return source.decode(), check_contract(source, ir, state)
+    accepted = check_contract(source, ir, state)  # first: what was not accepted need not even be a text
+    return source.decode(), accepted
 
 
 class ContractWatch:

@@ -151,6 +151,7 @@ class WriteTimeoutError(LeaseTimeoutError):
     """
 
     code = "write_timeout"
+    disposition = Disposition.DECIDE
 
     def __init__(
         self, message: str, table_key: str | None = None, expected: object = None, actual: object = None
