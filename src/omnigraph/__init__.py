@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Budget, Cancellation, Graph, init, open, repair
+    from omnigraph.graph import Budget, Cancellation, Graph, init, open, relocate, repair, restore
 
-__all__ = ["Budget", "Cancellation", "Graph", "__version__", "init", "open", "repair"]
+__all__ = ["Budget", "Cancellation", "Graph", "__version__", "init", "open", "relocate", "repair", "restore"]
 
 
 def __getattr__(name: str) -> Any:

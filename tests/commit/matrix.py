@@ -194,6 +194,14 @@ CLEANUP_POINTS = (
     Failpoint.CLEANUP_VERSIONS_REMOVED,
     Failpoint.CLEANUP_FILES_REMOVED,
 )
+COPY_POINTS = (
+    Failpoint.COPY_MARKED,
+    Failpoint.COPY_FILE_COPIED,
+    Failpoint.COPY_FILES_COPIED,
+    Failpoint.COPY_TABLES_PUBLISHED,
+    Failpoint.COPY_PUBLISHED,
+)
+PLACE_POINTS = (Failpoint.PLACE_MANIFEST_REWRITTEN, Failpoint.PLACE_REWRITTEN, Failpoint.PLACE_ENDED)
 TRANSACTION_POINTS = (
     Failpoint.TRANSACTION_RECORDED,
     Failpoint.TRANSACTION_MERGED,
@@ -331,7 +339,7 @@ def page() -> str:
         whole: list[Killable] = [*requests(), *merges()]
         lines += _rows([write for write in whole if write.forks is forks])
     lines += [
-        "## Recovery, branches, transactions, cleanup and creation",
+        "## Recovery, branches, transactions, cleanup, creation and copies",
         "",
         "| killed at | what is left |",
         "|---|---|",
@@ -355,6 +363,10 @@ def page() -> str:
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",
+        "| `place_manifest_rewritten`, `place_rewritten`, `place_ended`, in a copied graph | it answers as before; the "
+        "next open for writing settles it in its place |",
+        "| `copy_marked`, `copy_file_copied`, `copy_files_copied`, `copy_tables_published`, `copy_published` | of a "
+        "restore, no graph; of a second backup, one that can be read; the next attempt copies what is missing |",
     ]
     lines += [
         "",

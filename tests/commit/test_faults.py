@@ -21,7 +21,7 @@ from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, ids, put, si
 from tests.storage.faults import FaultyStore, Operation
 
 from omnigraph.commit import store as store_module
-from omnigraph.commit.create import CLAIM_PATH, GRAPH_PATH
+from omnigraph.commit.create import CLAIM_PATH
 from omnigraph.commit.manifest import STAMP
 from omnigraph.commit.schema_files import CONTRACT, SOURCE_PATH
 from omnigraph.commit.stamp import CURRENT
@@ -32,7 +32,6 @@ from omnigraph.errors import (
     Disposition,
     FormatError,
     InitializationClaimedError,
-    MovedGraphError,
     NotFoundError,
     OmnigraphError,
     ReadOnlyError,
@@ -384,50 +383,6 @@ def test_stamp(
     assert says in caught.value.render()
     stamp(place, str(CURRENT))
     open(place, read_only=read_only).close()
-
-
-# Moved graphs
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_moved_graph_with_branches(graph: Graph, place: Path, tmp_path: Path, read_only: bool) -> None:
-    """Branches hold absolute paths, so they are lost until the graph is back at its place."""
-    graph.branches.create("dev")
-    put(graph, ["own"], branch="dev")
-    there = tmp_path / "elsewhere"
-    shutil.move(place, there)
-    with pytest.raises(MovedGraphError, match=str(place)):
-        open(there, read_only=read_only)
-    shutil.move(there, place)
-    with open(place) as reopened:
-        assert ids(reopened, branch="dev") == sorted([*SEED, "own"])
-        assert_whole(reopened)
-
-
-def test_moved_graph_without_branches(graph: Graph, place: Path, tmp_path: Path) -> None:
-    """It is as good as new: branches that are made there stay usable."""
-    there = tmp_path / "elsewhere"
-    shutil.move(place, there)
-    before = (there / GRAPH_PATH).read_bytes()
-    open(there, read_only=True).close()
-    assert (there / GRAPH_PATH).read_bytes() == before
-    with open(there) as moved:
-        moved.branches.create("dev")
-        put(moved, ["own"], branch="dev")
-    with open(there) as reopened:
-        assert ids(reopened, branch="dev") == sorted([*SEED, "own"])
-        assert_whole(reopened)
-
-
-def test_copied_graph(graph: Graph, place: Path, tmp_path: Path) -> None:
-    """A copy without branches is another graph."""
-    shutil.copytree(place, tmp_path / "copy")
-    with open(tmp_path / "copy") as copy:
-        put(copy, ["only here"])
-        copy.branches.create("dev")
-    assert ids(graph) == sorted(SEED)
-    with open(tmp_path / "copy") as copy:
-        assert ids(copy, branch="dev") == sorted([*SEED, "only here"])
 
 
 def test_closing_needs_no_storage(graph: Graph, place: Path) -> None:

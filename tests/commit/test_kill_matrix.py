@@ -13,11 +13,13 @@ from tests.commit.matrix import (
     BRANCH_CREATION_POINTS,
     BRANCH_DELETION_POINTS,
     CLEANUP_POINTS,
+    COPY_POINTS,
     ELSEWHERE,
     INIT_POINTS,
     MIGRATION_POINTS,
     OPTIMIZE_POINTS,
     PAGE,
+    PLACE_POINTS,
     RECOVERY_POINTS,
     REPAIR_POINTS,
     TAG_POINTS,
@@ -215,6 +217,7 @@ def test_every_failpoint_is_exercised() -> None:
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS, *OPTIMIZE_POINTS}
     others |= {*BRANCH_CREATION_POINTS, *BRANCH_DELETION_POINTS, *TAG_POINTS, *MIGRATION_POINTS, *REPAIR_POINTS}
+    others |= {*PLACE_POINTS, *COPY_POINTS}
     assert exercised | others == set(Failpoint)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.formats import read_stamp
+from omnigraph.commit.lease import acquire
 from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit, read_manifest, successor
 from omnigraph.commit.migrations import MIGRATIONS
 from omnigraph.commit.stamp import CURRENT
@@ -139,3 +142,16 @@ def test_a_migration_that_comes_late_brings_nothing_back(place: Path, monkeypatc
         assert [tag.name for tag in graph.tags] == ["v2"]
         graph.branches.create("kid")
         assert ids(graph, branch="kid") == ids(graph, branch=MAIN)
+
+
+def test_a_copy_of_the_format_before_waits_for_nobody(place: Path, tmp_path: Path) -> None:
+    """A migration takes leases. The owner of a copied one is at work in the old place, and never gives it back here."""
+    _first_format(place)
+    store = Store.at(GraphUri.parse(str(place)), durable=False)
+    with acquire(store.leases, MAIN) as held:
+        shutil.copytree(place, tmp_path / "copy")
+        began = time.monotonic()
+        with open(tmp_path / "copy") as graph:
+            _check(graph)
+        assert time.monotonic() - began < 15
+        held.check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,7 +22,6 @@ from omnigraph.commit.writer import WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     InputError,
-    MovedGraphError,
     NotFoundError,
     OmnigraphError,
     ReadOnlyError,
@@ -326,31 +324,6 @@ def test_refresh_settles_too(graph: Graph) -> None:
         add(graph, "Ann")
     assert graph.refresh().commit.id == next(iter(graph.commits)).id
     assert names(graph) == ["Ann"]
-
-
-def test_a_moved_graph_without_branches_is_whole(place: Path, graph: Graph) -> None:
-    add(graph, "Ann")
-    moved = place.with_name("moved")
-    place.rename(moved)
-    with omnigraph.open(moved) as there:
-        assert names(there) == ["Ann"]
-        add(there, "Ben")
-        there.branches.create("draft")
-        add(there, "Cas", branch="draft")
-        assert names(there, "draft") == ["Ann", "Ben", "Cas"]
-
-
-def test_a_moved_graph_with_branches_is_refused(place: Path, graph: Graph) -> None:
-    graph.branches.create("draft")
-    moved = place.with_name("moved")
-    place.rename(moved)
-    for read_only in (False, True):
-        with pytest.raises(MovedGraphError, match="its branches point at the old place"):
-            omnigraph.open(moved, read_only=read_only)
-    moved.rename(place)
-    omnigraph.open(place).branches.delete("draft")
-    shutil.copytree(place, moved)
-    assert names(omnigraph.open(moved)) == []
 
 
 def test_a_link_to_a_graph_is_the_graph(place: Path, graph: Graph) -> None:

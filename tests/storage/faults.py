@@ -36,6 +36,7 @@ Operation = Literal[
     "delete_prefix",
     "delete_files",
     "sync_files",
+    "rewrite_file",
 ]
 
 
@@ -132,6 +133,9 @@ class FaultyStore:
 
     def replace(self, path: str, data: bytes, etag: str) -> str:
         return self._pass("replace", path, lambda: self.inner.replace(path, data, etag))
+
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        self._pass("rewrite_file", path, lambda: self.inner.rewrite_file(path, data, etag))
 
     def delete(self, path: str) -> None:
         self._pass("delete", path, lambda: self.inner.delete(path))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import cast
 
 import pytest
 from tests.storage.places import Place
@@ -16,8 +18,9 @@ from omnigraph.errors import (
     StorageError,
     StorageErrorKind,
 )
+from omnigraph.storage.copies import FileStore
 from omnigraph.storage.objects import ObjectInfo, ObjectStore, probe_create_if_absent
-from omnigraph.storage.objects.s3 import TOMBSTONE
+from omnigraph.storage.objects.contract import TOMBSTONE
 from omnigraph.storage.uri import Scheme
 
 
@@ -51,6 +54,40 @@ def test_any_size(store: ObjectStore, size: int) -> None:
     assert paths(store) == ["big"]
     store.replace("big", data + b"y", etag)
     assert store.get("big").data == data + b"y"
+
+
+def test_a_file_is_rewritten_if_it_is_what_was_read(store: ObjectStore) -> None:
+    """On a disk it keeps its time, and nothing comes to lie beside it."""
+    store.put("d/a", b"one")
+    before = store.head("d/a").modified
+    found = store.get("d/a")
+    store.rewrite_file("d/a", b"another", found.etag)
+    assert store.get("d/a").data == b"another"
+    if store.uri.scheme is Scheme.LOCAL:
+        assert store.head("d/a").modified == before
+    with pytest.raises(ObjectChangedError):
+        store.rewrite_file("d/a", b"late", found.etag)
+    store.delete("d/a")
+    with pytest.raises(ObjectChangedError):
+        store.rewrite_file("d/a", b"late", found.etag)
+    assert paths(store) == []
+
+
+@pytest.mark.parametrize("size", [0, 5, 9 << 20])
+def test_a_file_of_any_size_is_streamed(store: ObjectStore, size: int) -> None:
+    if store.uri.scheme is Scheme.MEMORY:
+        pytest.skip("no graph is copied to memory")
+    files = cast(FileStore, store)
+    data = Random(size).randbytes(size)
+    with files.writing("d/a") as file:
+        file.write(data[:3])
+        file.write(data[3:])
+    assert b"".join(files.reading("d/a")) == data
+    with pytest.raises(ZeroDivisionError), files.writing("d/b"):
+        raise ZeroDivisionError
+    assert paths(store) == ["d/a"]
+    with pytest.raises(ObjectNotFoundError):
+        next(iter(files.reading("d/b")))
 
 
 def test_nothing_there(store: ObjectStore) -> None:

@@ -13,6 +13,7 @@ from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
+from omnigraph.cli.copies import backup, relocate, restore
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
@@ -57,7 +58,7 @@ CAPABILITIES = {
             recovery,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, lint)),
+    "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, backup, restore, relocate, lint)),
     "local": ("a local", (check, fmt)),
 }
 """What commands work on: a graph; storage and files, never a server; this machine alone."""
@@ -179,6 +180,9 @@ for command in (
     optimize,
     repair,
     cleanup,
+    backup,
+    restore,
+    relocate,
     lint,
     check,
     fmt,

@@ -9,16 +9,17 @@ import orjson
 import pyarrow as pa
 from ulid_transform import ulid_now
 
+from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
 from omnigraph.commit.owner import Owner
+from omnigraph.commit.place import STAMP_PATH, place_stamp
 from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     AlreadyInitializedError,
-    DamagedFileError,
     InitializationClaimedError,
     InitializationCommittedError,
     InitializationIndeterminateError,
@@ -32,8 +33,6 @@ from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import keep_reserve
 
 CLAIM_PATH = "__init_claim.json"
-GRAPH_PATH = "__graph.json"
-"""Where the graph was created: branches hold absolute paths, so a moved graph can be recognised."""
 
 
 def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedSchema:
@@ -70,7 +69,8 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         for path, data in files.items():
             made[path] = _place(store, path, data, orphans.get(path))
         archive_contract(store.objects, source, accepted)
-        record_place(store)
+        with suppress(ObjectExistsError):  # a creation that failed left it, or another process came first
+            made[STAMP_PATH] = store.objects.create(STAMP_PATH, place_stamp(store))
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
         reach(Failpoint.INIT_TABLES_CREATED)
@@ -94,6 +94,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
 def _refuse_existing(store: Store, *, force: bool) -> None:
     if store.manifest.open() is not None:
         raise AlreadyInitializedError(f"there is a graph at {store.objects.uri}", hint="choose another place")
+    refuse_half_copy(store.objects)
     left = [path for path in CONTRACT if store.objects.exists(path)]
     if left and not force:
         raise AlreadyInitializedError(
@@ -183,23 +184,3 @@ def _give_up(store: Store, error: Exception, made: dict[str, str]) -> None:
         ) from error
     with suppress(OmnigraphError):
         _release(store, made)
-
-
-def record_place(store: Store) -> None:
-    """Write down that the graph is at the store's address."""
-    store.objects.put(GRAPH_PATH, orjson.dumps({"root": str(store.objects.uri)}))
-
-
-def created_at(store: Store) -> str | None:
-    """The address that the graph was created at, if it says so."""
-    try:
-        return str(orjson.loads(store.objects.get(GRAPH_PATH).data)["root"])
-    except ObjectNotFoundError:
-        return None
-    except (LookupError, TypeError, ValueError) as error:
-        raise DamagedFileError(
-            str(store.objects.uri),
-            GRAPH_PATH,
-            f"it does not say where the graph was created: {error}",
-            hint="put it back from a backup; if the graph was never moved since, it may be removed",
-        ) from None

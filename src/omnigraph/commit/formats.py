@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omnigraph.commit.manifest import MAIN, STAMP
 from omnigraph.commit.migrations import MIGRATIONS
+from omnigraph.commit.place import end_copied_leases
 from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, FormatError
@@ -30,6 +31,8 @@ def read_stamp(ledger: LedgerVersion) -> int:
 def bring_up_to_date(store: Store, *, read_only: bool) -> int:
     """Check the format of a graph, and migrate an older one, one step at a time.
 
+    A migration takes leases. In a graph that was copied, those of the old place's processes are given back first.
+
     Raises:
         FormatError: the graph is newer than this release, or older and opened to read only.
     """
@@ -52,4 +55,5 @@ def bring_up_to_date(store: Store, *, read_only: bool) -> int:
             )
         if read_only:
             raise FormatError(f"the graph is in format {stamp} and has to be migrated", hint="open it once for writing")
+        end_copied_leases(store)
         step(store)

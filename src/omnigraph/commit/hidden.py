@@ -121,6 +121,12 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
         time.sleep(min(silence / 10, 1.0))
 
 
+def remove(store: Store, branch: HiddenBranch) -> None:
+    """Remove a hidden branch whoever made it: of a graph that was copied, it belongs to nobody."""
+    with suppress(OmnigraphError):  # as above
+        _remove(store, branch.name, forks=None)
+
+
 def hidden_branches(store: Store) -> list[HiddenBranch]:
     """All that are there, oldest first."""
     read = (_read(store, info.path) for info in store.objects.list(RECORDS))

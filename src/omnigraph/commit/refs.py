@@ -19,6 +19,7 @@ import orjson
 from omnigraph.commit.names import SYSTEM
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
+from omnigraph.storage.objects.contract import TOMBSTONE
 
 BRANCH_DIRECTORY = "__refs"
 TAG_DIRECTORY = "__tags"
@@ -175,6 +176,8 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
     try:
         stored = objects.get(path)
     except ObjectNotFoundError:
+        return None
+    if stored.data == TOMBSTONE:  # copied from a bucket to a disk; opening the graph for writing removes it
         return None
     return _load(objects, path, stored, kind)
 

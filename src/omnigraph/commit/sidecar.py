@@ -182,6 +182,11 @@ def pending(objects: ObjectStore) -> list[Sidecar]:
     return found
 
 
+def paths(objects: ObjectStore) -> list[str]:
+    """Where the sidecars of all writes in flight are, also of those that cannot be read."""
+    return [info.path for info in objects.list(RECOVERY_DIRECTORY) if _NAME.fullmatch(info.path) is not None]
+
+
 def unreadable(objects: ObjectStore) -> dict[str, str]:
     """The sidecars that cannot be read, by path, and why."""
     found: dict[str, str] = {}

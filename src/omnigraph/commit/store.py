@@ -39,7 +39,8 @@ from omnigraph.storage.uri import GraphUri, Scheme
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
 """The lease that stands for all branches and tags together; no branch can have this name."""
-
+PLACE = "__place"
+"""The lease of whoever brings a copied or moved graph to its new place."""
 CLEANUP = "__cleanup"
 """The lease of whoever cleans up."""
 
@@ -320,6 +321,10 @@ class Store:
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
+
+    def exclusive_place(self) -> AbstractContextManager[Lease]:
+        """The right to bring the graph to another place."""
+        return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
     def exclusive_cleanup(self) -> AbstractContextManager[Lease]:
         """The turn to clean up. It keeps cleanups apart; the list of condemned versions keeps them safe."""

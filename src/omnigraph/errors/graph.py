@@ -210,10 +210,10 @@ class FormatError(InputError):
     code = "unsupported_format"
 
 
-class MovedGraphError(InputError):
-    """The graph was moved or copied: its branches point at files in the old place."""
+class IncompleteCopyError(InputError):
+    """A backup or a restore to this place was interrupted, or is at work."""
 
-    code = "moved_graph"
+    code = "incomplete_copy"
 
 
 class ReadOnlyError(InputError):

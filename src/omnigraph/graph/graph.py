@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from omnigraph.commit import hidden, snapshots
 from omnigraph.commit.attempts import write
-from omnigraph.commit.create import create_graph, created_at, record_place
+from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.create import create_graph
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.names import branch_name
+from omnigraph.commit.place import settle_place
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.registry import check_tables
 from omnigraph.commit.said import check_actor
@@ -32,7 +34,6 @@ from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
 from omnigraph.embed import Embedder, default_embedder
 from omnigraph.errors import (
     InputError,
-    MovedGraphError,
     NotFoundError,
     OmnigraphError,
     ReadOnlyError,
@@ -61,7 +62,8 @@ from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import unless_full
-from omnigraph.storage.uri import GraphUri, Scheme, check_directory
+from omnigraph.storage.uri import GraphUri, check_directory
+from omnigraph.upkeep.backup import CopyReceipt, backup
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
 from omnigraph.upkeep.indexes import coverage as index_coverage
@@ -157,11 +159,13 @@ def open(
         NotFoundError: there is no graph, or a schema file is missing.
         BranchNotFoundError: there is no such branch.
         FormatError: the graph is in a format that this release does not read.
+        IncompleteCopyError: a backup or a restore to this place was interrupted.
     """
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     if store.newest(MAIN, None) is None:
+        refuse_half_copy(store.objects)
         raise NotFoundError(
             f"there is no graph at {store.objects.uri}",
             hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
@@ -240,8 +244,8 @@ class Graph:
         self._blobs = blobs or BlobPolicy()
         self.default_branch = branch
         bring_up_to_date(store, read_only=read_only)
-        self._check_place()
         if not read_only:
+            settle_place(store)
             hidden.reclaim(store)
             with unless_full():
                 recover_all(store)
@@ -1024,6 +1028,41 @@ class Graph:
             self._writable()
         return cleanup(self._store, policy, preview=preview)
 
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        keep: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> CopyReceipt:
+        """Copy the whole graph to another place, beside writers: one state of all branches, tags and their history.
+
+        The copy is a graph: it can be opened where it is, and `omnigraph.restore` copies it to an empty place. A
+        second backup to the same place copies what is new. What is interrupted goes on where it stopped.
+
+        Args:
+            target: an empty directory or `s3://bucket/prefix`, or an earlier backup of this graph.
+            keep: how many of the newest commits of each branch can be read in the copy; by default all that can be
+                read here. Heads and tags always can.
+            storage_options: how to reach the target; by default as the graph is reached.
+
+        Example:
+            >>> import tempfile
+            >>> place = tempfile.mkdtemp()
+            >>> with init(place + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.backup(place + "/backup")
+            ...     sorted(done.branches), graph.backup(place + "/backup").files_copied
+            (['main'], 0)
+
+        A handle that only reads copies without writing to the graph: then cleanup may take what is to be copied.
+
+        Raises:
+            ConflictError: something else is at the place, or it was written to since the last backup.
+            VersionReclaimedError: cleanup took what was to be copied, again and again.
+        """
+        options = dict(self._store.objects.uri.storage_options) if storage_options is None else storage_options
+        return backup(self._store, _store(target, options), keep=keep, hold=not self.read_only)
+
     def embed(
         self,
         *,
@@ -1157,23 +1196,6 @@ class Graph:
     def _writable(self) -> None:
         if self.read_only:
             raise ReadOnlyError("this graph was opened to read only", hint="open it without read_only")
-
-    def _check_place(self) -> None:
-        """Branches hold absolute paths, so a local graph that was moved has lost them."""
-        here, there = self._store.objects.uri, created_at(self._store)
-        if here.scheme is not Scheme.LOCAL or there is None or _same_place(here.path, there):
-            return
-        if len(self._store.branch_names()) > 1:
-            raise MovedGraphError(
-                f"this graph was created at {there} and is now at {here}: its branches point at the old place",
-                hint="move it back, delete the branches there, and move it again; 'main' loses nothing",
-            )
-        if not self.read_only:
-            record_place(self._store)  # branches that are made from now on point here
-
-
-def _same_place(left: str, right: str) -> bool:
-    return os.path.realpath(left) == os.path.realpath(right)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.fragment import LanceFragment
 
+from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
 from omnigraph.storage.change import LOOKED_UP, ROW_ID, RowSource, matching
 from omnigraph.storage.scans import scanner
@@ -94,8 +97,7 @@ def _files(fragment: LanceFragment) -> list[str]:
 
 def _removed(begin: LanceDataset, end: LanceDataset) -> pa.Array:
     """The ids whose rows of the first version are gone, written anew under the same id or not."""
-    row_ids = end.delta(begin_version=begin.version, end_version=end.version).get_deleted_row_ids().read_all()
-    wanted = row_ids[ROW_ID].combine_chunks()
+    wanted = _removed_rows(begin, end)
     if len(wanted) == 0:
         return _NONE
     if len(wanted) <= LOOKED_UP:
@@ -103,3 +105,47 @@ def _removed(begin: LanceDataset, end: LanceDataset) -> pa.Array:
     else:
         found = matching(scanner(begin, columns=[_ID, ROW_ID]).to_reader(), ROW_ID, wanted)
     return found[_ID].combine_chunks()
+
+
+def _removed_rows(begin: LanceDataset, end: LanceDataset) -> pa.Array:
+    """The row ids of the first version that the second has not. What it costs follows the change.
+
+    Lance opens the versions once more for that, and so reads their base paths from disk. Where those name another
+    place, row ids are compared here: of all rows in the fragments that changed.
+    """
+    if not isinstance(begin, MovedDataset) and not isinstance(end, MovedDataset):
+        # They fail if somebody writes base paths anew at this very moment.
+        with suppress(OSError, ValueError):
+            found = end.delta(begin_version=begin.version, end_version=end.version).get_deleted_row_ids().read_all()
+            return found[ROW_ID].combine_chunks()
+    return _compared_row_ids(begin, end)
+
+
+def _compared_row_ids(begin: LanceDataset, end: LanceDataset) -> pa.Array:
+    after = {fragment.fragment_id: fragment for fragment in end.get_fragments()}
+    gone = []
+    for fragment in begin.get_fragments():
+        later = after.get(fragment.fragment_id)
+        if later is None or _files(later) != _files(fragment):
+            gone.append(_row_ids(begin, fragment))
+            continue
+        del after[fragment.fragment_id]
+        if _deletions(later) != _deletions(fragment):
+            gone.append(np.setdiff1d(_row_ids(begin, fragment), _row_ids(end, later), assume_unique=True))
+    found = np.concatenate([np.array([], np.uint64), *gone])
+    for later in after.values():  # rows that were written anew keep their row ids, wherever they are written to
+        if len(found) == 0:
+            break
+        found = found[~np.isin(found, _row_ids(end, later), assume_unique=True)]
+    return pa.array(found)
+
+
+def _row_ids(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    read = scanner(dataset, columns=[ROW_ID], fragments=[fragment]).to_table()
+    ids: np.ndarray[tuple[int], np.dtype[np.uint64]] = read[ROW_ID].combine_chunks().to_numpy(zero_copy_only=False)
+    return ids
+
+
+def _deletions(fragment: LanceFragment) -> str | None:
+    made = fragment.metadata
+    return None if made.deletion_file is None else str(made.deletion_file.path(made.id))

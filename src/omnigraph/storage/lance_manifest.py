@@ -138,6 +138,20 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
             raise TornManifestError("a number in it has no end")
 
 
+def encoded(number: int, content: bytes) -> bytes:
+    """A field that holds bytes: a text or another message."""
+    return _varint_bytes(number << 3 | _BYTES) + _varint_bytes(len(content)) + content
+
+
+def _varint_bytes(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
 def read(file: bytes) -> ManifestFile:
     """Take a manifest file apart.
 

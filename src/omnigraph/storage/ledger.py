@@ -6,12 +6,12 @@ those rows, and succeeds only if nobody published since: the compare-and-swap th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
-import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
@@ -19,7 +19,8 @@ from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError, VersionReclaimedError
-from omnigraph.storage.files import below
+from omnigraph.storage.base_paths import at_root, open_dataset
+from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     is_conflict,
@@ -171,7 +172,9 @@ class Ledger:
         try:
             # No shared session: its caches go by path and version, and a branch that was deleted and made again has
             # the same paths and versions with other contents.
-            return lance.dataset(self._uri(branch), version=version, storage_options=self._options)
+            return open_dataset(self._root, self.path, branch, version, options=self._options)
+        except OmnigraphError:
+            raise
         except Exception as error:
             if is_missing(error):
                 return None
@@ -221,6 +224,22 @@ class Ledger:
         if file.base_id is not None and file.base_id in bases:
             directory = below(bases[file.base_id], self.path)
         return f"{directory}/data/{file.path}"
+
+    def versions(self, branch: str | None = None) -> list[int]:
+        """The versions that there are, oldest first; none when there is no such ledger or branch."""
+        found = self._find(branch, None)
+        if found is None:
+            return []
+        with reporting(self._root, self.path):
+            return versions(found)
+
+    def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
+        """The files that some versions need, and those that others do."""
+        found = self._find(branch, None)
+        if found is None:
+            return Needs()
+        with reporting(self._root, self.path):
+            return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
 
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
         """The newest version of the branch of a version; cheap when that is the newest still."""
@@ -278,7 +297,7 @@ class Ledger:
                 raise TableConflictError(f"{self.path}: {error}") from error
             raise lance_failure(error, self._root, self.path, write=True) from error
         self._flush(branch, [], [int(made.version)], created=made.version == 1)
-        return self._version(branch, made)
+        return self._version(branch, at_root(made, self._root, self.path, options=self._options))
 
     def make_durable(self, version: LedgerVersion) -> None:
         """Force a version to disk whose publisher may have died before it did so itself."""
@@ -322,6 +341,10 @@ class Ledger:
         """Where the ref of a branch is, below the root."""
         return f"{self.path}/{branch_ref_path(name)}"
 
+    def tag_ref(self, name: str) -> str:
+        """Where the ref of a tag is, below the root."""
+        return f"{self.path}/_refs/tags/{quote(name, safe='')}.json"
+
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
         """A branch that begins at a version. It exists from the moment its ref does."""
         # A handle of its own: Lance refuses to branch from one that another thread is reading with.
@@ -333,7 +356,8 @@ class Ledger:
         if self._sync is not None:
             manifest = f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}"
             self._sync([manifest, self.branch_ref(name)])
-        return self._version(name, made)
+        # The branch has the base paths that its base has on disk.
+        return self._version(name, at_root(made, self._root, self.path, options=self._options))
 
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""

@@ -83,7 +83,7 @@ def base_directories(dataset: LanceDataset) -> dict[int, str]:
 def opened_without_indexes(dataset: LanceDataset, options: Mapping[str, str] | None) -> LanceDataset:
     """A version as if it had no indexes: all that is asked of it is found by scanning."""
     message = without_indexes(bytes(dataset._ds.serialized_manifest()))
-    return LanceDataset(
+    return type(dataset)(
         dataset.uri,
         int(dataset.version),
         serialized_manifest=message,

@@ -16,14 +16,13 @@ from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from omnigraph.errors import CorruptionError
+from omnigraph.storage.lance_manifest import fields
 
 _MAX_FRAGMENT = 11
 """The field of a Lance manifest that has the highest number that a fragment of the table ever had."""
 
 LEFT_OUT = 4096
 """How many fragments others may add to a table while it is packed. There are 2**32 numbers."""
-
-_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,39 +126,8 @@ def rewrite(dataset: LanceDataset, packed: Sequence[Packed]) -> LanceOperation.R
 def _highest_fragment(dataset: LanceDataset) -> int:
     """The highest number of any fragment, also of those that are gone: no number is used twice."""
     content = bytes(dataset._ds.serialized_manifest())
-    noted = _number(content, _MAX_FRAGMENT)
+    noted = next((value for number, value, _, _ in fields(content) if number == _MAX_FRAGMENT), None)
     present = max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1)
-    if noted is None or noted < present:
+    if not isinstance(noted, int) or noted < present:
         raise CorruptionError("a table does not say how its fragments are numbered", hint="it was made by other hands")
     return noted
-
-
-def _number(message: bytes, wanted: int) -> int | None:
-    """A number at the top of a message in protocol buffers."""
-    found = None
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        field, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, place = _varint(message, place)
-            found = value if field == wanted else found
-        elif kind == _BYTES:
-            length, place = _varint(message, place)
-            place += length
-        elif kind in (_FIXED_64, _FIXED_32):
-            place += 8 if kind == _FIXED_64 else 4
-        else:
-            raise CorruptionError("a manifest of Lance cannot be read", hint="it was written by a newer release")
-    return found
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, place

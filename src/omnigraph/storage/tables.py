@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
-import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pd
@@ -36,6 +35,7 @@ from omnigraph.errors import (
     StorageErrorKind,
     VersionReclaimedError,
 )
+from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import (
     StoredBlob,
     check_blobs_by,
@@ -340,9 +340,9 @@ class TableStorage:
         """
         session = self._session if remembered else None
         try:
-            found = lance.dataset(
-                self._uri(path, branch), version=version, storage_options=self._options, session=session
-            )
+            found = open_dataset(self._root, path, branch, version, options=self._options, session=session)
+        except OmnigraphError:
+            raise
         except Exception as error:
             if is_missing(error):
                 return None
@@ -750,7 +750,9 @@ class TableStorage:
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
         if base not in self._without_indexes:
-            self._handles.put(ref, made)
+            # A restore brings back the base paths of the version that it restores.
+            home = at_root(made, self._root, base.path, options=self._options, session=self._session)
+            self._handles.put(ref, home)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:

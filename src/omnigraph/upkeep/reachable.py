@@ -152,6 +152,31 @@ def reach(
             view = unless_removed(store, ledger, partial(store.capture, recorded_branch(name)))
             if view is not None:
                 heads[name] = view
+    return reach_from(store, refs, heads, ledgers, policy, now, records, merging)
+
+
+def reach_from(
+    store: Store,
+    refs: Refs,
+    heads: Mapping[str, Manifest],
+    ledgers: Mapping[str, LedgerBranch],
+    policy: Policy,
+    now: datetime,
+    records: Sequence[WorkRecord] = (),
+    merging: Iterable[str] = (),
+) -> Reach:
+    """The same, from names and heads that were read before.
+
+    Args:
+        store: the graph.
+        refs: its branches and tags.
+        heads: the newest state of each branch.
+        ledgers: the Lance branches of the manifest.
+        policy: which commits stay.
+        now: the time.
+        records: work in progress.
+        merging: the commits that merges in flight are about to publish as a parent.
+    """
     places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
     for name, view in heads.items():
         if name != MAIN:

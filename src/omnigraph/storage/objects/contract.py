@@ -12,6 +12,10 @@ from omnigraph.errors import InputError
 from omnigraph.storage.uri import GraphUri
 
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+PIECE = 8 << 20
+"""How many bytes of a large object are in memory at once."""
+TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
+"""What stands for a deleted object in stores that have no conditional delete."""
 INTERNAL = ".og-"
 """How the names of files begin that a store keeps for itself."""
 
@@ -121,6 +125,15 @@ class ObjectStore(Protocol):
         """Remove files that somebody else wrote below the root, and that nobody replaces: many at once, in no order.
 
         It is no error if one is not there.
+        """
+
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        """Replace a file that somebody else wrote below the root, if it still is what the caller read.
+
+        A reader sees the old one or the new one. On a disk the file keeps its time.
+
+        Raises:
+            ObjectChangedError: it was changed or deleted.
         """
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:

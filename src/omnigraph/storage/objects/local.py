@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import secrets
 import stat
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError, StorageErrorKind
-from omnigraph.storage.objects.contract import INTERNAL, ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.contract import INTERNAL, PIECE, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.durable import sync_directory, sync_file, sync_tree
 from omnigraph.storage.objects.os_failures import os_failure
 from omnigraph.storage.uri import GraphUri
@@ -22,6 +23,8 @@ from omnigraph.storage.uri import GraphUri
 _LOCK = f"{INTERNAL}lock"
 _TEMPORARY = f"{INTERNAL}tmp-"
 _STALE_SECONDS = 3600
+_FILES = f"{INTERNAL}files"
+"""Where files lie until they are whole, that are meant for the directories of tables: nothing of ours lies there."""
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _ATTEMPTS = 16
@@ -67,6 +70,21 @@ class LocalObjectStore:
             raise ObjectNotFoundError(str(self._uri), path)
         return _info(path, found)
 
+    def reading(self, path: str) -> Iterator[bytes]:
+        """The content of a file of any size, piece by piece.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+        """
+        path = normal_path(path)
+        with self._reporting(path):
+            try:
+                with open(self._file(path), "rb", buffering=0) as opened:
+                    while piece := opened.read(PIECE):
+                        yield piece
+            except _ABSENT:
+                raise ObjectNotFoundError(str(self._uri), path) from None
+
     def exists(self, path: str) -> bool:
         path = normal_path(path)
         with self._reporting(path):
@@ -88,6 +106,28 @@ class LocalObjectStore:
                 os.rename(temporary, file)
 
         return self._write(normal_path(path), data, publish)
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[io.RawIOBase]:
+        """Write a file of any size, piece by piece, replacing what is there when the block ends well.
+
+        It is not forced to disk: `sync_files` does that for many files at once.
+        """
+        path = normal_path(path)
+        with self._reporting(path):
+            file = self._file(path)
+            directory = self._uri.key(_FILES)
+            self._make_directory(directory)
+            self._sweep(directory)
+            self._make_directory(os.path.dirname(file))
+            temporary = f"{directory}/{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+            try:
+                with open(temporary, "xb", buffering=0) as opened:
+                    yield opened
+                os.rename(temporary, file)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
 
     def create(self, path: str, data: bytes) -> str:
         path = normal_path(path)
@@ -141,6 +181,28 @@ class LocalObjectStore:
             path = normal_path(path)
             with self._reporting(path), suppress(*_ABSENT):
                 os.unlink(self._file(path))
+
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        path = normal_path(path)
+        with self._reporting(path):
+            file = self._file(path)
+            directory = self._uri.key(_FILES)
+            self._make_directory(directory)
+            self._sweep(directory)
+            temporary = f"{directory}/{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+            try:
+                self._write_temporary(temporary, data)
+                found = _stat(file)
+                if found is None:
+                    raise ObjectChangedError(str(self._uri), path)
+                os.utime(temporary, ns=(found.st_atime_ns, found.st_mtime_ns))
+                os.chmod(temporary, stat.S_IMODE(found.st_mode))
+                self._expect(path, file, etag)
+                os.rename(temporary, file)
+                self._sync_directory(os.path.dirname(file))
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Flush files that Lance wrote, and the directories above them up to the root; nothing without `fsync`."""

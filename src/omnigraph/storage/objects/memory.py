@@ -95,6 +95,9 @@ class MemoryObjectStore:
         for path in paths:
             self.delete(path)
 
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        self.replace(path, data, etag)
+
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: there are no files."""
 

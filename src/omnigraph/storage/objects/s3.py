@@ -23,7 +23,7 @@ from omnigraph.errors import (
     StorageError,
     StorageErrorKind,
 )
-from omnigraph.storage.objects.contract import ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.contract import PIECE, TOMBSTONE, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.s3_failures import is_missing, is_precondition, s3_failure
 from omnigraph.storage.objects.store_clock import StoreClock
 from omnigraph.storage.s3_settings import S3Settings
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
-"""What `delete_if` leaves behind. S3 clients have no conditional delete, and a delete after a look is a race."""
 _WRITER = "omnigraph-writer"
 """The attribute that says which call wrote an object, so that a lost answer can be looked up."""
 _PAUSES = (0.05, 0.2, 0.8)
@@ -113,6 +111,17 @@ class S3ObjectStore:
             raise ObjectChangedError(str(self._uri), path)
         raise ObjectNotFoundError(str(self._uri), path) if missing else failure
 
+    def reading(self, path: str) -> Iterator[bytes]:
+        """The content of an object of any size, piece by piece.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+            ObjectChangedError: it became another one meanwhile.
+        """
+        info = self.head(path)
+        for start in range(0, info.size, PIECE):
+            yield self.read_range(path, start, min(start + PIECE, info.size), info.etag)
+
     def exists(self, path: str) -> bool:
         try:
             self.head(path)
@@ -184,7 +193,8 @@ class S3ObjectStore:
     def delete_if(self, path: str, etag: str) -> None:
         """Put a tombstone in the place of an object.
 
-        The tombstone stays: to remove it without a condition could remove what somebody created over it. Every
+        S3 clients have no conditional delete, and a delete after a look is a race. So a tombstone takes the place of
+        the object, and stays: to remove it without a condition could remove what somebody created over it. Every
         method takes it for nothing, and `delete` and `delete_prefix` remove it.
         """
         self._replace(normal_path(path), TOMBSTONE, etag)
@@ -199,6 +209,9 @@ class S3ObjectStore:
         keys = [self._uri.key(normal_path(path)) for path in paths]
         if keys:
             self._call("", lambda: obstore.delete(self._patient, keys), write=True)
+
+    def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
+        self._replace(normal_path(path), data, etag)
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
         """Nothing: an object store acknowledges what is durable."""

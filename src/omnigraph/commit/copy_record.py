@@ -1,0 +1,102 @@
+"""The record of a copy: `__copy.json` in a backup, or in a place that a graph is being restored to.
+
+It is the first object that comes to a new place, so that a half copy says what it is. In a backup it stays, and says
+which state was copied last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import orjson
+
+from omnigraph.errors import CorruptionError, IncompleteCopyError, ObjectNotFoundError
+from omnigraph.storage.objects import ObjectStore
+
+RECORD_PATH = "__copy.json"
+BACKUP, RESTORE = "backup", "restore"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BranchState:
+    """The head of a branch."""
+
+    incarnation: str
+    version: int
+    head: str
+
+
+States = Mapping[str, BranchState]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """What was copied to a place, and what is being copied.
+
+    Attributes:
+        kind: `backup` or `restore`.
+        source: where the graph was copied from.
+        done: the branches as they were copied last; None before the first copy is complete.
+        going: the branches that are being copied; None when nothing is.
+        keep: how many commits of each branch can be read in what was copied last; None for all.
+    """
+
+    kind: str
+    source: str
+    done: States | None
+    going: States | None
+    keep: int | None = None
+
+    def dump(self) -> bytes:
+        states = {
+            name: None if each is None else {branch: asdict(state) for branch, state in each.items()}
+            for name, each in (("done", self.done), ("going", self.going))
+        }
+        members = {"version": _VERSION, "kind": self.kind, "source": self.source, "keep": self.keep}
+        return orjson.dumps(members | states)
+
+
+def read_record(objects: ObjectStore) -> CopyRecord | None:
+    """The record of a place, if it has one.
+
+    Raises:
+        CorruptionError: it cannot be read.
+    """
+    try:
+        members = orjson.loads(objects.get(RECORD_PATH).data)
+        if members["version"] != _VERSION:
+            raise ValueError(f"version {members['version']} is unknown to this release")
+        done, going = _states(members["done"]), _states(members["going"])
+        return CopyRecord(str(members["kind"]), str(members["source"]), done, going, members["keep"])
+    except ObjectNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptionError(
+            f"{RECORD_PATH} at {objects.uri} cannot be read: {error}", hint="copy the graph to an empty place"
+        ) from error
+
+
+def _states(members: Mapping[str, Mapping[str, object]] | None) -> States | None:
+    if members is None:
+        return None
+    return {
+        name: BranchState(str(each["incarnation"]), int(str(each["version"])), str(each["head"]))
+        for name, each in members.items()
+    }
+
+
+def refuse_half_copy(objects: ObjectStore) -> None:
+    """See that a place is not one that is being copied to, or was when somebody was interrupted.
+
+    Raises:
+        IncompleteCopyError: it is.
+    """
+    record = read_record(objects)
+    if record is not None and record.going is not None:
+        raise IncompleteCopyError(
+            f"{objects.uri} holds an unfinished {record.kind} of {record.source}",
+            hint=f"run 'omnigraph {record.kind} {record.source} {objects.uri}' again: it goes on where it stopped"
+            + ("; reading works meanwhile" if record.done is not None else ""),
+        )

@@ -1,0 +1,145 @@
+"""Base paths: where the forks of a table look for the files that they share with it.
+
+A fork copies nothing: its manifests name the directories of the table, and of the forks in between, by absolute paths.
+When a graph is copied or moved, those paths lead to the old place. So every dataset is opened here, and the base paths
+of a fork are replaced in memory by what they are below the root that the caller gave. `moved_manifest` does the same
+to a manifest file.
+
+Offsets inside a manifest file point at what lies before its message, so a longer path moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import pack
+
+import lance
+from lance import LanceDataset
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+
+from omnigraph.errors import CorruptionError
+from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields, split
+
+_BASES = 18
+"""The field of a manifest that holds its base paths."""
+_PATH = 4
+"""The field of a base path that holds the path itself."""
+
+
+class MovedDataset(LanceDataset):
+    """A dataset whose base paths on disk name another place than in memory.
+
+    Reads, commits and further forks work as with any other. `delta`, and whatever else makes Lance open the same
+    version once more, does not.
+    """
+
+
+def open_dataset(
+    root: str,
+    table: str,
+    fork: str | None,
+    version: int | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    session: Session | None = None,
+) -> LanceDataset:
+    """Open a table or a fork of it. It reads files below `root` only, whatever its manifest says.
+
+    Args:
+        root: the graph root as Lance takes it.
+        table: the table's place below it.
+        fork: the fork; None is the table itself.
+        version: an exact version; None is the newest.
+        options: storage options for object stores.
+        session: where Lance keeps what it has read.
+
+    Raises:
+        ValueError: Lance cannot open it.
+        CorruptionError: it has files outside of its table.
+    """
+    uri = f"{root}/{table}" if fork is None else f"{root}/{table}/tree/{fork}"
+    found = lance.dataset(uri, version=version, storage_options=_plain(options), session=session)
+    return at_root(found, root, table, options=options, session=session)
+
+
+def at_root(
+    dataset: LanceDataset,
+    root: str,
+    table: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    session: Session | None = None,
+) -> LanceDataset:
+    """The same version of a dataset, with base paths below `root`. A commit that restores one can bring old ones back.
+
+    Raises:
+        CorruptionError: it has files outside of its table.
+    """
+    bases = dataset.base_paths()
+    if all(base.path == _moved(base.path, table, root) for base in bases.values()):
+        return dataset
+    message = _with_bases(bytes(dataset._ds.serialized_manifest()), lambda old: _moved(old, table, root))
+    return MovedDataset(
+        dataset.uri,
+        int(dataset.version),
+        storage_options=_plain(options),
+        serialized_manifest=message,
+        session=session,
+    )
+
+
+def _plain(options: Mapping[str, str] | None) -> dict[str, str] | None:
+    return dict(options) if options else None
+
+
+def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
+    """A manifest file with base paths below `root`; None when they are so already.
+
+    Args:
+        file: the content of the file.
+        table: the place of its table below the root.
+        root: the graph root as Lance takes it.
+
+    Raises:
+        CorruptionError: it is no whole manifest, or has files outside of its table.
+    """
+    try:
+        head, message, tail = split(file)
+        moved = _with_bases(message, lambda old: _moved(old, table, root))
+    except (TornManifestError, UnicodeDecodeError) as error:
+        raise CorruptionError(
+            f"a manifest of {table} cannot be read: {error}", hint="it is damaged, or was written by a newer release"
+        ) from error
+    if moved == message:
+        return None
+    return head + pack("<I", len(moved)) + moved + pack("<q", len(head)) + tail
+
+
+def _moved(old: str, table: str, root: str) -> str:
+    """A base path below another root. It is that of the table or of a fork of it, so the old root need not be known.
+
+    >>> _moved("/old/nodes/t/tree/a", "nodes/t", "s3://bucket/new")
+    's3://bucket/new/nodes/t/tree/a'
+    """
+    place = old.rstrip("/")
+    start = place.rfind(f"/{table}/tree/")
+    if start >= 0:
+        return f"{root}{place[start:]}"
+    if place.endswith(f"/{table}"):
+        return f"{root}/{table}"
+    raise CorruptionError(f"{table} has files at {old}", hint="a table lies below its graph; leave the files alone")
+
+
+def _with_bases(message: bytes, moved: Callable[[str], str]) -> bytes:
+    """A manifest message with other base paths; everything else is copied byte by byte."""
+    return _with_field(
+        message, _BASES, lambda base: _with_field(base, _PATH, lambda path: moved(path.decode()).encode())
+    )
+
+
+def _with_field(message: bytes, wanted: int, changed: Callable[[bytes], bytes]) -> bytes:
+    """A message in protocol buffers with another content of the fields of one number."""
+    return b"".join(
+        encoded(number, changed(value)) if number == wanted and isinstance(value, bytes) else message[start:end]
+        for number, value, start, end in fields(message)
+    )

@@ -1,0 +1,454 @@
+"""Copying a whole graph while others write to it: backups, and restoring them.
+
+One state of all branches is captured. Everything that it needs is a file that never changes, so it can be copied at
+leisure; what comes meanwhile is not part of the copy. The manifest's versions are copied last: a copy that was
+interrupted is no graph yet, or still the graph that it was, and the next attempt copies only what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import cast
+
+from ulid_transform import ulid_now
+
+from omnigraph.commit.copy_record import (
+    BACKUP,
+    RECORD_PATH,
+    RESTORE,
+    BranchState,
+    CopyRecord,
+    States,
+    read_record,
+)
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
+from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.place import STAMP_PATH, place_stamp
+from omnigraph.commit.refs import branch_ref_path, list_branch_refs, list_tag_refs, tag_ref_path
+from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
+from omnigraph.commit.store import PLACE, Store
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    CorruptionError,
+    InputError,
+    NotFoundError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OmnigraphError,
+    StorageError,
+    VersionReclaimedError,
+)
+from omnigraph.storage.checksums import read_records, record_names, write_record
+from omnigraph.storage.copies import FileStore, copy_files, in_parallel
+from omnigraph.storage.ledger import LedgerBranch
+from omnigraph.storage.objects import ObjectInfo
+from omnigraph.storage.uri import GraphUri, Scheme
+from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
+from omnigraph.upkeep.reachable import Refs
+
+_LOOKS = 20
+_ATTEMPTS = 8
+_PLANS = 32
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReceipt:
+    """What a backup or a restore did.
+
+    Attributes:
+        source: the graph that was copied.
+        uri: where the copy is.
+        branches: the head commit of every branch that was copied.
+        files_copied: how many files were copied.
+        bytes_copied: their size.
+        files_present: how many were there already.
+    """
+
+    source: str
+    uri: str
+    branches: Mapping[str, str]
+    files_copied: int
+    bytes_copied: int
+    files_present: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One state of all branches and tags: all of it was so at one moment."""
+
+    refs: Refs
+    heads: Mapping[str, Manifest]
+
+    @property
+    def states(self) -> States:
+        return {name: BranchState(view.incarnation, view.version, view.head.id) for name, view in self.heads.items()}
+
+
+def backup(store: Store, target: Store, *, keep: int | None = None, hold: bool = True) -> CopyReceipt:
+    """Copy a graph to an empty place, or bring an earlier backup there up to date.
+
+    Args:
+        store: the graph.
+        target: where the copy shall be.
+        keep: how many of the newest commits of each branch can be read in the copy; None for all that can be here.
+        hold: whether to keep cleanup from what is being copied, which writes to the graph.
+
+    Raises:
+        ConflictError: something else is at the place, or it was written to since the last backup.
+        VersionReclaimedError: without holding it, cleanup kept taking away what was to be copied.
+    """
+    if keep is not None and keep < 1:
+        raise InputError(f"keep: {keep} is no number of commits")
+    _check_apart(store.objects.uri, target.objects.uri)
+    with _alone(target, BACKUP) as held:
+        record = read_record(target.objects) or CopyRecord(BACKUP, str(store.objects.uri), None, None)
+        if record.kind != BACKUP:
+            raise ConflictError(
+                f"{target.objects.uri} holds an unfinished {record.kind} of {record.source}",
+                hint="choose another place",
+            )
+        _check_unwritten(store, target, record)
+        return _copy(store, _Target(target, held, record), keep, hold=hold)
+
+
+def restore(store: Store, target: Store) -> CopyReceipt:
+    """Copy a graph, most likely a backup, to an empty place. An interrupted restore goes on where it stopped.
+
+    Raises:
+        ConflictError: the place is not empty.
+    """
+    _check_apart(store.objects.uri, target.objects.uri)
+    with _alone(target, RESTORE) as held:
+        fresh = CopyRecord(RESTORE, str(store.objects.uri), None, None)
+        record = read_record(target.objects) or fresh
+        if record.kind != RESTORE or record.source != fresh.source:
+            raise ConflictError(
+                f"{target.objects.uri} is not empty: it holds a {record.kind} of {record.source}",
+                hint="restore to an empty place",
+            )
+        return _copy(store, _Target(target, held, fresh), None, hold=False)
+
+
+@contextmanager
+def _alone(target: Store, what: str) -> Iterator[Lease]:
+    """Be the only one who copies to a place, which is empty or has a record of a copy. No lease is left there."""
+    if read_record(target.objects) is None:
+        _check_empty(target, what)
+    with target.exclusive_place() as held:
+        try:
+            yield held
+        finally:
+            with suppress(OmnigraphError):
+                held.check()
+                target.leases.delete(lease_path(PLACE))
+
+
+def _check_apart(source: GraphUri, target: GraphUri) -> None:
+    for uri in (source, target):
+        if uri.scheme is Scheme.MEMORY:
+            raise InputError("a graph in memory is not copied", hint="export it, or load it into a graph in files")
+    here, there = (f"{uri.identity.rstrip('/')}/" for uri in (source, target))
+    if here.startswith(there) or there.startswith(here):
+        raise InputError(f"{target} and {source} lie in each other", hint="choose a place of its own for the copy")
+
+
+def _check_empty(target: Store, what: str) -> None:
+    uri = target.objects.uri
+    found = [info for info in target.objects.list() if not info.path.startswith(f"{LEASE_DIRECTORY}/")]
+    if found:
+        raise ConflictError(
+            f"{uri} is not empty: it holds {found[0].path}" + (" and more" if len(found) > 1 else ""),
+            hint=f"{what} to an empty place" + (", or to an earlier backup of this graph" if what == "backup" else ""),
+        )
+
+
+def _check_unwritten(store: Store, target: Store, record: CopyRecord) -> None:
+    """See that an earlier backup is still what was copied, and that it was copied from this graph.
+
+    Raises:
+        ConflictError: it is not.
+    """
+    if record.done is None:
+        return
+    for name in target.branch_names():
+        there = _state(target, name)
+        known = there in (record.done.get(name), (record.going or {}).get(name))
+        if not known and not _has(store, name, there):
+            raise ConflictError(
+                f"branch '{name}' of the backup at {target.objects.uri} was written to since it was copied",
+                hint="it is a graph of its own now: back up to another place",
+            )
+    if not _has(store, MAIN, record.done[MAIN]):
+        raise ConflictError(
+            f"{target.objects.uri} is a backup of another graph, or of a state that this one never had",
+            hint="back up to another place",
+        )
+
+
+def _has(store: Store, name: str, state: BranchState | None) -> bool:
+    """Whether a branch was in a state."""
+    try:
+        view = store.manifest_at(name, state.version) if state is not None else None
+    except (VersionReclaimedError, BranchNotFoundError):
+        return False
+    return view is None or BranchState(view.incarnation, view.version, view.head.id) == state
+
+
+def _state(store: Store, name: str) -> BranchState | None:
+    try:
+        view = store.capture(name)
+    except BranchNotFoundError:
+        return None
+    return BranchState(view.incarnation, view.version, view.head.id)
+
+
+# Capturing
+
+
+def capture(store: Store, *, hold: bool) -> Cut:
+    """One state of all branches and tags.
+
+    Two looks that see the same saw what was so in between. Beside steady writers that never happens; then their
+    branches are leased for the moment of a look.
+
+    Raises:
+        ConflictError: it never happened, and nothing may be written.
+    """
+    seen = _look(store)
+    for _ in range(_LOOKS):
+        again = _look(store)
+        if again.states == seen.states and again.refs == seen.refs:
+            return again
+        seen = again
+    if not hold:
+        raise ConflictError("branches moved faster than they could be looked at", hint="try again")
+    with ExitStack() as leases:
+        for name in store.branch_names():
+            leases.enter_context(store.exclusive(name))
+        leases.enter_context(store.exclusive_refs())
+        return _look(store)
+
+
+def _look(store: Store) -> Cut:
+    refs = Refs.of(store)
+    heads = {MAIN: store.capture(MAIN)}
+    branches = {}
+    for name, branch in refs.branches.items():
+        if branch.is_hidden:
+            continue
+        try:
+            heads[name] = store.capture(name)
+            branches[name] = branch
+        except BranchNotFoundError:
+            continue  # deleted meanwhile
+    return Cut(Refs(branches, refs.tags), heads)
+
+
+# Copying
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a copy shall be.
+
+    Attributes:
+        held: the right to copy there.
+        record: what was copied there before.
+    """
+
+    store: Store
+    held: Lease
+    record: CopyRecord
+
+
+def _copy(store: Store, target: _Target, keep: int | None, *, hold: bool) -> CopyReceipt:
+    source, there = cast(FileStore, store.objects), cast(FileStore, target.store.objects)
+    work = _Work(store, target.store, target.held, source, there, target.record, keep)
+    for attempt in range(_ATTEMPTS):
+        try:
+            cut = capture(store, hold=hold)
+            # A record of work keeps cleanup from taking what the heads, and merges of them, need.
+            with at_work(store.leases, WorkKind.BACKUP, *cut.heads.values()) if hold else nullcontext():
+                return work.run(cut)
+        except (VersionReclaimedError, ObjectNotFoundError, ObjectChangedError, BranchNotFoundError):
+            # Cleanup took a version of the history meanwhile, or a branch was deleted: look again.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+@dataclass(slots=True)
+class _Work:
+    store: Store
+    target: Store
+    held: Lease
+    source: FileStore
+    there: FileStore
+    record: CopyRecord
+    keep: int | None
+    files: int = 0
+    size: int = 0
+
+    def run(self, cut: Cut) -> CopyReceipt:
+        """Copy a state. The order is what makes it safe to be interrupted at any point."""
+        self._mark(cut)
+        reach(Failpoint.COPY_MARKED)
+        self.held.check()
+        present = self._forget_branches(cut)
+        plan = self._copy_files(cut)
+        reach(Failpoint.COPY_FILES_COPIED)
+        self._record_sums(plan)
+        source, accepted = read_contract(self.store.objects, cut.heads[MAIN])
+        # Whoever reads the copy before they are promoted looks for the successors of the head's operation.
+        operation = cut.heads[MAIN].head.operation_id or cut.heads[MAIN].head.id
+        stage_contract(self.target.objects, source, accepted, operation)
+        for path in plan.schemas:
+            self.target.objects.put(path, self.store.objects.get(path).data)
+        self.held.check()
+        written = self._publish(plan, present)
+        promote_contract(self.target.objects, cut.heads[MAIN].schema_hash, operation)
+        for path in present:
+            if "/" not in path and path.endswith(STAGED):  # of an attempt that was interrupted
+                self.target.objects.delete(path)
+        reach(Failpoint.COPY_PUBLISHED)
+        self._forget_ledgers(plan)
+        self._finish(cut)
+        self.target.objects.put(STAMP_PATH, place_stamp(self.target))
+        kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
+        heads = {name: view.head.id for name, view in cut.heads.items()}
+        return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
+
+    def _copy_files(self, cut: Cut) -> CopyPlan:
+        """Copy all files that a state needs and that are not there yet.
+
+        Cleanup may shorten the history meanwhile. The heads stay, so each plan is a part of the one before: it ends.
+        """
+        lost = None
+        for _ in range(_PLANS):
+            try:
+                plan = plan_copy(self.store, cut.refs, cut.heads, self.keep, self._known())
+                present = {info.path: info.size for info in self.there.list()}
+                missing = [info for info in plan.files if present.get(info.path) != info.size]
+                copy_files(self.source, self.there, missing, self._copied)
+                self.there.sync_files([info.path for info in plan.files])
+                self._check_sizes(plan)
+                return plan
+            except StorageError as error:
+                if not self._is_gone(error):
+                    raise
+                if str(error) == lost:
+                    break  # a version still needs it
+                lost = str(error)
+        raise CorruptionError(
+            f"the graph cannot be copied: {lost}", hint="run 'omnigraph verify'; restore what is missing from a backup"
+        )
+
+    def _is_gone(self, error: StorageError) -> bool:
+        """Whether something of the graph that is copied is not there any more."""
+        said = isinstance(error, ObjectNotFoundError) or "Not found" in str(error)
+        return said and error.uri in (str(self.source.uri), self.source.uri.lance_uri())
+
+    def _known(self) -> frozenset[str]:
+        """The commits that are in the copy with all their history."""
+        record = self.record
+        if record.done is None or record.going is not None or (record.keep or _ALL) < (self.keep or _ALL):
+            return frozenset()
+        return frozenset(state.head for state in record.done.values())
+
+    def _mark(self, cut: Cut) -> None:
+        going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, cut.states, self.record.keep)
+        self.target.objects.put(RECORD_PATH, going.dump())
+        # Without a stamp, whoever opens the place for writing looks for the record.
+        self.target.objects.delete(STAMP_PATH)
+
+    def _finish(self, cut: Cut) -> None:
+        if self.record.kind == RESTORE:
+            self.target.objects.delete(RECORD_PATH)
+        else:
+            done = CopyRecord(self.record.kind, str(self.source.uri), cut.states, None, self.keep)
+            self.target.objects.put(RECORD_PATH, done.dump())
+
+    def _copied(self, info: ObjectInfo) -> None:
+        self.files += 1
+        self.size += info.size
+        reach(Failpoint.COPY_FILE_COPIED)
+
+    def _forget_branches(self, cut: Cut) -> dict[str, int]:
+        """Remove branches and tags from an earlier backup that the graph has no longer. Returns what is there then."""
+        objects = self.target.objects
+        if self.record.done is not None:
+            for name, branch in list_branch_refs(objects).items():
+                if cut.refs.branches.get(name) != branch:
+                    objects.delete(branch_ref_path(name))
+                    self.target.forget(name)
+            for name, tag in list_tag_refs(objects).items():
+                if cut.refs.tags.get(name) != tag:
+                    objects.delete(tag_ref_path(name))
+        return {info.path: info.size for info in self.there.list()}
+
+    def _forget_ledgers(self, plan: CopyPlan) -> None:
+        """Remove the manifests of deleted branches from an earlier backup that nothing needs any more."""
+        manifest = self.target.manifest
+        if self.record.done is not None:
+            there = manifest.branches()
+            unneeded = [name for name in there if name not in plan.ledgers]
+            for name in sorted(unneeded, key=lambda name: _depth(there, name), reverse=True):
+                manifest.delete_branch(name)
+
+    def _record_sums(self, plan: CopyPlan) -> None:
+        """Record the checksums of files, before versions need them. Those of an earlier backup are there already."""
+        objects = self.target.objects
+        known = read_records(objects, record_names(objects)).values()
+        there = {path for sums in known for path in sums or ()}
+        write_record(objects, ulid_now(), {path: each for path, each in plan.sums.items() if path not in there})
+
+    def _publish(self, plan: CopyPlan, present: Mapping[str, int]) -> int:
+        """Copy what makes files versions: those of tables, then those of the manifest, the newest of `main` last."""
+        root = self.there.uri.lance_uri()
+        written = 0
+        for point, paths in ((Failpoint.COPY_TABLES_PUBLISHED, plan.table_manifests), (None, plan.graph_manifests)):
+            for stage in paths:
+                made = in_parallel(lambda path: self._publish_one(plan, path, root, present), stage)
+                written += sum(made)
+                self.there.sync_files([path for path, new in zip(stage, made, strict=True) if new])
+            if point is not None:
+                reach(point)
+        return written
+
+    def _publish_one(self, plan: CopyPlan, path: str, root: str, present: Mapping[str, int]) -> bool:
+        try:
+            data = published(path, self.store.objects.get(path).data, root)
+        except ObjectNotFoundError:
+            if path not in plan.dispensable:
+                raise
+            return False  # cleanup took a version of the history meanwhile
+        if present.get(path) == len(data) and self.there.get(path).data == data:
+            return False
+        with self.there.writing(path) as file:
+            file.write(data)
+        return True
+
+    def _check_sizes(self, plan: CopyPlan) -> None:
+        """See that every file came with all its bytes."""
+        found = {info.path: info.size for info in self.there.list()}
+        for info in plan.files:
+            if found.get(info.path) != info.size:
+                raise NotFoundError(
+                    f"{info.path} did not arrive at {self.there.uri}: it has {found.get(info.path, 0)} of "
+                    f"{info.size} bytes",
+                    hint="files there were changed from outside; try again",
+                )
+
+
+def _depth(ledgers: Mapping[str, LedgerBranch], name: str) -> int:
+    """How many Lance branches a Lance branch was made from, one from another. Lance removes the last ones first."""
+    depth, found = 0, ledgers.get(name)
+    while found is not None and found.parent is not None:
+        depth, found = depth + 1, ledgers.get(found.parent)
+    return depth

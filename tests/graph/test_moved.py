@@ -1,0 +1,363 @@
+"""A graph that was copied or moved is whole in its new place, and never looks at the old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.graph.moving import EVERYONE, QUERIES, copy, listing, make_graph, people, poison, told, work
+from tests.s3_server import S3Root, S3Server
+
+import omnigraph
+from omnigraph.commit.failpoints import VARIABLE, Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.place import STAMP_PATH, settle_place
+from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.graph import Graph
+from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.contract import TOMBSTONE
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
+    """A graph that tests copy, and all that it says."""
+    place = tmp_path_factory.mktemp("original") / "g"
+    os.environ["OMNIGRAPH_FSYNC"] = "0"
+    with make_graph(place) as graph:
+        return place, told(graph)
+
+
+@pytest.fixture
+def world(original: tuple[Path, dict[str, object]], tmp_path: Path) -> tuple[Path, dict[str, object]]:
+    """A graph at a place of its own: settled there, so that it is no copy any more."""
+    place = copy(original[0], tmp_path / "old")
+    omnigraph.open(place).close()
+    return place, original[1]
+
+
+World = tuple[Path, dict[str, object]]
+
+
+def names(graph: Graph, branch: str = "main") -> list[str]:
+    return [row["name"] for row in graph.query(EVERYONE, branch=branch).to_pylist()]
+
+
+def paths_on_disk(place: Path) -> set[bytes]:
+    """What stands before the tables' names in the base paths on disk."""
+    found = set()
+    for file in place.rglob("tree/**/_versions/*.manifest"):
+        text = file.read_bytes()
+        found |= {part.rpartition(b'"')[2][1:] for part in text.split(b"/nodes/")[:-1]}
+    return found
+
+
+@pytest.mark.parametrize("fate", ["removed", "poisoned", "moved"])
+def test_it_reads_and_writes_in_the_new_place_only(world: World, tmp_path: Path, fate: str) -> None:
+    place, before = world
+    new = tmp_path / "somewhere else, with a longer name"
+    if fate == "moved":
+        place.rename(new)
+    else:
+        copy(place, new)
+        poison(place) if fate == "poisoned" else shutil.rmtree(place)
+    left = listing(place)
+    whole = listing(new)
+    with omnigraph.open(new, read_only=True) as reader:
+        assert told(reader) == before
+        assert not reader.cleanup(keep=1, preview=True).errors
+        assert reader.merge("dev-child", into="dev", preview=True).conflicts == ()
+    assert listing(new) == whole
+    with omnigraph.open(new) as writer:
+        assert told(writer) == before
+        assert str(place).encode() not in b"".join(paths_on_disk(new))
+        work(writer)
+    assert listing(place) == left
+
+
+def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on disk decides nothing: another mount may have written it. Every open replaces base paths in memory."""
+    place, before = world
+    new = copy(place, tmp_path / "new")
+    left = poison(place)
+    monkeypatch.setattr("omnigraph.graph.graph.settle_place", lambda store: None)
+    with omnigraph.open(new) as writer:
+        assert told(writer) == before
+        with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+            writer.load({"Person": people(500, 1)}, mode="append", branch="dev")
+        with armed(Failpoint.TABLE_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+            writer.mutate(QUERIES, name="leave", params={"name": "p0005"}, branch="dev-child")
+    with omnigraph.open(new) as writer:
+        assert "p0500" in names(writer, "dev")
+        writer.mutate(QUERIES, name="leave", params={"name": "p0500"}, branch="dev")
+        work(writer)
+    assert listing(place) == left
+
+
+def test_writing_anew_is_done_once(world: World, tmp_path: Path) -> None:
+    place, _ = world
+    new = copy(place, tmp_path / "new")
+    store = Store.at(open_store(str(new)).uri, durable=False)
+    first = settle_place(store)
+    assert first is not None
+    assert 0 < first.rewritten == first.manifests
+    assert settle_place(store) is None
+    again = settle_place(store, always=True)
+    assert again is not None
+    assert (again.rewritten, again.manifests) == (0, first.manifests)
+
+
+def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link, a relative path and an address are one place: nothing is written anew, and both ends work at once."""
+    place, before = world
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    monkeypatch.chdir(tmp_path)
+    stamp = (place / STAMP_PATH).stat().st_ino
+    for spelling in (str(link), "old", f"file://{place}", f"{place}/", "./link/../old"):
+        with omnigraph.open(spelling) as there:
+            assert told(there) == before
+    with omnigraph.open(place) as here, omnigraph.open(link) as there:
+        for number, graph in enumerate((here, there, here, there)):
+            graph.load({"Person": people(500 + number, 1)}, mode="append", branch="dev-child")
+            assert names(here, "dev-child") == names(there, "dev-child")
+        there.branches.create("by-link", source="dev-child")
+        here.load({"Person": people(600, 1)}, mode="append", branch="by-link")
+        there.merge("by-link", into="dev")
+        here.mutate(QUERIES, name="leave", params={"name": "p0600"}, branch="dev")
+        assert "p0600" not in names(there, "dev")
+        here.merge("dev", into="dev-child")
+        assert names(there, "dev-child") == (found := names(here, "dev-child"))
+    link.unlink()
+    with omnigraph.open(place) as here:
+        assert names(here, "dev-child") == found
+        for number in range(4):
+            here.mutate(QUERIES, name="leave", params={"name": f"p050{number}"}, branch="dev-child")
+        work(here)
+    assert (place / STAMP_PATH).stat().st_ino == stamp
+
+
+def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path) -> None:
+    """A mount in a container has another path: each name is settled once, however often they alternate."""
+    place, before = world
+    other = tmp_path / "mounted"
+
+    def opened(at: Path, back: Path) -> int:
+        back.rename(at)
+        with omnigraph.open(at) as graph:
+            assert told(graph) == before
+        return (at / STAMP_PATH).stat().st_ino
+
+    first = opened(other, place)
+    assert [opened(place, other), opened(other, place), opened(place, other)] == [first] * 3
+
+
+@pytest.mark.parametrize(
+    "point", ["place_manifest_rewritten#1", "place_manifest_rewritten#4", "place_rewritten", "place_ended"]
+)
+def test_killed_while_it_settles(world: World, tmp_path: Path, point: str) -> None:
+    place, before = world
+    new = copy(place, tmp_path / "new")
+    left = poison(place)
+    code = f"import omnigraph; omnigraph.open({str(new)!r})"
+    child = subprocess.run([sys.executable, "-c", code], env={**os.environ, VARIABLE: f"{point}=kill"}, check=False)
+    assert child.returncode == -signal.SIGKILL
+    with omnigraph.open(new, read_only=True) as reader:
+        assert told(reader) == before
+    with omnigraph.open(new) as writer:
+        assert told(writer) == before
+        work(writer)
+    assert listing(place) == left
+
+
+def test_several_come_first(world: World, tmp_path: Path) -> None:
+    place, _ = world
+    new = copy(place, tmp_path / "new")
+    shutil.rmtree(place)
+    failures: list[BaseException] = []
+
+    def come(number: int) -> None:
+        try:
+            with omnigraph.open(new) as graph:
+                graph.load({"Person": people(700 + number, 1)}, mode="merge", branch="dev")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with omnigraph.open(new) as graph:
+        assert {f"p070{number}" for number in range(4)} <= set(names(graph, "dev"))
+
+
+def test_a_lease_of_the_old_place_stalls_nobody(world: World, tmp_path: Path) -> None:
+    """Its owner lives, and holds it there: that says nothing about the copy, and stays as it is."""
+    place, _ = world
+    with omnigraph.open(place) as old, old._store.exclusive("dev") as held, old._store.exclusive_refs() as refs:
+        new = copy(place, tmp_path / "new")
+        began = time.monotonic()
+        with omnigraph.open(new) as graph:
+            graph.load({"Person": people(500, 1)}, mode="append", branch="dev")
+            graph.branches.create("more", source="dev")
+        assert time.monotonic() - began < 15
+        held.check()
+        refs.check()
+
+
+def test_a_lease_is_kept_when_the_directory_is_the_same(world: World, tmp_path: Path) -> None:
+    """Under another name it may be another mount: its owner may be at work."""
+    place, _ = world
+    with omnigraph.open(place) as old, old._store.exclusive("dev"):
+        new = tmp_path / "new"
+        place.rename(new)
+        with omnigraph.open(new) as graph:
+            graph._store.timeouts.wait = 0.2
+            with pytest.raises(omnigraph.errors.LeaseTimeoutError):
+                graph.load({"Person": people(500, 1)}, mode="append", branch="dev")
+        new.rename(place)
+
+
+@pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
+def test_a_copy_with_a_write_half_way(world: World, tmp_path: Path, point: Failpoint) -> None:
+    """It is settled in the copy, and left alone in the old place."""
+    place, _ = world
+    with omnigraph.open(place) as old:
+        with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+            old.load({"Person": people(500, 2), "Town": [{"name": "x"}]}, mode="append", branch="dev-child")
+        new = copy(place, tmp_path / "new")
+        left = listing(place)
+        with omnigraph.open(new) as graph:
+            assert graph.recovery.pending() == []
+            there = "p0500" in names(graph, "dev-child")
+            assert there == (point is Failpoint.TABLES_COMMITTED)
+            assert graph.verify(branch="dev-child").ok
+            graph.mutate(QUERIES, name="leave", params={"name": "p0001"}, branch="dev-child")
+        assert listing(place) == left
+        assert len(old.recovery.pending()) == 1
+
+
+def test_a_transaction_of_the_old_place(world: World, tmp_path: Path) -> None:
+    """It is none of the copy's, and goes on in the old place."""
+    place, _ = world
+    with omnigraph.open(place) as old:
+        with old.branch("dev").transaction() as tx:
+            tx.mutate(QUERIES, name="rename", params={"name": "p0021", "age": 55})
+            new = copy(place, tmp_path / "new")
+            with omnigraph.open(new) as graph:
+                assert list((new / "__transactions").glob("*.json")) == []
+                assert all(not name.startswith("__tx") for name in graph._store.manifest.branches())
+        aged = old.query(QUERIES, name="aged", params={"age": 55}, branch="dev").to_pylist()
+        assert [row["name"] for row in aged] == ["p0021"]
+
+
+def test_a_record_of_work_of_the_old_place(world: World, tmp_path: Path) -> None:
+    """It would keep cleanup in the copy from what only a process of the old place reads."""
+    place, _ = world
+    with omnigraph.open(place) as old, at_work(old._store.leases, WorkKind.PIN, old._store.capture("dev")) as record:
+        new = copy(place, tmp_path / "new")
+        assert list((new / "__work").glob("*.json"))
+        with omnigraph.open(new):
+            assert list((new / "__work").glob("*.json")) == []
+        record.check()
+
+
+def test_what_a_merge_half_way_needs_is_kept(world: World, tmp_path: Path) -> None:
+    """The commits that it brings lie among rows that are put aside; without them it could not be finished."""
+    place, _ = world
+    with omnigraph.open(place) as old:
+        with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+            old.merge("dev-child", into="main")
+        new = copy(place, tmp_path / "new")
+    with omnigraph.open(new) as graph:
+        assert graph.recovery.pending() == []
+        assert "p0080" in names(graph)
+        assert graph.merge("dev-child", into="main").outcome == "already_up_to_date"
+
+
+def test_tombstones_of_a_bucket(world: World, tmp_path: Path) -> None:
+    """A tool that copies a bucket to a disk brings what stands for deleted references there."""
+    place, before = world
+    new = copy(place, tmp_path / "new")
+    for file in (new / "__refs" / "gone.json", new / "__tags" / "gone.json"):
+        file.write_bytes(TOMBSTONE)
+    with omnigraph.open(new, read_only=True) as reader:
+        assert told(reader) == before
+    with omnigraph.open(new) as graph:
+        assert told(graph) == before
+        graph.branches.create("gone")
+        graph.tags.create("gone")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", b'{"root": 3}', b'{"root": "/nowhere/at/all"}'])
+def test_a_stamp_that_says_nothing(world: World, content: bytes | None) -> None:
+    place, before = world
+    stamp = place / STAMP_PATH
+    stamp.unlink()
+    if content is not None:
+        stamp.write_bytes(content)
+    with omnigraph.open(place, read_only=True) as reader:
+        assert told(reader) == before
+    with omnigraph.open(place) as writer:
+        assert told(writer) == before
+    assert str(place).encode() in stamp.read_bytes()
+
+
+# ---- buckets
+
+
+def _copied(source: str, to: str, options: dict[str, str]) -> None:
+    """A copy as `aws s3 sync` makes it, object by object."""
+    here, there = open_store(source, options), open_store(to, options)
+    for info in here.list():
+        there.put(info.path, here.get(info.path).data)
+
+
+def _zeroed(place: str, options: dict[str, str]) -> dict[str, int]:
+    store = open_store(place, options)
+    for info in store.list():
+        store.put(info.path, bytes(max(1, info.size)))
+    return {info.path: info.size for info in store.list()}
+
+
+@pytest.mark.s3
+def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
+    """Disk, bucket, another bucket, another prefix there, disk: at every stop the same answers; the last one works."""
+    place, before = world
+    request = urllib.request.Request(f"{s3_server.endpoint}/others", method="PUT")
+    urllib.request.urlopen(request, timeout=300).close()
+    stops = [str(place), s3_root.uri, "s3://others/x", "s3://others/a b/é", str(tmp_path / "back")]
+    for here, there in pairwise(stops):
+        _copied(here, there, s3_root.options)
+        left = _zeroed(here, s3_root.options)
+        with omnigraph.open(there, storage_options=s3_root.options, read_only=True) as reader:
+            assert names(reader, "dev-child") == sorted(names(reader, "dev-child"))
+        with omnigraph.open(there, storage_options=s3_root.options) as writer:
+            assert told(writer) == before
+        assert {info.path: info.size for info in open_store(here, s3_root.options).list()} == left
+    with omnigraph.open(stops[-1]) as graph:
+        work(graph)
+
+
+@pytest.mark.s3
+def test_work_in_a_bucket(world: World, s3_root: S3Root) -> None:
+    place, _ = world
+    _copied(str(place), s3_root.uri, s3_root.options)
+    poison(place)
+    with omnigraph.open(s3_root.uri, storage_options=s3_root.options) as graph:
+        work(graph)
