@@ -130,7 +130,6 @@ class Analysis:
             raise InputError(f"damping is from 0 to less than 1, not {damping}")
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
-            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             ranks = on_spark.pagerank(self._spark_network, damping, iterations, tolerance)
@@ -144,7 +143,6 @@ class Analysis:
             `type`, `id`, `component`: the least member, as `Type:id`.
         """
         if self.engine is Engine.SPARK:
-            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             return self._named(on_spark.components(self._spark_network).withColumnRenamed("root", "value"), "component")
@@ -165,7 +163,6 @@ class Analysis:
         """
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
-            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             return self._named(
@@ -180,7 +177,6 @@ class Analysis:
             `type`, `id`, `triangles`.
         """
         if self.engine is Engine.SPARK:
-            check_installed()
             from omnigraph.pipeline.analytics import on_spark
 
             return self._frame(
@@ -222,7 +218,6 @@ class Analysis:
         return TableOutcome(self._target, "distance", pa.concat_tables([empty.empty_table(), *parts]))
 
     def _spark_paths(self, numbers: Sequence[int], direction: Direction) -> Outcome:
-        check_installed()
         from pyspark.sql import functions as sql
 
         from omnigraph.pipeline.analytics import on_spark
