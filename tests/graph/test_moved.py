@@ -304,6 +304,26 @@ def test_tombstones_of_a_bucket(world: World, tmp_path: Path) -> None:
         graph.tags.create("gone")
 
 
+@pytest.mark.parametrize("table", ["__manifest", "nodes/*"])
+def test_a_base_path_that_is_damaged(world: World, table: str) -> None:
+    """The seal of a version leaves its base paths out. One that leads to another table is noticed all the same."""
+    place, _ = world
+    with omnigraph.open(place, read_only=True) as graph:
+        ledger = graph._store.ledger_of("dev-child")
+        pins = graph.snapshot(branch="dev-child").tables.values()
+        forks = [pin.ref.branch for pin in pins if pin.ref.branch and pin.ref.path.startswith("nodes/")]
+    directory = ledger if table == "__manifest" else forks[0]
+    file = min(place.glob(f"{table}/tree/{directory}/_versions/*.manifest"))  # the newest has the lowest name
+    data = bytearray(file.read_bytes())
+    data[data.rfind(str(place).encode()) + len(str(place)) + 3] ^= 1
+    file.write_bytes(data)
+    with (
+        pytest.raises(omnigraph.errors.DamagedFileError, match=file.name),
+        omnigraph.open(place, read_only=True) as graph,
+    ):
+        names(graph, "dev-child")
+
+
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", b'{"root": 3}', b'{"root": "/nowhere/at/all"}'])
 def test_a_stamp_that_says_nothing(world: World, content: bytes | None) -> None:
     place, before = world

@@ -17,7 +17,8 @@ import lance
 from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
-from omnigraph.errors import CorruptionError
+from omnigraph.errors import CorruptionError, DamagedFileError
+from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields, split
 
 _BASES = 18
@@ -55,7 +56,7 @@ def open_dataset(
 
     Raises:
         ValueError: Lance cannot open it.
-        CorruptionError: it has files outside of its table.
+        DamagedFileError: it has files outside of its table.
     """
     uri = f"{root}/{table}" if fork is None else f"{root}/{table}/tree/{fork}"
     found = lance.dataset(uri, version=version, storage_options=_plain(options), session=session)
@@ -73,12 +74,16 @@ def at_root(
     """The same version of a dataset, with base paths below `root`. A commit that restores one can bring old ones back.
 
     Raises:
-        CorruptionError: it has files outside of its table.
+        DamagedFileError: it has files outside of its table.
     """
     bases = dataset.base_paths()
-    if all(base.path == _moved(base.path, table, root) for base in bases.values()):
-        return dataset
-    message = _with_bases(bytes(dataset._ds.serialized_manifest()), lambda old: _moved(old, table, root))
+    try:
+        if all(base.path == _moved(base.path, table, root) for base in bases.values()):
+            return dataset
+        message = _with_bases(bytes(dataset._ds.serialized_manifest()), lambda old: _moved(old, table, root))
+    except CorruptionError as error:
+        file = f"{below(dataset.uri, table)}/_versions/{2**64 - 1 - int(dataset.version):020d}.manifest"
+        raise DamagedFileError(root, file, f"it says that {error.message}") from error
     return MovedDataset(
         dataset.uri,
         int(dataset.version),

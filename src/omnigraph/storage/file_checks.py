@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from omnigraph.errors import DamagedFileError
+from omnigraph.errors import CorruptionError, DamagedFileError
 from omnigraph.storage.checksums import ChecksumIndex, sum_file
 from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import (
@@ -254,9 +254,17 @@ class FileChecks:
             if file.base is None:
                 yield f"{directory}/{file.name}", file
             elif file.base in manifest.bases:
-                yield f"{below(manifest.bases[file.base], table)}/{file.name}", file
+                yield f"{self._base(table, directory, manifest, file.base)}/{file.name}", file
             else:
                 raise DamagedFileError(self.root, directory, f"a version of it lacks base directory {file.base}")
+
+    def _base(self, table: str, directory: str, manifest: ManifestFile, number: int) -> str:
+        """A base directory of a version, below the root. The seal leaves them out, so a wrong one shows only here."""
+        try:
+            return below(manifest.bases[number], table)
+        except CorruptionError as error:
+            path = f"{directory}/_versions/{2**64 - 1 - manifest.version:020d}.manifest"
+            raise DamagedFileError(self.root, path, f"it says that {error.message}") from error
 
     def _damages(self, files: list[tuple[str, NeededFile]]) -> list[FileDamage]:
         def check(item: tuple[str, NeededFile]) -> FileDamage | None:
