@@ -15,7 +15,7 @@ def test_version(shell: Shell) -> None:
     printed = shell.run("version", "--json").output
     members = json.loads(printed)
     assert printed == json.dumps(members, indent=2) + "\n"
-    assert (members["version"], members["internal_schema_version"]) == (__version__, 1)
+    assert (members["version"], members["internal_schema_version"]) == (__version__, 2)
 
 
 def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:
