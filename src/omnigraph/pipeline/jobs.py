@@ -96,6 +96,8 @@ class Watch:
             looking.stop()
             if looking.failed is not None:
                 raise looking.failed from None
+            if interrupted(error):
+                raise KeyboardInterrupt from None
             failure = _failure(error, what, log)
             if failure is None:
                 raise
@@ -168,6 +170,16 @@ def _progress(context: Any, group: str, what: str) -> JobProgress | None:
         sum(min(stage.numCompletedTasks, stage.numTasks) for stage in known),
         sum(stage.numFailedTasks for stage in known),
     )
+
+
+def interrupted(error: BaseException) -> bool:
+    """Whether an error came up while Ctrl-C was dealt with: Spark cancels its jobs then, and tells of that instead."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, KeyboardInterrupt):
+            return True
+        found = found.__cause__ or found.__context__
+    return False
 
 
 def _failure(error: Exception, what: str, log: str | None) -> OmnigraphError | None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.errors import SparkError, SparkUnavailableError
-from omnigraph.pipeline.jobs import Watch
+from omnigraph.pipeline.jobs import Watch, interrupted
 from omnigraph.pipeline.preflight import check_installed, check_java, check_settings, java_path, start_failure
 from omnigraph.storage.cache_directory import cache_directory, is_own_file
 
@@ -205,10 +205,11 @@ class Session:
         builder = SparkSession.builder.appName("omnigraph")
         for name, value in options.items():
             builder = builder.config(name, value)
+        started: list[Any] = []
         directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
         self.log = directory / "spark.log"
         try:
-            with _errors_to(self.log), _no_copy(), warnings.catch_warnings():
+            with _errors_to(self.log), _no_copy() as started, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -216,19 +217,26 @@ class Session:
             _ship_wheel(self._spark)
         except Exception as error:
             reason = start_failure(error, self.log, master)
-            self._give_up()
+            self._give_up(started)
+            if interrupted(error):
+                shutil.rmtree(directory, ignore_errors=True)
+                raise KeyboardInterrupt from None
             raise SparkUnavailableError(f"Spark does not start: {reason}", hint=f"the log is {self.log}") from error
         except BaseException:
-            self._give_up()
+            self._give_up(started)
             shutil.rmtree(directory, ignore_errors=True)
             raise
         atexit.register(self.stop)
 
-    def _give_up(self) -> None:
+    def _give_up(self, started: Sequence[Any]) -> None:
         """End a Java process that was started in vain, so that the next attempt starts one with its own settings."""
         self._spark = None
         if self._owned:
             _end_java()
+        for process in started:  # of which Spark does not know yet
+            with suppress(OSError):
+                process.kill()
+                process.wait()
 
     def _options(self) -> dict[str, str]:
         settings, environ = self.settings, os.environ
@@ -342,21 +350,27 @@ def _wheel(module: str) -> Path | None:
 
 
 @contextmanager
-def _no_copy() -> Iterator[None]:
+def _no_copy() -> Iterator[list[Any]]:
     """Let Java be started without a copy of this process, which a large one is not allowed to make of itself.
 
     Spark asks for something to be done between the copy and the start, so that Java does not hear the interrupts of a
     terminal. A process group of its own does not hear them either.
+
+    Yields:
+        The processes that are started meanwhile.
     """
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
+    processes: list[Any] = []
 
     def started(command: Sequence[str], *, preexec_fn: object = None, **said: Any) -> Any:
-        return popen(command, process_group=0, **said)
+        process = popen(command, process_group=0, **said)
+        processes.append(process)
+        return process
 
     java_gateway.Popen = started
     try:
-        yield
+        yield processes
     finally:
         java_gateway.Popen = popen
 

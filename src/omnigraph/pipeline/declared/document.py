@@ -211,7 +211,8 @@ def read_document(
     if isinstance(given, Mapping):
         return _Reading(Path.cwd(), as_document(given, "the pipeline"), given_variables or {}).document()
     path = Path(given)
-    return _Reading(path.resolve().parent, read_yaml(text_of(path), path.name), given_variables or {}).document()
+    document = read_yaml(text_of(path), path.name)
+    return _Reading(Path(os.path.realpath(path)).parent, document, given_variables or {}).document()
 
 
 class _Reading:
