@@ -292,8 +292,8 @@ def test_tables_are_read_as_records_are(
         quoted = cell.replace('"', '""')
         (tmp_path / "Person.csv").write_text(f'name,big,{name}\nann,1,"{quoted}"\n')
         source = tmp_path / "Person.csv"
-        if (name, values) == ("age", ["31"]):
-            return  # in CSV that is a number
+        if (name, values) in (("age", ["31"]), ("born", [10**7])):
+            return  # in CSV the first is a number, and a number is no date
     if isinstance(said, str):
         with pytest.raises(BadRowsError, match=rf"Person\.{name}: .*{said}"):
             graph.load(source, mode="append", lenient=True)
