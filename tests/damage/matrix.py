@@ -50,7 +50,7 @@ DAMAGES: dict[str, Damage] = {
     "replaced": lambda data, chance, other: other,
 }
 
-UNCHECKED = frozenset({"reference", "table reference", "manifest reference", "place", "schema", "past schema", "lease"})
+UNCHECKED = frozenset({"table reference", "manifest reference", "place", "schema", "past schema", "lease"})
 """Classes without a checksum: a flipped bit may be another valid content, which is believed."""
 
 

@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from omnigraph.evaluate.texts import matches
@@ -76,6 +76,7 @@ _ATOMS = [*_SINGLE, *_CLASSES, "(?:ö|b)", "a?", r"\w*"]
 
 @given(st.lists(st.sampled_from(_ATOMS), min_size=1, max_size=6), st.text("aäöb_- 1٣\n", max_size=8))
 def test_patterns_agree_with_python(atoms: list[str], text: str) -> None:
+    assume(text or r"\B" not in atoms)  # Python before 3.14 finds no \B in an empty text
     pattern = "".join(atoms)
     python = pattern.replace("$", r"\Z")  # only in Python, $ also means before the last line end
     assert found(pattern, text) is (re.search(python, text) is not None)

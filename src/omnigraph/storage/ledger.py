@@ -166,7 +166,9 @@ class Ledger:
             return self._version(branch, dataset, version)
         if version is None or self._find(branch, None) is None:
             return None
-        raise VersionReclaimedError(f"version {version} of {table_directory(self.path, branch)} is gone")
+        directory = table_directory(self.path, branch)
+        missing = f"there is no {directory}/_versions/{manifest_name(version)}"
+        raise VersionReclaimedError(f"version {version} of {directory} is gone: {missing}")
 
     def _find(self, branch: str | None, version: int | None) -> LanceDataset | None:
         try:
