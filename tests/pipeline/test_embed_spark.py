@@ -83,7 +83,11 @@ def exported(graph: Graph, branch: str = "main") -> bytes:
 
 def files(graph: Graph) -> set[str]:
     root = Path(graph.uri)
-    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "__lease" not in path.parts}
+    return {
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and "__lease" not in path.parts and ".og-" not in path.name
+    }
 
 
 # Without Spark: the same code, in this process
