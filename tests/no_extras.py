@@ -9,6 +9,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 EXTRAS = frozenset(
     {"cedarpy", "fastapi", "mcp", "networkx", "opentelemetry", "pandas", "polars", "py4j", "pyspark", "uvicorn"}
 )
@@ -32,6 +34,14 @@ class Without(MetaPathFinder):
         return found
 
 
-sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
-for _name in [name for name in sys.modules if name.partition(".")[0] in EXTRAS]:
-    del sys.modules[_name]
+def hide() -> None:
+    """Hide the extras in this process, for good."""
+    sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+    for name in [name for name in sys.modules if name.partition(".")[0] in EXTRAS]:
+        del sys.modules[name]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Importing this module must not hide anything: pytest imports it when it collects doctests."""
+    hide()

@@ -15,7 +15,8 @@ from tests.patience import PATIENCE
 ROOT = Path(__file__).parents[2]
 
 _RUN = """
-import tests.no_extras
+from tests.no_extras import hide
+hide()
 import json, sys
 from click.testing import CliRunner
 from omnigraph.cli.main import cli
@@ -24,7 +25,8 @@ print(json.dumps([[each.exit_code, each.stdout, each.stderr, repr(each.exception
 """
 
 _HANDLE = """
-import tests.no_extras
+from tests.no_extras import hide
+hide()
 import sys
 import omnigraph
 with omnigraph.open(sys.argv[1]) as graph:
