@@ -121,6 +121,23 @@ class Repository:
         older = {a for name in common for parent in self.commits[name].parents for a in self.ancestors(parent)}
         return sorted(common - older)
 
+    def needed(self) -> set[str]:
+        """The commits that a merge may need as a base: those none of whose children leads to the same heads.
+
+        The commits that are found count as heads too, until no more are found.
+        """
+        kept = set(self.heads.values()) | set(self.tags.values())
+        while True:
+            line = {name: self.ancestors(name) for name in kept}
+            leads = {name: {head for head in kept if name in line[head]} for name in self.commits}
+            passed = {
+                parent for name in self.commits for parent in self.commits[name].parents if leads[name] == leads[parent]
+            }
+            found = {name for name in self.commits if leads[name] and name not in passed}
+            if found <= kept:
+                return kept
+            kept |= found
+
     def base(self, best: list[str]) -> Base:
         """The base that best common ancestors make: merged one after the other."""
         lost = frozenset(name for commit in best for name in self.lost(commit))

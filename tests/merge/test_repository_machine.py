@@ -116,15 +116,20 @@ class Machine:
         self.known.heads[branch] = head.id
 
     def _lost(self, commit: str) -> set[str]:
-        """The types of a commit that cleanup has removed. It may not remove what a merge of heads needs."""
-        if not self.cleaned:
-            return set()
+        """The types of a commit that cleanup has removed. What a merge of heads needs stays, see `cleanup`."""
+        return self._gone(commit) if self.cleaned else set()
+
+    def _gone(self, commit: str) -> set[str]:
         store = self.graph._store
         try:
             tables = store.manifest_of(self.made[commit]).tables
         except VersionReclaimedError:
             return set(model.empty())
         return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.has(pin.ref)}
+
+    def _readable(self) -> set[str]:
+        """The commits that a merge may need as a base and that can be read."""
+        return {commit for commit in self.known.needed() if not self._gone(commit)}
 
     def _any_branch(self) -> str:
         return self.random.choice(sorted(self.known.heads))
@@ -227,12 +232,14 @@ class Machine:
             return
         name = self.random.choice(names)
         self._say(f"delete branch {name}")
+        readable = self._readable()
         try:
             self.graph.branches.delete(name)
         except ConflictError:
             self.done[-1] += ": refused"
             return
         del self.known.heads[name]
+        assert all(not self._gone(commit) for commit in self.known.needed() & readable)
 
     def tag(self) -> None:
         free = [name for name in TAGS if name not in self.known.tags]
@@ -268,7 +275,9 @@ class Machine:
         keep = self.random.choice((0, 1, 5))
         self._say(f"cleanup keep={keep}")
         self.cleaned = True
+        readable = self._readable()
         self.graph.cleanup(keep=keep, orphans_older_than=timedelta(0))
+        assert self._readable() == readable
 
     def travel(self) -> None:
         """Read a tag, or a commit of a branch. After a cleanup a commit may be gone, and a tag never is."""

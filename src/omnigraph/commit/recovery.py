@@ -21,7 +21,6 @@ from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_ba
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.sums import sync_sums
 from omnigraph.commit.torn import set_aside_torn
 from omnigraph.errors import CorruptionError, FlushFailedError, LeaseTimeoutError, StorageError
 from omnigraph.storage.objects import local
@@ -170,7 +169,6 @@ def _roll_forward(
     """Publish a write whose tables have all moved as it intended."""
     # The writer may have died before its tables were forced to disk.
     store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
-    sync_sums(store, sidecar.operation_id)
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     manifest = store.publish(view, replace(sidecar.change, ancestors=ancestors), sidecar.commit, held)

@@ -33,7 +33,7 @@ from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import SchemaIntent, Sidecar, TableIntent, WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.sums import fold_sums, record_sums, sync_sums
+from omnigraph.commit.sums import fold_sums, record_sums
 from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
     FlushFailedError,
@@ -562,7 +562,6 @@ def commit_staged(
             _commit_table(store, intent, staged)
             reach(Failpoint.TABLE_COMMITTED)
         store.tables.make_durable(staging.staged)
-        sync_sums(store, sidecar.operation_id)
         reach(Failpoint.TABLES_COMMITTED)
         held.check()
         reach(Failpoint.BEFORE_PUBLISH)

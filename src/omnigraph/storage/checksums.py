@@ -113,7 +113,7 @@ def load_record(data: bytes) -> Sums | None:
 
 
 def write_record(objects: ObjectStore, name: str, sums: Mapping[str, FileSum]) -> None:
-    """Write a record. It is made durable together with the files that it is about."""
+    """Write a record, unless there is nothing to record."""
     if sums:
         objects.put(record_path(name), dump_record(sums))
 
