@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ from tests.commit.child import Children
 from tests.commit.graphs import SEED, assert_whole, ids, put
 
 from omnigraph.commit.audit import RecoveryKind
-from omnigraph.errors import DamagedFileError
+from omnigraph.errors import ConflictError, DamagedFileError
 from omnigraph.graph import Graph, open
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.newest import HINT, TORN
+from omnigraph.storage.tables import table_directory
 
 TEARS: dict[str, Callable[[bytes], bytes | None]] = {
     "empty": lambda data: b"",
@@ -46,8 +48,8 @@ def branch(request: pytest.FixtureRequest, graph: Graph) -> str:
     return str(request.param)
 
 
-def manifest_directory(place: Path, branch: str) -> Path:
-    return place / "__manifest" if branch == "main" else place / "__manifest" / "tree" / branch
+def manifest_directory(graph: Graph, branch: str) -> Path:
+    return Path(graph.uri) / table_directory("__manifest", graph._store.ledger_of(branch))
 
 
 def kill(children: Children, place: Path, branch: str, failpoint: str) -> None:
@@ -63,7 +65,7 @@ def test_manifest_of_a_write_that_was_not_acknowledged(
     """Readers see the state before it, and the next opener finishes the write."""
     before = ids(graph, branch=branch)
     kill(children, place, branch, "published")
-    file = newest(manifest_directory(place, branch))
+    file = newest(manifest_directory(graph, branch))
     tear(file, how)
     with open(place, read_only=True) as reader:
         assert ids(reader, branch=branch) == before
@@ -103,7 +105,7 @@ def test_an_acknowledged_manifest_is_an_error(graph: Graph, place: Path, branch:
     """Nobody goes on from the state before it, and older states can be read."""
     commit = put(graph, ["kept"], branch=branch)
     version = graph.snapshot(branch=branch).manifest_version
-    file = newest(manifest_directory(place, branch))
+    file = newest(manifest_directory(graph, branch))
     data = file.read_bytes()
     tear(file, how)
     with pytest.raises(DamagedFileError, match=file.name):
@@ -159,3 +161,25 @@ def test_files_of_others_do_no_harm(graph: Graph, place: Path, name: str) -> Non
 def assert_whole_but(graph: Graph, name: str) -> None:
     assert ids(graph) == sorted([*SEED, "more"])
     assert ids(graph, branch="dev") == sorted([*SEED, "own", "more"])
+
+
+def test_a_branch_without_a_manifest_is_damaged_and_can_be_deleted(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    shutil.rmtree(manifest_directory(graph, "dev"))
+    with open(place) as fresh:
+        acts = (
+            lambda: fresh.snapshot(branch="dev"),
+            lambda: put(fresh, ["x"], branch="dev"),
+            lambda: fresh.cleanup(keep=1),
+        )
+        for act in acts:
+            with pytest.raises(DamagedFileError, match="the manifest of branch 'dev' is missing"):
+                act()
+        with pytest.raises(ConflictError, match="exists already"):
+            fresh.branches.create("dev")
+        fresh.branches.delete("dev")
+        fresh.branches.create("dev")
+        assert ids(fresh, branch="dev") == sorted(SEED)
+        fresh.cleanup(keep=1)
+        assert_whole(fresh)

@@ -162,7 +162,10 @@ def delete_branch(store: Store, name: str, head: str | None = None) -> None:
         raise InputError("branch 'main' cannot be deleted")
     if _finish_deletion(store, name):
         return
-    _deletable(store, name)
+    ref = _deletable(store, name)
+    if store.manifest.open(ref.ledger) is None:
+        _withdraw(store, ref)  # the files of its manifest are gone: the reference is all that is left
+        return
     with store.exclusive(name) as held:
         recover_branch(store, name, held)
         with store.exclusive_refs():
@@ -183,8 +186,6 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
         PreconditionFailedError: its head is not the given commit.
     """
     for _ in range(_ATTEMPTS):
-        if store.manifest.open(ref.ledger) is None:
-            return  # the reference is all that is left
         view = store.capture(ref.name)
         if view.incarnation != ref.incarnation:
             raise BranchNotFoundError(ref.name, hint="it was deleted, and made again, meanwhile")

@@ -23,6 +23,7 @@ from omnigraph.errors import (
     LeaseLostError,
     LeaseTimeoutError,
     ObjectNotFoundError,
+    OmnigraphError,
     ReadSetChangedError,
     StorageError,
     StorageErrorKind,
@@ -111,7 +112,7 @@ class Store:
             if known is not None and ledger is known.ledger:
                 return known
             if ledger is None:
-                raise self._no_branch(branch)
+                raise self._no_ledger(branch, incarnation, name)
             view = read_manifest(branch, incarnation, ledger)
         if view.closed:
             raise self._no_branch(branch)  # its deletion stopped before the reference was removed
@@ -190,7 +191,7 @@ class Store:
         with self._unless_deleted(branch, incarnation):
             ledger = self.manifest.open(name, version)
             if ledger is None:
-                raise self._no_branch(branch)
+                raise self._no_ledger(branch, incarnation, name)
             return read_manifest(branch, incarnation, ledger)
 
     def manifest_of(self, commit: Commit) -> Manifest:
@@ -259,6 +260,14 @@ class Store:
         self.forget(branch)
         others = [name for name in self.branch_names() if name != branch]
         return BranchNotFoundError(branch, hint=did_you_mean(branch, others))
+
+    def _no_ledger(self, branch: str, incarnation: str, name: str | None) -> OmnigraphError:
+        """A branch without a manifest: somebody has deleted it meanwhile, or its files are gone."""
+        if self.branch_identifier(branch) != incarnation:
+            return self._no_branch(branch)
+        path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}"
+        hint = f"put the files back from a backup, or delete branch '{branch}', whose rows can no longer be read"
+        return DamagedFileError(str(self.objects.uri), path, f"the manifest of branch '{branch}' is missing", hint=hint)
 
     def branch_names(self) -> list[str]:
         """All branches but the system's own, `main` first, then by name."""
