@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
+from threading import Event, Thread, current_thread
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.commit.child import Children
 from tests.commit.faults_page import FLUSHED, FLUSHES, FlushWrite
 from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, contents, create, evolve_to, ids, put, sidecars
+from tests.patience import PATIENCE
 
+from omnigraph.commit import attempts
 from omnigraph.commit import distrust as distrust_module
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.sidecar import pending
 from omnigraph.commit.writer import Operation
-from omnigraph.errors import FlushFailedError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
-from omnigraph.graph import Graph, open
+from omnigraph.errors import FlushFailedError, KeyConflictError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
+from omnigraph.graph import Graph, init, open
 from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage.tables import table_directory
 
@@ -269,3 +275,119 @@ def test_a_merge_that_was_undone_can_be_made_again(place: Path, flushes: Flushes
         assert ids(graph) == ids(graph, "node:B") == sorted([*SEED, "of main", "of dev", "later"])
         graph.refresh()
         assert sidecars(graph) == []
+
+
+# Beside others, while the write is visible and not undone yet
+
+
+ROWS = "query rows() { match { $a: A } return { $a.k, $a.n } order { $a.k } }"
+
+
+class Beside:
+    """Does something at the flush that makes a write visible, and lets that flush fail."""
+
+    def __init__(self, flushes: Flushes, act: Callable[[], None]) -> None:
+        self._flushes = flushes
+        self._act = act
+
+    def run(self, graph: Graph, mutation: str) -> None:
+        met: list[str] = []
+
+        def first(path: str, _: int) -> bool:
+            if "__manifest/_versions/" not in path or met:
+                return False
+            met.append(path)
+            self._act()
+            return True
+
+        with self._flushes.failing(first), pytest.raises(WriteUndoneError):
+            graph.mutate(mutation)
+
+
+def values(graph: Graph, branch: str = "main") -> dict[str, int | None]:
+    return {row["a.k"]: row["a.n"] for row in graph.query(ROWS, branch=branch).to_pylist()}
+
+
+@pytest.fixture
+def two(place: Path, flushes: Flushes) -> Iterator[tuple[Graph, Graph]]:
+    """Two handles of a graph with three rows."""
+    with init(place, "node A { k: String @key n: I64? tag: String? }") as graph, open(place) as other:
+        graph.load({"A": pa.table({"k": SEED, "n": [0, 0, 0]})}, mode="append")
+        yield graph, other
+
+
+def waiting(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], None], Thread]:
+    """A writer that stages while the other write is visible, and gets its turn after that was undone."""
+    staged = Event()
+    stage = attempts._Write._staged
+
+    def watched(self: Any, view: Any) -> Any:
+        found = stage(self, view)
+        if current_thread() is thread:
+            staged.set()
+        return found
+
+    def write() -> None:
+        with suppress(KeyConflictError):
+            act()
+
+    thread = Thread(target=write)
+
+    def begin() -> None:
+        thread.start()
+        assert staged.wait(PATIENCE)
+
+    monkeypatch.setattr(attempts._Write, "_staged", watched)
+    return begin, thread
+
+
+def test_an_undone_update_does_not_come_back_with_a_writer_that_saw_it(
+    two: tuple[Graph, Graph], flushes: Flushes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, other = two
+    tag = 'query w() { update A set { tag: "w" } where k = "s2" }'  # which reads the whole row
+    begin, thread = waiting(lambda: other.mutate(tag), monkeypatch)
+    Beside(flushes, begin).run(graph, "query u() { update A set { n: 2 } where n = 0 }")
+    thread.join()
+    assert values(graph) == {"s1": 0, "s2": 0, "s3": 0}
+    assert graph.query('query t() { match { $a: A { k: "s2" } } return { $a.tag } }').to_pylist() == [{"a.tag": "w"}]
+
+
+def test_a_row_whose_deletion_was_undone_is_not_inserted_again(
+    two: tuple[Graph, Graph], flushes: Flushes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, other = two
+    again = {"A": pa.table({"k": ["s1"], "n": [9]})}
+    begin, thread = waiting(lambda: other.load(again, mode="append"), monkeypatch)
+    Beside(flushes, begin).run(graph, 'query d() { delete A where k = "s1" }')
+    thread.join()
+    assert [row["a.k"] for row in graph.query(ROWS).to_pylist()] == list(SEED)
+    assert graph.verify().ok
+
+
+def test_a_branch_of_an_undone_write_merges_both_ways(two: tuple[Graph, Graph], flushes: Flushes) -> None:
+    graph, other = two
+    Beside(flushes, lambda: drop(other.branches.create("side"))).run(
+        graph, 'query u() { update A set { n: 2 } where k = "s1" }'
+    )
+    assert (values(graph)["s1"], values(graph, "side")["s1"]) == (0, 2)
+    graph.mutate('query i() { insert A { k: "t" } }')
+    graph.mutate('query i() { insert A { k: "u" } }', branch="side")
+    graph.merge("main", "side")
+    assert values(graph, "side") == {"s1": 0, "s2": 0, "s3": 0, "t": None, "u": None}
+    graph.merge("side", "main")
+    assert values(graph) == values(graph, "side")
+    assert_whole(graph)
+
+
+def test_cleanup_leaves_what_an_undo_needs(two: tuple[Graph, Graph], flushes: Flushes) -> None:
+    graph, other = two
+    Beside(flushes, lambda: drop(other.cleanup(keep=0, orphans_older_than=timedelta(0)))).run(
+        graph, 'query u() { update A set { n: 2 } where k = "s1" }'
+    )
+    assert values(graph) == {"s1": 0, "s2": 0, "s3": 0}
+    assert_whole(graph)
+
+
+def drop(_: object) -> None:
+    """For acts whose result does not matter."""

@@ -173,6 +173,7 @@ Step = st.one_of(
     st.tuples(st.just("overwrite"), Names, st.just([])),
     st.tuples(st.just("index"), st.just([]), st.just([])),
     st.tuples(st.just("undone"), Names, Names),
+    st.tuples(st.just("taken back"), Names, st.just([])),
 )
 
 
@@ -213,18 +214,23 @@ class Tour:
             # What recovery does with a write that stopped half way.
             moved = tables.stage_overwrite(self.ref, table(rows))
             staged, after = tables.stage_restore(tables.commit_staged(moved), self.ref.version), before
+        elif kind == "taken back":
+            # A write that was visible is undone, or several.
+            version = sorted(self.versions)[-1 - len(written) % len(self.versions)]
+            staged, after = tables.stage_restore(self.ref, version, visible=True), self.versions[version]
         else:
             staged = tables.stage_indexes(self.ref, INDEXES)
         if staged is None:
             assert after == before
             return
-        if kind not in ("index", "undone"):
+        if kind not in ("index", "undone", "taken back"):
             assert len(before) + staged.rows_added - staged.rows_removed == len(after)
         ids = row_ids(tables, self.ref)
-        self.ref = tables.commit_staged(staged)
+        for part in staged.steps:
+            self.ref = tables.commit_staged(part)
         self.model = after
         self.versions[self.ref.version] = after
-        if kind != "overwrite":
+        if kind not in ("overwrite", "taken back"):
             now = row_ids(tables, self.ref)
             assert all(now[name] == ids[name] for name in after if name in before), "a row lost its row id"
 
@@ -256,6 +262,8 @@ class Tour:
                 name: row for name, row in expected(self.model).items() if name in ids
             }
             assert found.deleted.to_pylist() == sorted(set(old) - set(self.model))
+            touched = {name for some in self.tables.touched(begin, self.ref) for name in some.to_pylist()}
+            assert differ | (set(old) - set(self.model)) <= touched
             # Said again to the older version, it gives the newer one.
             model = {name: n for name, n in old.items() if name not in set(found.deleted.to_pylist())}
             assert model | {name: self.model[name] for name in ids} == self.model

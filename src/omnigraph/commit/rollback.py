@@ -83,7 +83,7 @@ def undo(
     for table, state, head in found:
         after = head
         if table.id in pins and head is not None:
-            pin = replace(pins[table.id], ref=_restored(store, table.base.at(head), table.base.version))
+            pin = replace(pins[table.id], ref=_restored(store, table.base.at(head), table.base.version, visible=True))
             restored[pin.key] = pin
             after = pin.ref.version
         outcomes.append(TableOutcome(table.key, state, head, after))
@@ -125,12 +125,13 @@ def drop_fork(store: Store, table: TableIntent) -> None:
         store.tables.drop_fork(table.base.path, table.base.branch)
 
 
-def _restored(store: Store, base: TableRef, version: int) -> TableRef:
+def _restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
     """The content of a version as the newest of its table, in files that were flushed at the first attempt."""
     for _ in range(_ATTEMPTS):
-        staged = store.tables.stage_restore(base, version)
+        staged = store.tables.stage_restore(base, version, visible=visible)
         try:
-            restored = store.tables.commit_staged(staged)
+            for step in staged.steps:
+                restored = store.tables.commit_staged(step)
         except TableConflictError:
             # A late request was faster. The version that it could take is taken now, by itself or by us.
             head = store.tables.head(base.path, base.branch)

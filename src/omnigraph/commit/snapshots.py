@@ -131,10 +131,15 @@ class Snapshot:
         return self._store.tables.parts(self.pin(key).ref)
 
     def earlier_fingerprint(self, key: str, version: int) -> str | None:
-        """The same for an earlier version of the table, on the way to this one. None when that cannot be read."""
-        ref = self.pin(key).ref
+        """The same for an earlier version of the table, on the way to this one.
+
+        None when that cannot be read, or when a restore has taken its changes back.
+        """
+        tables, ref = self._store.tables, self.pin(key).ref
         try:
-            return self._store.tables.fingerprint(ref.at(version)) if version < ref.version else None
+            if version >= ref.version or tables.is_restored_after(ref, version):
+                return None
+            return tables.fingerprint(ref.at(version))
         except VersionReclaimedError:
             return None
 

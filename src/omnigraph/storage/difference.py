@@ -1,4 +1,8 @@
-"""What changed between two versions of a table, by id: found from Lance's own records, not by comparing rows."""
+"""Changes between two versions of a table, by id: found from Lance's own records, not by comparing rows.
+
+Lance notes for each row which version wrote it last. A restore brings rows back with their old notes. Where one went
+back further than the earlier version, the rows of the fragments that differ are compared by row id and note instead.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,10 @@ from omnigraph.storage.scans import scanner
 _ID = "id"
 _UPDATED = "_row_last_updated_at_version"
 _BATCH_BYTES = 16 << 20
+RESTORED = "omnigraph:restored"
+"""In the configuration of a table: the last version that a restore made which took back visible changes."""
+
+Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
 
 
@@ -44,11 +52,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """The rows of a version that were written after an earlier one; what they cost to read follows their number."""
+    """The rows of a version that were written after an earlier one; what they cost to read follows their number.
+
+    Across a restore, `row_ids` names them; otherwise they are the rows with a note after the earlier version.
+    """
 
     _dataset: LanceDataset
     _fragments: tuple[LanceFragment, ...]
     _after: int
+    _row_ids: pa.Array | None = None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         if not self._fragments:
@@ -63,16 +75,18 @@ class WrittenRows:
         )
         for batch in scan.to_reader():
             # A fragment that was only packed anew holds rows that nobody wrote.
-            written = pc.greater(batch.column(_UPDATED), self._after)
+            if self._row_ids is None:
+                written = pc.greater(batch.column(_UPDATED), self._after)
+            else:
+                written = pc.is_in(batch.column(ROW_ID), value_set=self._row_ids)
             rows = pa.Table.from_batches([batch]).filter(written)
             for part in with_content(self._dataset, rows):
                 yield from part.select(wanted).to_batches()
 
 
 def difference(begin: LanceDataset, end: LanceDataset) -> Difference:
-    """What was done between two versions of one branch of a table."""
-    rows = _written(begin, end)
-    removed = _removed(begin, end)
+    """The net changes between two versions of one branch of a table."""
+    rows, removed, _ = _changes(begin, end)
     written = pa.concat_arrays([_NONE, *(batch.column(_ID) for batch in rows.batches([_ID]))])
     # A table that was overwritten has lost all row ids, and perhaps no id.
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=written)))
@@ -81,8 +95,45 @@ def difference(begin: LanceDataset, end: LanceDataset) -> Difference:
 
 def touched(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
     """The ids of all rows that were written or removed between two versions of one branch, some of them twice."""
-    yield from (batch.column(_ID) for batch in _written(begin, end).batches([_ID]))
-    yield _removed(begin, end)
+    rows, removed, replaced = _changes(begin, end)
+    yield from (batch.column(_ID) for batch in rows.batches([_ID]))
+    yield removed
+    yield replaced
+
+
+def restored(dataset: LanceDataset) -> int:
+    """The last version up to this one that took back visible changes; 0 when there is none."""
+    return int(dataset.config().get(RESTORED, 0))
+
+
+def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
+    """The rows that were written, the ids of those that are gone, and ids of more that changed."""
+    if restored(end) > begin.version:
+        return _compared(begin, end)
+    return _written(begin, end), _ids(begin, _removed_rows(begin, end)), _NONE
+
+
+def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
+    """The same by comparing: a row is as it was if its row id and the version that wrote it are."""
+    before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
+    after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
+    old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
+    new = [f for f in end.get_fragments() if before.get(f.fragment_id) != after[f.fragment_id]]
+    was, now = _notes(begin, old), _notes(end, new)
+    stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
+    written = now.filter(pc.invert(pc.is_in(now[ROW_ID], value_set=stays)))[ROW_ID].combine_chunks()
+    changed = was.filter(pc.invert(pc.is_in(was[ROW_ID], value_set=stays)))[ROW_ID].combine_chunks()
+    there = pc.is_in(changed, value_set=written)
+    gone, replaced = changed.filter(pc.invert(there)), changed.filter(there)
+    return WrittenRows(end, tuple(new), begin.version, written), _ids(begin, gone), _ids(begin, replaced)
+
+
+def _notes(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
+    """The row ids of some fragments, with the versions that wrote them last."""
+    columns = [ROW_ID, _UPDATED]
+    if not fragments:
+        return pa.table({name: pa.array([], pa.uint64()) for name in columns})
+    return scanner(dataset, columns=columns, fragments=fragments).to_table().select(columns)
 
 
 def _written(begin: LanceDataset, end: LanceDataset) -> WrittenRows:
@@ -95,15 +146,14 @@ def _files(fragment: LanceFragment) -> list[str]:
     return [file.path for file in fragment.metadata.files]
 
 
-def _removed(begin: LanceDataset, end: LanceDataset) -> pa.Array:
-    """The ids whose rows of the first version are gone, written anew under the same id or not."""
-    wanted = _removed_rows(begin, end)
+def _ids(dataset: LanceDataset, wanted: pa.Array) -> pa.Array:
+    """The ids of rows by row id."""
     if len(wanted) == 0:
         return _NONE
     if len(wanted) <= LOOKED_UP:
-        found = begin._take_rows(wanted.to_pylist(), columns=[_ID])
+        found = dataset._take_rows(wanted.to_pylist(), columns=[_ID])
     else:
-        found = matching(scanner(begin, columns=[_ID, ROW_ID]).to_reader(), ROW_ID, wanted)
+        found = matching(scanner(dataset, columns=[_ID, ROW_ID]).to_reader(), ROW_ID, wanted)
     return found[_ID].combine_chunks()
 
 
@@ -140,9 +190,9 @@ def _compared_row_ids(begin: LanceDataset, end: LanceDataset) -> pa.Array:
     return pa.array(found)
 
 
-def _row_ids(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _row_ids(dataset: LanceDataset, fragment: LanceFragment) -> Numbers:
     read = scanner(dataset, columns=[ROW_ID], fragments=[fragment]).to_table()
-    ids: np.ndarray[tuple[int], np.dtype[np.uint64]] = read[ROW_ID].combine_chunks().to_numpy(zero_copy_only=False)
+    ids: Numbers = read[ROW_ID].combine_chunks().to_numpy(zero_copy_only=False)
     return ids
 
 

@@ -49,7 +49,7 @@ from omnigraph.storage.blobs import (
 from omnigraph.storage.change import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
 from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.checksums import Sums, sum_files
-from omnigraph.storage.difference import Difference, difference, touched
+from omnigraph.storage.difference import RESTORED, Difference, difference, restored, touched
 from omnigraph.storage.file_checks import FileChecks, FileDamage, Looked
 from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.fingerprints import fingerprint, parts
@@ -694,10 +694,27 @@ class TableStorage:
             unwanted = any(True for _ in others(self._intact(ref), kept))
             return unwanted or ref in self._without_indexes or any(uncovered(dataset, spec) for spec in specs)
 
-    def stage_restore(self, base: TableRef, version: int) -> Staged:
-        """The content of an earlier version as the next one: how an interrupted write is undone."""
-        transaction = Transaction(base.version, LanceOperation.Restore(version))
-        return self._staged(base, transaction)
+    def stage_restore(self, base: TableRef, version: int, *, visible: bool = False) -> Staged:
+        """The content of an earlier version as the next one: how an interrupted write is undone.
+
+        Args:
+            base: the newest version.
+            version: the version whose content comes back.
+            visible: whether the graph has pointed at a later version than that. Then one more commit notes the
+                restore, because Lance's records do not show which rows it changed.
+        """
+        staged = self._staged(base, Transaction(base.version, LanceOperation.Restore(version)))
+        if not visible:
+            return staged
+        made = base.at(base.version + 1)
+        note = LanceOperation.UpdateMap({RESTORED: str(made.version)})
+        noted = self._staged(made, Transaction(made.version, LanceOperation.UpdateConfig(config_updates=note)))
+        return replace(staged, then=noted)
+
+    def is_restored_after(self, ref: TableRef, version: int) -> bool:
+        """Whether a restore between two versions took back changes of the earlier one, or of versions before it."""
+        with self._reading(ref):
+            return restored(self._open(ref)) > version
 
     def _staged(self, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
         transaction.transaction_properties = {_MARK: "1"}
@@ -916,8 +933,7 @@ class TableStorage:
 
         Args:
             begin: the earlier version.
-            end: the later one, on the same branch or on a fork that began at `begin`. A restore in between may only
-                have gone back to `begin` or a later version, as recovery does.
+            end: the later one, on the same branch or on a fork that began at `begin`.
         """
         with self._reading(begin), self._reading(end):
             return difference(self._open(end.at(begin.version)), self._open(end))

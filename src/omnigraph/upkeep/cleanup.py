@@ -267,8 +267,7 @@ class _Plan:
         if only_alive:
             records = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
         sidecars = pending(store.objects)
-        merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
-        found = reachable.reach(store, policy, now, records, merging)
+        found = reachable.reach(store, policy, now, records, sidecars)
         pins = found.versions()
         limit = began - policy.orphans
         cutoff = min([limit, *(record.began - _SKEW for record in records if record.writes)])

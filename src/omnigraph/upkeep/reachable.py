@@ -19,6 +19,7 @@ from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_branch_refs, list_tag_refs
 from omnigraph.commit.registry import identity_in
 from omnigraph.commit.retention import kept_commits
+from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
 from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError
@@ -125,20 +126,20 @@ def reach(
     policy: Policy,
     now: datetime,
     records: Sequence[WorkRecord] = (),
-    merging: Iterable[str] = (),
+    sidecars: Sequence[Sidecar] = (),
 ) -> Reach:
     """Find everything that has to stay.
 
     That is: the head of each branch and where it began; the commits of its history that the policy keeps; every tag;
-    every commit that a later merge may need as a base; the versions that work in progress needs; and all that a
-    transaction at work has written.
+    every commit that a later merge may need as a base; the versions that work in progress needs; the versions that
+    writes in flight began from, which whoever undoes them needs; and all that a transaction at work has written.
 
     Args:
         store: the graph.
         policy: which commits stay.
         now: the time.
         records: work in progress.
-        merging: the commits that merges in flight are about to publish as a parent.
+        sidecars: writes in flight.
 
     Raises:
         StorageError: a branch cannot be read, so nobody can say what it needs.
@@ -152,7 +153,7 @@ def reach(
             view = unless_removed(store, ledger, partial(store.capture, recorded_branch(name)))
             if view is not None:
                 heads[name] = view
-    return reach_from(store, refs, heads, ledgers, policy, now, records, merging)
+    return reach_from(store, refs, heads, ledgers, policy, now, records, sidecars)
 
 
 def reach_from(
@@ -163,7 +164,7 @@ def reach_from(
     policy: Policy,
     now: datetime,
     records: Sequence[WorkRecord] = (),
-    merging: Iterable[str] = (),
+    sidecars: Sequence[Sidecar] = (),
 ) -> Reach:
     """The same, from names and heads that were read before.
 
@@ -175,14 +176,17 @@ def reach_from(
         policy: which commits stay.
         now: the time.
         records: work in progress.
-        merging: the commits that merges in flight are about to publish as a parent.
+        sidecars: writes in flight. A merge among them is about to publish a commit as its parent.
     """
     places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
+    # An undo of a write that is visible needs the state before it, with the tables that the write dropped.
+    places |= {(one.branch, one.commit.ledger, one.commit.manifest_version - 1) for one in sidecars}
     for name, view in heads.items():
         if name != MAIN:
             places |= set(_beginning(refs.branches[name], view))
         kept = unless_removed(store, view.ledger.branch, partial(_kept, view, policy, now))
         places |= {_place(commit) for commit in kept or ()}
+    merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
     named = {*merging, *(commit for record in records for commit in record.commits)}
     named |= {tag.commit_id for tag in refs.tags.values()}
     bases = set(_bases(store, ledgers, heads, named)) - places
@@ -192,6 +196,7 @@ def reach_from(
     views += _read(store, bases - known)
     recorded = {ref for record in records for ref in record.needs}
     pins = {ref for ref in recorded if ref.path != MANIFEST_PATH}
+    pins |= {ref for one in sidecars for table in one.tables for ref in (table.pin, table.base)}
     keys: dict[str, str] = {}
     for view in views:
         pins |= {pin.ref for pin in view.tables.values()}
