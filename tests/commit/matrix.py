@@ -176,6 +176,8 @@ REPAIR_POINTS = (
 BRANCH_CREATION_POINTS = (
     Failpoint.BRANCH_CREATE_CHECKED,
     Failpoint.BRANCH_LEDGER_CREATED,
+    Failpoint.BRANCH_REF_PENDING,
+    Failpoint.BRANCH_CONFIRM_CHECKED,
     Failpoint.BRANCH_REF_CREATED,
 )
 BRANCH_DELETION_POINTS = (
@@ -224,6 +226,16 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
     Failpoint.BRANCH_LEDGER_CREATED: (
         "creating a branch",
         "creates the branch, or one above it, and writes to it",
+        "the late creation is refused; every row stays",
+    ),
+    Failpoint.BRANCH_REF_PENDING: (
+        "creating a branch",
+        "creates the branch, or one above it, and writes to it",
+        "the late creation is refused; every row stays",
+    ),
+    Failpoint.BRANCH_CONFIRM_CHECKED: (
+        "creating a branch",
+        "creates the branch, or one above it, and writes to it; or cleans up the version that it begins at",
         "the late creation is refused; every row stays",
     ),
     Failpoint.BRANCH_DELETE_CHECKED: (
@@ -348,7 +360,8 @@ def page() -> str:
             for point in RECOVERY_POINTS
         ),
         *(f"| `{point}`, repairing | running it again ends as it would have |" for point in REPAIR_POINTS),
-        "| `branch_create_checked`, `branch_ledger_created` | no branch; its name can be used |",
+        "| `branch_create_checked`, `branch_ledger_created`, `branch_ref_pending`, `branch_confirm_checked` |"
+        " no branch; its name can be used |",
         "| `branch_ref_created` | the branch exists |",
         "| `branch_delete_checked` | the branch is as it was |",
         "| `branch_closed`, `branch_ref_deleted` | the branch is gone; its name can be used; cleanup takes its files |",

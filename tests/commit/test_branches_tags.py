@@ -11,6 +11,7 @@ import pytest
 from tests.commit.graphs import NODES, SEED, TABLES, assert_whole, contents, ids, put
 from tests.commit.matrix import ELSEWHERE
 
+from omnigraph.commit.branches import create_branch
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Operation
 from omnigraph.errors import (
@@ -369,7 +370,7 @@ def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = graph._store.capture("main")
-    graph.branches.create("dev")
+    dev = create_branch(graph._store, "dev", base)
     exclusive = type(graph._store).exclusive
 
     def held(self: Store, branch: str, **said: Any) -> Any:
@@ -378,8 +379,36 @@ def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the
         return exclusive(self, branch, **said)
 
     monkeypatch.setattr(type(graph._store), "exclusive", held)
-    take_back(graph, "dev", base)
+    take_back(graph, dev, base)
     assert "late" in ids(graph, branch="dev")
-    graph.branches.create("idle")
-    take_back(graph, "idle", base)
+    idle = create_branch(graph._store, "idle", base)
+    take_back(graph, idle, base)
     assert "idle" not in graph._store.branch_names()
+
+
+def test_a_load_does_not_take_back_a_newer_branch_of_the_name(graph: Graph) -> None:
+    base = graph._store.capture("main")
+    made = create_branch(graph._store, "dev", base)
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    take_back(graph, made, base)
+    assert "dev" in graph.branches
+
+
+def test_a_merge_does_not_delete_a_newer_branch_of_the_name(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph.branches.create("side")
+    put(graph, ["mine"], branch="side")
+    graph.branches.create("dev", source="side")
+    write = type(graph).write_tables
+
+    def written(self: Graph, *arguments: Any) -> Any:
+        monkeypatch.setattr(type(graph), "write_tables", write)
+        made = write(self, *arguments)
+        graph.branches.delete("dev")
+        graph.branches.create("dev", source="side")  # with the same head
+        return made
+
+    monkeypatch.setattr(type(graph), "write_tables", written)
+    receipt = graph.merge("dev", "main", delete_branch=True)
+    assert receipt.branch_deleted is False
+    assert "dev" in graph.branches

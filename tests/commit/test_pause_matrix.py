@@ -10,12 +10,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.commit.child import Children, Ending, end
 from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, create, evolve_to, ids, put
-from tests.commit.matrix import PAUSES
+from tests.commit.matrix import BRANCH_CREATION_POINTS, PAUSES
 from tests.patience import PATIENCE, until
 
 from omnigraph.commit.failpoints import Failpoint
@@ -78,8 +79,10 @@ def whole_afterwards(graph: Graph, branch: str = "main") -> Iterator[None]:
 
 # Branches
 
+CREATION = [point for point in BRANCH_CREATION_POINTS if point is not Failpoint.BRANCH_REF_CREATED]
 
-@pytest.mark.parametrize("point", [Failpoint.BRANCH_CREATE_CHECKED, Failpoint.BRANCH_LEDGER_CREATED])
+
+@pytest.mark.parametrize("point", CREATION)
 def test_creating_a_branch_that_another_makes_and_writes(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
@@ -91,7 +94,7 @@ def test_creating_a_branch_that_another_makes_and_writes(
         assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
 
 
-@pytest.mark.parametrize("point", [Failpoint.BRANCH_CREATE_CHECKED, Failpoint.BRANCH_LEDGER_CREATED])
+@pytest.mark.parametrize("point", CREATION)
 def test_creating_a_branch_below_one_that_another_makes(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
@@ -102,6 +105,21 @@ def test_creating_a_branch_below_one_that_another_makes(
     with whole_afterwards(graph, "dev"):
         assert [branch.name for branch in graph.branches] == ["main", "dev"]
         assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
+
+
+@pytest.mark.parametrize("point", CREATION)
+def test_creating_a_branch_whose_beginning_is_cleaned_up(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    """Nobody has seen the branch, so nobody can have written to it."""
+    old = graph.snapshot().commit.id
+    put(graph, MANY, NODES)
+    child = paused("create_branch", point, name="dev", commit=old)
+    graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+    assert "dev" not in graph.branches
+    assert child.go_on().error in ("ConflictError", "VersionReclaimedError", "NotFoundError")
+    with whole_afterwards(graph):
+        assert [branch.name for branch in graph.branches] == ["main"]
 
 
 def test_deleting_a_branch_that_another_makes_again(paused: Callable[..., Paused], graph: Graph) -> None:

@@ -1,8 +1,9 @@
 """Branches of the whole graph: created without copying anything, deleted by removing their reference.
 
 The lease on references keeps creators and deleters out of each other's way, and is no fence: a process may be paused
-after it took the lease. So every step is safe when it comes late. A new branch has an incarnation of its own, its
-reference is created if absent, and it is withdrawn if its base is being reclaimed. A deletion first closes the branch's
+after it took the lease. So every step is safe when it comes late. A new branch has an incarnation of its own. Its
+reference is created if absent, as a pending one that nobody takes for a branch. If its base is not being reclaimed and
+its name fits beside the others, the reference is made a branch by a compare-and-swap. A deletion first closes the branch's
 manifest by a compare-and-swap, so that no write can follow the state that was looked at, and then removes the reference
 that was read and no other. The files of a deleted branch stay until cleanup finds that nothing needs them.
 """
@@ -23,9 +24,12 @@ from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.refs import (
     BranchRef,
     branch_ref_names,
+    confirm_branch_ref,
     create_branch_ref,
     delete_branch_ref,
     find_branch,
+    find_branch_ref,
+    list_all_branch_refs,
     list_branch_refs,
     list_tag_refs,
 )
@@ -74,8 +78,8 @@ def list_branches(store: Store) -> list[Branch]:
     return found
 
 
-def create_branch(store: Store, name: str, base: Manifest) -> Branch:
-    """Create a branch that begins at a manifest version. It exists from the moment its reference does.
+def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
+    """Create a branch that begins at a manifest version. It exists from the moment its reference is confirmed.
 
     Raises:
         ConflictError: the name is taken, or lies above or below a branch.
@@ -92,31 +96,71 @@ def create_branch(store: Store, name: str, base: Manifest) -> Branch:
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)
         reach(Failpoint.BRANCH_LEDGER_CREATED)
-        ref = BranchRef(name, incarnation, incarnation, base.branch, base.ledger.branch, base.version, now_micros())
+        # Nobody but its creator uses a hidden branch, so it may be withdrawn although it exists.
+        hidden = name.startswith(SYSTEM)
+        parent = base.branch, base.ledger.branch, base.version
+        ref = BranchRef(name, incarnation, incarnation, *parent, now_micros(), pending=not hidden)
         try:
             ref = create_branch_ref(store.objects, ref)
         except ObjectExistsError:
             _drop_ledger(store, incarnation)
             raise _name_taken(name) from None
-        reach(Failpoint.BRANCH_REF_CREATED)
+        reach(Failpoint.BRANCH_REF_PENDING)
         try:
-            # Another process may have acted between the checks above and the reference: look again, now that it is
-            # seen by everybody.
+            # Another process may have acted between the checks above and the reference: look again, now that cleanup
+            # and other creators see it.
             _check_name(store, name, mine=ref)
             guard.check(TableRef(MANIFEST_PATH, incarnation, made.version))
+            reach(Failpoint.BRANCH_CONFIRM_CHECKED)
+            ref = ref if hidden else _confirm(store, ref)
         except OmnigraphError:
-            _withdraw(store, ref)
-            _drop_ledger(store, incarnation)
+            if _withdraw(store, ref):
+                _drop_ledger(store, incarnation)
             raise
-    return Branch(name, base.branch, base.head.id, made.version)
+        reach(Failpoint.BRANCH_REF_CREATED)
+    return ref
+
+
+def _confirm(store: Store, ref: BranchRef) -> BranchRef:
+    """Make a pending reference that of a branch.
+
+    Raises:
+        ConflictError: somebody has withdrawn it.
+    """
+    try:
+        return confirm_branch_ref(store.objects, ref)
+    except ObjectChangedError:
+        found = find_branch(store.objects, ref.name)
+        if found is not None and found.incarnation == ref.incarnation:
+            return found  # the first of two requests took effect, and its answer was lost
+        said = f"another process created a branch at the same time, and took '{ref.name}' for left over"
+        raise ConflictError(said, hint="try again") from None
+
+
+def withdraw_pending(store: Store) -> None:
+    """Remove the references of branches whose creation stopped, with the lease on references.
+
+    Creators have it too, so those are dead, or were overtaken: then they find that their reference is gone.
+    """
+    if any(ref.pending for ref in list_all_branch_refs(store.objects).values()):
+        with store.exclusive_refs():
+            for ref in list_all_branch_refs(store.objects).values():
+                if ref.pending:
+                    _withdraw(store, ref)
 
 
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
+    """See that a name fits beside those of other branches. Before the own reference is there, what is pending goes."""
     for other in branch_ref_names(store.objects):
-        if other == name and mine is None:
+        same = other == name and mine is None
+        if not (same or other.startswith(f"{name}/") or name.startswith(f"{other}/")):
+            continue
+        found = find_branch_ref(store.objects, other)
+        if found is None or (found.pending and mine is None and _withdraw(store, found)):
+            continue
+        if same:
             raise _name_taken(name)
-        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
+        raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
 
 
 def _name_taken(name: str) -> ConflictError:
@@ -129,10 +173,14 @@ def _drop_ledger(store: Store, incarnation: str) -> None:
         store.manifest.delete_branch(incarnation)
 
 
-def _withdraw(store: Store, ref: BranchRef) -> None:
-    with suppress(ObjectChangedError):  # somebody has deleted it already
-        delete_branch_ref(store.objects, ref)
+def _withdraw(store: Store, ref: BranchRef) -> bool:
+    """Remove a reference that was read. False when it has changed meanwhile, or is gone."""
     store.forget(ref.name)
+    try:
+        delete_branch_ref(store.objects, ref)
+    except ObjectChangedError:
+        return False
+    return True
 
 
 def _finish_deletion(store: Store, name: str) -> bool:
@@ -144,13 +192,14 @@ def _finish_deletion(store: Store, name: str) -> bool:
     return True
 
 
-def delete_branch(store: Store, name: str, head: str | None = None) -> None:
+def delete_branch(store: Store, name: str, head: str | None = None, incarnation: str | None = None) -> None:
     """Delete a branch: it is gone for everybody at once. Its files stay until cleanup.
 
     Args:
         store: the graph.
         name: the branch.
         head: the commit that its head has to be; with None it goes whatever was written to it.
+        incarnation: the branch that is meant, and no other of that name.
 
     Raises:
         BranchNotFoundError: there is no such branch.
@@ -162,14 +211,14 @@ def delete_branch(store: Store, name: str, head: str | None = None) -> None:
         raise InputError("branch 'main' cannot be deleted")
     if _finish_deletion(store, name):
         return
-    ref = _deletable(store, name)
+    ref = _deletable(store, name, incarnation)
     if store.manifest.open(ref.ledger) is None:
         _withdraw(store, ref)  # the files of its manifest are gone: the reference is all that is left
         return
     with store.exclusive(name) as held:
         recover_branch(store, name, held)
         with store.exclusive_refs():
-            ref = _deletable(store, name)
+            ref = _deletable(store, name, incarnation)
             _close(store, ref, held, head)
             reach(Failpoint.BRANCH_CLOSED)
             with suppress(ObjectChangedError):  # its removal by somebody else is as good
@@ -198,12 +247,14 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
     raise ConflictError(f"branch '{ref.name}' is written to all the time", hint="try again")
 
 
-def _deletable(store: Store, name: str) -> BranchRef:
+def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
     """The reference of a branch that nothing depends on."""
     existing = list_branch_refs(store.objects)
     ref = existing.get(name)
     if ref is None:
         raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
+    if incarnation not in (None, ref.incarnation):
+        raise BranchNotFoundError(name, hint="it was deleted, and made again, meanwhile")
     children = sorted(other for other, info in existing.items() if info.parent_ledger == ref.ledger)
     if any(child.startswith(SYSTEM) for child in children):
         raise ConflictError(

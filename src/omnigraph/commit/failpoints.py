@@ -45,6 +45,8 @@ class Failpoint(StrEnum):
     TRANSACTION_REF_REMOVED = "transaction_ref_removed"
     BRANCH_CREATE_CHECKED = "branch_create_checked"
     BRANCH_LEDGER_CREATED = "branch_ledger_created"
+    BRANCH_REF_PENDING = "branch_ref_pending"
+    BRANCH_CONFIRM_CHECKED = "branch_confirm_checked"
     BRANCH_REF_CREATED = "branch_ref_created"
     BRANCH_DELETE_CHECKED = "branch_delete_checked"
     BRANCH_CLOSED = "branch_closed"

@@ -4,6 +4,9 @@ A branch reference names an *incarnation*, which is never used again: the branch
 name, and its table forks carry it. So an act on a branch that was deleted, and perhaps made again, can only reach the
 old incarnation. References are created if absent, and deleted only if unchanged (etag), so an act that comes late
 never removes a newer reference of the same name.
+
+A new branch reference is *pending* first: cleanup keeps what it names, and nobody else sees a branch. Its creator looks
+whether its base stays and its name fits, and then confirms it by replacing the object (etag).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -40,6 +43,7 @@ class BranchRef:
         parent_ledger: the Lance branch of the manifest that it was made from; None is that of `main`.
         parent_version: the manifest version that it began at.
         created_at: microseconds since 1970, UTC; None for a branch of an older format.
+        pending: whether it is being created, and no branch yet.
         etag: the state of the object that was read.
     """
 
@@ -50,6 +54,7 @@ class BranchRef:
     parent_ledger: str | None
     parent_version: int
     created_at: int | None
+    pending: bool = False
     etag: str = field(default="", compare=False)
 
     @property
@@ -97,6 +102,16 @@ def find_branch(objects: ObjectStore, name: str) -> BranchRef | None:
     Raises:
         DamagedFileError: the object cannot be read as a reference.
     """
+    found = find_branch_ref(objects, name)
+    return None if found is None or found.pending else found
+
+
+def find_branch_ref(objects: ObjectStore, name: str) -> BranchRef | None:
+    """The reference of a branch, or of one that is being created.
+
+    Raises:
+        DamagedFileError: the object cannot be read as a reference.
+    """
     return _find(objects, branch_ref_path(name), BranchRef)
 
 
@@ -111,12 +126,17 @@ def find_tag(objects: ObjectStore, name: str) -> TagRef | None:
 
 def list_branch_refs(objects: ObjectStore) -> dict[str, BranchRef]:
     """All branches but `main`, hidden ones too, by name. Files that are no reference are ignored."""
-    found = (find_branch(objects, name) for name in branch_ref_names(objects))
+    return {name: ref for name, ref in list_all_branch_refs(objects).items() if not ref.pending}
+
+
+def list_all_branch_refs(objects: ObjectStore) -> dict[str, BranchRef]:
+    """The same with those that are being created."""
+    found = (find_branch_ref(objects, name) for name in branch_ref_names(objects))
     return {ref.name: ref for ref in found if ref is not None}
 
 
 def branch_ref_names(objects: ObjectStore) -> list[str]:
-    """The names of all branches but `main`, hidden ones too; sorted. Costs one listing."""
+    """The names of all references of branches, also of hidden and pending ones; sorted. Costs one listing."""
     return sorted(_names(objects, BRANCH_DIRECTORY))
 
 
@@ -132,12 +152,22 @@ def list_tag_refs(objects: ObjectStore) -> dict[str, TagRef]:
 
 
 def create_branch_ref(objects: ObjectStore, ref: BranchRef) -> BranchRef:
-    """Write the reference of a new branch; the branch exists from now on.
+    """Write the reference of a new branch; unless it is pending, the branch exists from now on.
 
     Raises:
-        ObjectExistsError: a branch of that name exists.
+        ObjectExistsError: there is a reference of that name.
     """
     return _with_etag(ref, objects.create(branch_ref_path(ref.name), _dump(ref)))
+
+
+def confirm_branch_ref(objects: ObjectStore, ref: BranchRef) -> BranchRef:
+    """Make a pending reference that of a branch, which exists from now on.
+
+    Raises:
+        ObjectChangedError: somebody has withdrawn it.
+    """
+    ref = replace(ref, pending=False)
+    return _with_etag(ref, objects.replace(branch_ref_path(ref.name), _dump(ref), ref.etag))
 
 
 def create_tag_ref(objects: ObjectStore, ref: TagRef) -> TagRef:
@@ -199,6 +229,8 @@ def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[
 
 def _dump(ref: BranchRef | TagRef) -> bytes:
     members = {"version": _VERSION} | {name: value for name, value in asdict(ref).items() if name != "etag"}
+    if not members.get("pending", True):
+        del members["pending"]
     return orjson.dumps(members | {_CHECKSUM: _checksum(members)}, option=orjson.OPT_INDENT_2)
 
 

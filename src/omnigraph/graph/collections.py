@@ -46,7 +46,8 @@ class Branches:
             view = snapshots.at_commit(self._store, commit)._manifest
         else:
             view = self._store.capture(source or "main")
-        return branches.create_branch(self._store, name, view)
+        made = branches.create_branch(self._store, name, view)
+        return Branch(made.name, made.parent, view.head.id, view.version)
 
     def delete(self, name: str, *, expect_head: str | None = None) -> None:
         """Remove a branch. Its own commits can no longer be reached.
@@ -60,11 +61,15 @@ class Branches:
             ConflictError: another branch, a tag or this handle depends on it.
             PreconditionFailedError: its head is another commit.
         """
+        self._delete(name, expect_head)
+
+    def _delete(self, name: str, expect_head: str | None, incarnation: str | None = None) -> None:
+        """Remove a branch; with an incarnation, that one and no other of the name."""
         self._writable()
         if name.strip() == self._bound != MAIN:
             raise ConflictError(f"this handle is bound to branch '{self._bound}'", hint="open the graph on another one")
         hidden.reclaim(self._store)  # a transaction that died here depends on it no more
-        branches.delete_branch(self._store, name, expect_head)
+        branches.delete_branch(self._store, name, expect_head, incarnation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
+from omnigraph.commit.refs import BranchRef
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
@@ -126,9 +127,9 @@ def _load(graph: Graph, source: LoadSource, request: LoadRequest, said: WriteReq
         return LoadAnswer(request.mode, loaded(changes), _coerced(rows), request.base).receipt(
             target, graph.actor, None
         )
-    created = missing and fork_for(graph, target, view)
+    made = fork_for(graph, target, view) if missing else None
     fingerprint = None if digest is None else digest.value(request.embed)
-    answer = LoadAnswer(request.mode, loaded(changes), _coerced(rows), request.base, created, fingerprint)
+    answer = LoadAnswer(request.mode, loaded(changes), _coerced(rows), request.base, made is not None, fingerprint)
 
     def prepare(now: Manifest) -> Prepared:
         if now.schema_hash != view.schema_hash:
@@ -138,8 +139,8 @@ def _load(graph: Graph, source: LoadSource, request: LoadRequest, said: WriteReq
     try:
         commit = graph.write_tables(replace(said, healed=True), prepare)
     except BaseException:
-        if created:
-            take_back(graph, target, view)
+        if made is not None:
+            take_back(graph, made, view)
         raise
     if commit is not None and not is_own(commit, answer):
         return answered(target, request.mode, lambda: str(fingerprint), commit)
@@ -212,24 +213,23 @@ def target_of(graph: Graph, branch: str, base: str | None, *, heal: bool = True)
     return graph._store.capture(branch_name(base)), True
 
 
-def fork_for(graph: Graph, branch: str, base: Manifest) -> bool:
-    """Make the branch. False when somebody else did meanwhile."""
+def fork_for(graph: Graph, branch: str, base: Manifest) -> BranchRef | None:
+    """Make the branch. None when somebody else did meanwhile."""
     try:
-        branches.create_branch(graph._store, branch, base)
+        return branches.create_branch(graph._store, branch, base)
     except ConflictError:
         if branch not in graph._store.branch_names():
             raise
-        return False
-    return True
+        return None
 
 
-def take_back(graph: Graph, branch: str, base: Manifest) -> None:
-    """Remove the branch that was made for a load which came to nothing.
+def take_back(graph: Graph, made: BranchRef, base: Manifest) -> None:
+    """Remove the branch that was made for a load which came to nothing, and no other of that name.
 
     It stays when something is on it, or when a write to it may still be finished by recovery.
     """
     store = graph._store
     with suppress(OmnigraphError):
-        unsettled = any(sidecar.branch == branch for sidecar in pending(store.objects))
+        unsettled = any(sidecar.branch == made.name for sidecar in pending(store.objects))
         if not unsettled:
-            branches.delete_branch(store, branch, base.head.id)
+            branches.delete_branch(store, made.name, base.head.id, made.incarnation)

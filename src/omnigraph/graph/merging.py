@@ -121,7 +121,7 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         receipt = answered(request.target, digest, commit)  # the same request was carried out meanwhile
     else:
         receipt = answers[-1].committed(commit)
-    return _deleting(graph, receipt) if request.delete_branch else receipt
+    return _deleting(graph, receipt, source.incarnation) if request.delete_branch else receipt
 
 
 def merge_weight(graph: Graph, source: str, target: str) -> int:
@@ -172,10 +172,10 @@ def _digest(request: MergeRequest, choices: Choices) -> str:
     return sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _deleting(graph: Graph, receipt: MergeReceipt) -> MergeReceipt:
+def _deleting(graph: Graph, receipt: MergeReceipt, incarnation: str) -> MergeReceipt:
     """Delete the branch that was merged. That it cannot be deleted does not undo the merge."""
     try:
-        graph.branches.delete(receipt.source, expect_head=receipt.source_commit)
+        graph.branches._delete(receipt.source, receipt.source_commit, incarnation)
     except PreconditionFailedError:
         said = f"'{receipt.source}' has moved since it was merged"
         return replace(receipt, branch_deleted=False, branch_delete_error=said)

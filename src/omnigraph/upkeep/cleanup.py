@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from ulid_transform import ulid_to_timestamp
-
 from omnigraph.commit import condemned, hidden
+from omnigraph.commit.branches import withdraw_pending
 from omnigraph.commit.condemned import Condemned, CondemnedTable, ListState
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
@@ -261,7 +260,7 @@ class _Plan:
             only_alive: leave out records of the dead; otherwise there are none any more.
         """
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
-        trees = {name for info in store.objects.list(f"{MANIFEST_PATH}/tree") for name in info.path.split("/")[2:3]}
+        trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
         staged = staged_rows(store.objects)
         records = read_records(store.leases)
         if only_alive:
@@ -292,7 +291,11 @@ class _Plan:
         dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
         at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
         at_work += [_put_aside(rows) for rows in idle if rows not in dead and rows.newest < limit]
-        unnamed = [name for name in sorted({*found.ledgers, *trees}) if _is_dead_ledger(store, found, name, now)]
+        unnamed = [
+            name
+            for name in sorted({*found.ledgers, *trees})
+            if _is_dead_ledger(store, found, name, trees.get(name), began)
+        ]
         ledgers = found.without_made_from(unnamed)
         return cls(found, _each(plan, listed), dead, ledgers, at_work, now, began, limit)
 
@@ -388,8 +391,25 @@ def _put_aside(rows: StagedRows) -> LoadAtWork:
     return LoadAtWork(rows.name, None, rows.began, rows.newest, False, None, None)
 
 
-def _is_dead_ledger(store: Store, found: Reach, name: str, now: datetime) -> bool:
-    """Whether a Lance branch of the manifest goes: no name leads to it, and nothing in it is needed."""
+def _newest_files(listed: Iterable[ObjectInfo]) -> dict[str, datetime]:
+    """The Lance branches of the manifest that have files, and when the newest of those was written."""
+    found: dict[str, datetime] = {}
+    for info in listed:
+        for name in info.path.split("/")[2:3]:
+            found[name] = max(info.modified, found.get(name, info.modified))
+    return found
+
+
+def _is_dead_ledger(store: Store, found: Reach, name: str, written: datetime | None, began: datetime) -> bool:
+    """Whether a Lance branch of the manifest goes: no name leads to it, and nothing in it is needed.
+
+    Args:
+        store: the graph.
+        found: everything that has to stay.
+        name: the Lance branch.
+        written: when its newest file was written; None when it has no files.
+        began: the time, by the same clock.
+    """
     if name in found.needed_ledgers:
         return False
     newest = unless_removed(store, name, lambda: store.manifest.open(name)) if name in found.ledgers else None
@@ -398,7 +418,7 @@ def _is_dead_ledger(store: Store, found: Reach, name: str, now: datetime) -> boo
     # Its branch was deleted by a release that did not close it, or its creation has not come to the reference.
     if _LEDGER.fullmatch(name) is None:
         return False
-    return datetime.fromtimestamp(ulid_to_timestamp(name) / 1000, UTC) < now - _UNNAMED
+    return written is None or written < began - _UNNAMED
 
 
 def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
@@ -502,6 +522,7 @@ def _settle(store: Store) -> None:
         DriftError: a table has moved, and nobody knows why.
     """
     hidden.reclaim(store, watch=True)
+    withdraw_pending(store)
     recover_all(store)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):

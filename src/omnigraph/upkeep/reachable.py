@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commit, read_manifest
 from omnigraph.commit.names import recorded_branch
-from omnigraph.commit.refs import BranchRef, TagRef, list_branch_refs, list_tag_refs
+from omnigraph.commit.refs import BranchRef, TagRef, list_all_branch_refs, list_tag_refs
 from omnigraph.commit.registry import identity_in
 from omnigraph.commit.retention import kept_commits
 from omnigraph.commit.sidecar import Sidecar
@@ -73,14 +73,21 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Refs:
-    """The names that lead into a graph."""
+    """The names that lead into a graph.
+
+    Attributes:
+        pending: the references of branches that are being created.
+    """
 
     branches: dict[str, BranchRef]
     tags: dict[str, TagRef]
+    pending: list[BranchRef] = field(default_factory=list, compare=False)
 
     @classmethod
     def of(cls, store: Store) -> Refs:
-        return cls(list_branch_refs(store.objects), list_tag_refs(store.objects))
+        found = list_all_branch_refs(store.objects)
+        live = {name: ref for name, ref in found.items() if not ref.pending}
+        return cls(live, list_tag_refs(store.objects), [ref for ref in found.values() if ref.pending])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,7 @@ def reach_from(
         sidecars: writes in flight. A merge among them is about to publish a commit as its parent.
     """
     places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
+    places |= {(ref.parent, ref.parent_ledger, ref.parent_version) for ref in refs.pending}
     # An undo of a write that is visible needs the state before it, with the tables that the write dropped.
     places |= {(one.branch, one.commit.ledger, one.commit.manifest_version - 1) for one in sidecars}
     for name, view in heads.items():
@@ -203,7 +211,7 @@ def reach_from(
         keys |= {f"{key.partition(':')[0]}s/{table}": key for key, table, _ in view.dropped}
     for view in views:
         keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
-    needed = {ref.ledger for ref in refs.branches.values()} | {view.ledger.branch for view in views}
+    needed = {ref.ledger for ref in (*refs.branches.values(), *refs.pending)} | {view.ledger.branch for view in views}
     needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
     only_recorded = frozenset(ref for ref in recorded - said if ref.path != MANIFEST_PATH)
     return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)

@@ -163,14 +163,14 @@ class _SparkLoad:
         if request.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
         base = view
-        created = missing and not request.check and fork_for(self.graph, target, view)
+        made = fork_for(self.graph, target, view) if missing and not request.check else None
         try:
             if missing and not request.check:
                 view = self.store.capture(target)
-            return self._load(view, created)
+            return self._load(view, made is not None)
         except BaseException:
-            if created:
-                take_back(self.graph, target, base)
+            if made is not None:
+                take_back(self.graph, made, base)
             raise
         finally:
             for key in self.forks:
