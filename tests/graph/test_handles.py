@@ -128,6 +128,21 @@ def test_an_open_handle_notices_that_schema_files_were_changed(place: Path, grap
     add(graph, "Ben")
 
 
+@pytest.mark.parametrize("damaged", CONTRACT)
+def test_a_write_to_a_branch_notices_them_too(place: Path, graph: Graph, damaged: str) -> None:
+    """Its own schema is in the archive, which must not pass for the files."""
+    graph.branches.create("dev")
+    file = place / damaged
+    before = file.read_text()
+    file.write_text("{}" if damaged.endswith("json") else "node Other { x: String @key }")
+    for branch in ("dev", "main", "dev", "main"):
+        with pytest.raises(OmnigraphError, match="schema"):
+            add(graph, "Ben", branch=branch)
+    file.write_text(before)
+    for branch in ("dev", "main"):
+        add(graph, "Ben", branch=branch)
+
+
 def test_a_comment_in_the_schema_changes_nothing(place: Path, graph: Graph) -> None:
     (place / "_schema.pg").write_text((place / "_schema.pg").read_text() + "\n// a remark\n")
     add(graph, "Ann")

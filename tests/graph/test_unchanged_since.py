@@ -228,3 +228,15 @@ def test_the_commit_leads_to_the_head(graph: Graph) -> None:
     graph.cleanup(keep=1)
     with pytest.raises(VersionReclaimedError):
         run(graph, "age", since=first, name="ann", age=1)
+
+
+def test_the_commit_may_have_come_by_a_merge(graph: Graph) -> None:
+    graph.branches.create("dev")
+    read = run(graph.branch("dev"), "add", name="dee", age=1).commit.id
+    run(graph, "city", name="Bern")
+    graph.merge("dev", "main")
+    run(graph, "age", since=read, name="dee", age=2)
+    with pytest.raises(ChangedSinceError):
+        run(graph, "age", since=read, name="dee", age=3)
+    with pytest.raises(ChangedSinceError, match="Bern"):
+        run(graph, "city", since=read, name="Bern")

@@ -3,7 +3,7 @@
 The lease on references keeps creators and deleters out of each other's way, and is no fence: a process may be paused
 after it took the lease. So every step is safe when it comes late. A new branch has an incarnation of its own. Its
 reference is created if absent, as a pending one that nobody takes for a branch. If its base is not being reclaimed and
-its name fits beside the others, the reference is made a branch by a compare-and-swap. A deletion first closes the branch's
+its name fits beside the others, the reference is confirmed by a compare-and-swap. A deletion first closes the branch's
 manifest by a compare-and-swap, so that no write can follow the state that was looked at, and then removes the reference
 that was read and no other. The files of a deleted branch stay until cleanup finds that nothing needs them.
 """

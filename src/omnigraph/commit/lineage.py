@@ -32,6 +32,15 @@ def find_in(view: Manifest, commit_id: str) -> Commit | None:
     return next((read_commit(row) for row in rows if row["object_type"] == RowKind.GRAPH_COMMIT), None)
 
 
+def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
+    """A commit that leads to a view: of its own history, or one that a merge brought."""
+    if view.head.id == commit_id:
+        return view.head
+    rows = view.ledger.read(filter=pc.field("object_id") == commit_id).to_pylist()
+    kinds = (RowKind.GRAPH_COMMIT, RowKind.ANCESTOR)
+    return next((read_commit(row) for row in rows if row["object_type"] in kinds), None)
+
+
 def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
     """A commit, whichever branch it is on.
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.errors import CatalogError, CorruptionError, DamagedFileError, NotFoundError, ObjectNotFoundError
+from omnigraph.errors import (
+    CatalogError,
+    CorruptionError,
+    DamagedFileError,
+    NotFoundError,
+    ObjectNotFoundError,
+    OmnigraphError,
+)
 from omnigraph.lang.schema import (
     AcceptedSchema,
     accept,
@@ -28,6 +35,8 @@ STATE_PATH = "__schema_state.json"
 CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
 STAGED = ".staging"
 ARCHIVE = "__schemas"
+_LOOKS = 8
+"""How often the files are looked at while others change the schema."""
 
 Stamps = tuple[tuple[int, datetime, str | None] | None, ...]
 """Size, time and etag of each schema file; None for one that is missing."""
@@ -137,12 +146,17 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
 class ContractWatch:
     """Notices that the schema files were changed under an open handle, at the cost of three `head` requests.
 
+    The files are those of `main`. A branch that follows an older schema finds that in the archive, and whoever writes
+    to it notices changed files all the same.
+
     Args:
         objects: the graph's objects.
+        main: gives the newest state of `main`.
     """
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, main: Callable[[], Manifest]) -> None:
         self._objects = objects
+        self._main = main
         self._seen: tuple[str, Stamps] | None = None
         self._heads = ThreadPoolExecutor(len(CONTRACT), thread_name_prefix="schema") if _is_remote(objects) else None
 
@@ -157,16 +171,31 @@ class ContractWatch:
             CatalogError: the files contradict each other, or what the graph was written with.
         """
         stamps = self._stamps()
-        if self._seen != (view.schema_hash, stamps):
-            read_contract(self._objects, view)
-            self._seen = (view.schema_hash, stamps)
+        if view.branch == MAIN:
+            if self._seen != (view.schema_hash, stamps):
+                self.read(view)
+        elif self._seen is None or self._seen[1] != stamps:
+            self._check_main()
 
     def read(self, view: Manifest) -> tuple[str, AcceptedSchema]:
-        """The schema that a branch follows, as `read_contract` gives it; its files count as checked."""
+        """The schema that a branch follows, as `read_contract` gives it; those of `main` count as checked."""
         stamps = self._stamps()
         found = read_contract(self._objects, view)
-        self._seen = (view.schema_hash, stamps)
+        if view.branch == MAIN:
+            self._seen = (view.schema_hash, stamps)
         return found
+
+    def _check_main(self) -> None:
+        for _ in range(_LOOKS - 1):
+            view = self._main()
+            try:
+                self.read(view)
+            except OmnigraphError:
+                if self._main().version == view.version:
+                    raise
+            else:
+                return  # else another commit has just changed the schema
+        self.read(self._main())
 
     def _stamps(self) -> Stamps:
         heads = map if self._heads is None else self._heads.map

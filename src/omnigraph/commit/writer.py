@@ -550,6 +550,7 @@ def commit_staged(
         # No table has moved, so the write is simply taken back.
         store.objects.delete(sidecar.path)
         staging.abandon()
+        remove_ancestors(store.objects, file)
         raise
     except OmnigraphError as error:
         return _finish(store, sidecar, held, error)

@@ -249,7 +249,7 @@ class Graph:
             hidden.reclaim(store)
             with unless_full():
                 recover_all(store)
-        self._contract = ContractWatch(store.objects)
+        self._contract = ContractWatch(store.objects, lambda: store.capture(MAIN))
         self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}
         self._compiled = CompiledQueries()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.lineage import find_commit, find_in
+from omnigraph.commit.lineage import find_ancestor, find_commit
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.read_set import pins, reads_of, unnoted
 from omnigraph.commit.snapshots import Snapshot
@@ -86,7 +86,7 @@ def check_unchanged(graph: Graph, view: Manifest, prepared: Prepared, wanted: Un
 
 
 def _state(store: Store, view: Manifest, commit: str) -> Manifest:
-    found = find_in(view, commit)
+    found = find_ancestor(view, commit)
     if found is None:
         find_commit(store, commit)
         raise ChangedSinceError(view.branch, commit, view.head.id, None)
