@@ -10,6 +10,7 @@ import sys
 import threading
 import urllib.request
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import init
 from omnigraph.storage.objects import open_store
+from omnigraph.storage.tables import table_directory
 
 World = tuple[Path, dict[str, object]]
 NOW = timedelta(0)
@@ -491,3 +493,19 @@ def test_a_damaged_graph(world: World, tmp_path: Path) -> None:
         graph.backup(tmp_path / "b")
     with pytest.raises(IncompleteCopyError):
         omnigraph.open(tmp_path / "b", read_only=True)
+
+
+def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_path: Path) -> None:
+    place, _ = world
+    with omnigraph.open(place) as graph:
+        graph.backup(tmp_path / "b")
+        lines = {branch.name: graph._store.ledger_of(branch.name) for branch in graph.branches}
+    omnigraph.restore(tmp_path / "b", tmp_path / "r")
+    for there, (branch, ledger) in product((tmp_path / "b", tmp_path / "r"), lines.items()):
+        versions = there / table_directory("__manifest", ledger) / "_versions"
+        newest = min(versions.glob("*.manifest"))  # the number counts down
+        newest.rename(tmp_path / "aside")
+        with pytest.raises(DamagedFileError, match=newest.name):
+            omnigraph.open(there, read_only=True, branch=branch)
+        (tmp_path / "aside").rename(newest)
+        omnigraph.open(there, read_only=True, branch=branch).close()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
 from omnigraph.commit import audit
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.failpoints import Failpoint, reach
@@ -18,7 +16,7 @@ from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import ObjectChangedError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import version_of
-from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, read_hint, torn_version
+from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, dump_hint, read_hint, torn_version
 from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
 
@@ -83,7 +81,7 @@ def correct_hint(store: Store, directory: str) -> None:
     try:
         found = store.objects.get(path)
         if (read_hint(found.data) or 0) > newest > 0:
-            store.objects.replace(path, orjson.dumps({"version": newest}), found.etag)
+            store.objects.replace(path, dump_hint(newest), found.etag)
     except (ObjectNotFoundError, ObjectChangedError):
         return
 

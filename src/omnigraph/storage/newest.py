@@ -75,6 +75,11 @@ def read_hint(data: bytes) -> int | None:
     return version if isinstance(version, int) and 0 < version < 2**63 else None
 
 
+def dump_hint(version: int) -> bytes:
+    """A hint that names a version, as Lance writes it."""
+    return orjson.dumps({"version": version})
+
+
 def base_directories(dataset: LanceDataset) -> dict[int, str]:
     """The base directories of a version by number, as absolute paths."""
     return base_paths(bytes(dataset._ds.serialized_manifest()))

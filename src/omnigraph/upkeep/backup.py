@@ -25,7 +25,7 @@ from omnigraph.commit.copy_record import (
 )
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
-from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.place import STAMP_PATH, place_stamp
 from omnigraph.commit.refs import branch_ref_path, list_branch_refs, list_tag_refs, tag_ref_path
 from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
@@ -46,7 +46,9 @@ from omnigraph.errors import (
 from omnigraph.storage.checksums import read_records, record_names, write_record
 from omnigraph.storage.copies import FileStore, copy_files, in_parallel
 from omnigraph.storage.ledger import LedgerBranch
+from omnigraph.storage.newest import HINT, VERSIONS, dump_hint
 from omnigraph.storage.objects import ObjectInfo
+from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
 from omnigraph.upkeep.reachable import Refs
@@ -312,6 +314,7 @@ class _Work:
             self.target.objects.put(path, self.store.objects.get(path).data)
         self.held.check()
         written = self._publish(plan, present)
+        self._note_newest(cut)
         promote_contract(self.target.objects, cut.heads[MAIN].schema_hash, operation)
         for path in present:
             if "/" not in path and path.endswith(STAGED):  # of an attempt that was interrupted
@@ -323,6 +326,12 @@ class _Work:
         kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
         heads = {name: view.head.id for name, view in cut.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
+
+    def _note_newest(self, cut: Cut) -> None:
+        """Write the hints of Lance: without them, nobody would notice that a newest manifest version is gone."""
+        for view in cut.heads.values():
+            directory = table_directory(MANIFEST_PATH, view.ledger.branch)
+            self.target.objects.put(f"{directory}/{VERSIONS}/{HINT}", dump_hint(view.version))
 
     def _copy_files(self, cut: Cut) -> CopyPlan:
         """Copy all files that a state needs and that are not there yet.
