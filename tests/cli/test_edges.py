@@ -53,6 +53,30 @@ def test_closed_stdout_and_stderr(filled: str) -> None:
     assert run("query", "--uri", "nowhere", "-e", READ, redirect=">&- 2>&- <&-").returncode == 1
 
 
+def test_a_write_needs_an_output_or_says_that_it_was_done(filled: str) -> None:
+    def insert(name: str, redirect: str) -> subprocess.CompletedProcess[bytes]:
+        query = f'insert Person {{ name: "{name}" }}'
+        return run("mutate", "--uri", filled, "-e", query, "--quiet", redirect=redirect)
+
+    def count() -> bytes:
+        return run("query", "--uri", filled, "-e", READ, "--format", "csv").stdout
+
+    before = count()
+    ended = insert("closed", ">&-")
+    assert (ended.returncode, b"nothing was done" in ended.stderr, count()) == (1, True, before)
+    if Path("/dev/full").exists():
+        ended = insert("full", ">/dev/full")
+        assert (ended.returncode, b"the work was done" in ended.stderr) == (1, True)
+        assert b"full" in count()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device on this system")
+def test_help_that_cannot_be_printed(filled: str) -> None:
+    for args in (["--help"], ["load", "--help"], ["version"]):
+        ended = run(*args, redirect=">/dev/full")
+        assert (ended.returncode, ended.stderr) == (1, b"cannot use the output: No space left on device\n"), args
+
+
 @pytest.mark.parametrize("format", ["csv", "json", "jsonl"])
 def test_data_is_exact_in_a_pipe(filled: str, format: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, "--format", format)

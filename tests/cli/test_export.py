@@ -89,6 +89,11 @@ def test_a_full_disk_is_one_line(filled: str, command: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (1, "cannot use the output: No space left on device\n")
 
 
+def test_a_dash_is_stdout(shell: Shell, filled: str) -> None:
+    assert shell.run("export", filled, "--out", "-").stdout == shell.run("export", filled).stdout != ""
+    assert not Path("-").exists()
+
+
 def test_without_stdout(filled: str) -> None:
     run = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "omnigraph.cli.main", "export", filled]
     ended = subprocess.run(run, stderr=subprocess.PIPE, text=True, check=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import open_to_read, open_to_write
+from omnigraph.cli.scope import begin_write, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.backup import CopyReceipt
@@ -45,6 +45,7 @@ def restore(source: str, dest: str, as_json: bool) -> None:
     """
     from omnigraph.graph import restore as copy
 
+    begin_write()
     _tell("restore", copy(source, dest), as_json=as_json)
 
 
@@ -58,6 +59,7 @@ def relocate(uri: str, as_json: bool) -> None:
     """
     from omnigraph.graph import relocate as settle
 
+    begin_write()
     done = settle(uri)
     if as_json:
         print_json(asdict(done))

@@ -24,7 +24,7 @@ _FORMATS = ("ndjson", "parquet", "arrow")
 @click.option(
     "--out",
     metavar="PATH",
-    help="A file for ndjson, a new directory for the others; a path or s3://bucket/path.  [default: stdout]",
+    help="A file for ndjson, a new directory for the others; a path or s3://bucket/path; - is stdout.  [default: stdout]",
 )
 @engines("the size of the tables, and stdout needs none")
 @click.option("--jsonl", is_flag=True, hidden=True)
@@ -47,6 +47,8 @@ def export(
     out on stdout before a failure is to be thrown away.
     """
     one_view(branch, at)
+    if out == "-":
+        out = None
     if out is None and format != "ndjson":
         raise click.UsageError(f"{format} has a file for each type: add --out with the name of a new directory")
     if out is None and engine == "spark":

@@ -19,8 +19,16 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
 
 
-def report(error: BaseException) -> int:
+WRITES = "omnigraph.writes"
+"""In the context of a command: whether it has begun to change something."""
+
+
+def report(error: BaseException, *, wrote: bool = False) -> int:
     """Say what happened, and return the exit code.
+
+    Args:
+        error: what ended the command.
+        wrote: whether it had begun to change something. It prints what it did afterwards.
 
     Raises:
         OSError: nobody reads the output any more; click ends such a command without a message.
@@ -34,9 +42,10 @@ def report(error: BaseException) -> int:
         _say(error.render())
         code = report_for(error).exit_code
     elif isinstance(error, OSError):
-        if error.errno == errno.EPIPE:
+        if error.errno == errno.EPIPE and not wrote:
             raise error
-        _say(printable(_about(error)))
+        about = printable(_about(error))
+        _say(f"{about}\n{_DONE}" if wrote and error.filename is None else about)
         _forget_stdout()
         code = 1
     elif isinstance(error, MemoryError):
@@ -50,6 +59,9 @@ def report(error: BaseException) -> int:
 
         _say("".join(traceback.format_exception(error)).rstrip())
     return code
+
+
+_DONE = "  help: the work was done before that, only its report is lost; look at the graph before you send it again"
 
 
 def _about(error: OSError) -> str:

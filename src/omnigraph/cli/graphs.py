@@ -9,7 +9,7 @@ import click
 
 from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.scope import address, addressed, begin_write, open_to_read
 from omnigraph.commit.stamp import CURRENT
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def init(uri: str, schema_path: Path, force: bool) -> None:
 
     source = read_schema(schema_path)
     compile_schema(source, str(schema_path))  # so that an error names the user's file
+    begin_write()
     with create(uri, source.decode(), force=force) as graph:
         click.echo(f"initialized {graph.uri}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Sequence
 
 import click
@@ -17,7 +18,7 @@ from omnigraph.cli.copies import backup, relocate, restore
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
-from omnigraph.cli.failures import report
+from omnigraph.cli.failures import WRITES, report
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
@@ -88,7 +89,7 @@ class _Commands(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # a panic in Rust is no Exception
-            ctx.exit(report(error))
+            ctx.exit(report(error, wrote=bool(ctx.meta.get(WRITES))))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -194,7 +195,10 @@ for command in (
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     open_closed_streams()
-    cli.main(args=args, prog_name="omnigraph")
+    try:
+        cli.main(args=args, prog_name="omnigraph")
+    except OSError as error:  # help that cannot be printed; a command's own errors end there
+        sys.exit(report(error))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from omnigraph.cli.streams import at_terminal
+from omnigraph.cli.failures import WRITES
+from omnigraph.cli.streams import at_terminal, require_stdout
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,9 +99,20 @@ def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
     """A handle that writes, after a line on stderr about what is written to."""
     from omnigraph.graph import open
 
+    begin_write()
     if not quiet:
         say_target(uri)
     return open(uri, actor=actor, blob_sources=_blob_sources())
+
+
+def begin_write() -> None:
+    """To be called before anything is changed: from here on, a report that cannot be written is no failure of the work.
+
+    Raises:
+        InputError: there is no stdout.
+    """
+    require_stdout()
+    click.get_current_context().meta[WRITES] = True
 
 
 def say_target(uri: str) -> None:

@@ -35,6 +35,21 @@ def open_closed_streams() -> None:
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True)
 
 
+def require_stdout() -> None:
+    """See that there is a stdout, for a command that writes to a graph first and says so afterwards.
+
+    Raises:
+        InputError: it is closed. Nothing was done.
+    """
+    try:
+        number = sys.stdout.fileno()
+        closed = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    except (AttributeError, OSError, ValueError):  # not a file of the system, as in tests
+        return
+    if closed:
+        raise InputError("there is no stdout to write to: it is closed", hint="nothing was done; give it an output")
+
+
 def stdin() -> BinaryIO:
     """Standard input, as bytes.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from omnigraph.errors import StorageError, StorageErrorKind
+from omnigraph.storage.objects.os_failures import os_advice
 
 _PLACE = re.compile(r",? ?/[^ ]*\.rs:\d+:\d+")
 """Where in its own source Lance noticed; of no use to a reader."""
@@ -18,6 +20,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 16
 _PASSING = ("Generic S3 error", "error sending request", "timed out", "timeout")
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _ADVICE = {
     StorageErrorKind.PERMANENT: "check the address and the files of the graph; restore a damaged file from a backup",
     StorageErrorKind.TRANSIENT: "the store could not be reached, or was busy: try again",
@@ -89,6 +92,8 @@ def lance_failure(error: BaseException, root: str, path: str, *, write: bool = F
         kind = StorageErrorKind.UNKNOWN
     elif any(word in text for word in _PASSING):
         kind = StorageErrorKind.TRANSIENT
+    if (told := _SYSTEM_ERROR.search(text)) is not None and (advice := os_advice(int(told[1]))) is not None:
+        return StorageError(os.strerror(int(told[1])).lower(), kind=kind, uri=root, path=path, hint=advice)
     return StorageError(text, kind=kind, uri=root, path=path, hint=_ADVICE[kind])
 
 

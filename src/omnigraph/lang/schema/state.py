@@ -79,6 +79,8 @@ def check_contract(source: str | bytes, ir: str | bytes, state: str | bytes) -> 
         written = shape_hash(compile_schema(source, SOURCE_FILE, accepted=True))
     except CompileError as error:
         raise _apart(f"{SOURCE_FILE} does not compile: {error.message}") from error
+    if not source.strip():
+        raise _apart(f"{SOURCE_FILE} is empty")
     if written != expected.shape_hash:
         raise _apart(f"{SOURCE_FILE} was changed by hand")
     return accepted
@@ -88,5 +90,5 @@ def _apart(reason: str) -> CatalogError:
     return CatalogError(
         f"the schema files of this graph do not belong together: {reason}",
         diagnostic="OG-SC-041",
-        hint="change a schema with 'omnigraph schema apply'; to undo an edit, restore the file as it was",
+        hint="editing these files changes no schema; put them back as they were, from a backup or from __schemas",
     )

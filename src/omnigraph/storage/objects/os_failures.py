@@ -21,7 +21,7 @@ _OS_KINDS: dict[int, tuple[StorageErrorKind, str]] = {
     errno.EISDIR: (_Kind.PERMANENT, "there is a directory of this name"),
     errno.ENOTDIR: (_Kind.PERMANENT, "there is a file where a directory is needed"),
     errno.ENAMETOOLONG: (_Kind.PERMANENT, "use shorter names"),
-    errno.ENOSPC: (_Kind.PERMANENT, "the disk is full: make room, then try again"),
+    errno.ENOSPC: (_Kind.PERMANENT, "the disk is full: make room, say with 'omnigraph cleanup', then try again"),
     errno.EDQUOT: (_Kind.PERMANENT, "the disk quota is used up: make room, then try again"),
     errno.EMFILE: (_Kind.TRANSIENT, "this process has too many files open; try again, or raise its limit"),
     errno.ENFILE: (_Kind.TRANSIENT, "the system has too many files open; try again"),
@@ -31,6 +31,16 @@ _OS_KINDS: dict[int, tuple[StorageErrorKind, str]] = {
     errno.ESTALE: (_Kind.TRANSIENT, "the network file system lost track of the file; try again"),
     errno.ETIMEDOUT: (_Kind.TRANSIENT, "the network file system does not answer; try again"),
 }
+
+
+_SAYS_ENOUGH = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+)
+
+
+def os_advice(number: int) -> str | None:
+    """Advice about an error of the operating system that a library met, if that says all there is to know."""
+    return _OS_KINDS[number][1] if number in _SAYS_ENOUGH else None
 
 
 def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) -> StorageError:
