@@ -139,13 +139,14 @@ class Store:
             damaged = self._damaged(name, error)
             version = version_of(damaged.path.rpartition("/")[2])
             if version is None or version < 2 or not self._unacknowledged(branch, version):
-                raise damaged from error
+                raise _with_way_out(damaged, name) from error
             return self.manifest.open(name, version - 1)
         latest = 0 if found is None else found.version
         expected = max(hint, known.version if known is not None else 0)
         if found is not None and expected > latest and self._lost(branch, name, expected):
             path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
-            raise DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
+            missing = DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
+            raise _with_way_out(missing, name)
         return found
 
     def _damaged(self, name: str | None, error: StorageError) -> StorageError:
@@ -403,6 +404,14 @@ class Store:
             raise ReadSetChangedError("graph_head", view.head.id, None) from error
         finally:
             self.forget(view.branch)
+
+
+def _with_way_out(error: StorageError, name: str | None) -> StorageError:
+    """Say what can be done when the newest manifest of `main` is damaged: no command but `repair` works without it."""
+    if name is not None or not isinstance(error, DamagedFileError):
+        return error
+    hint = "put the file back from a backup; 'omnigraph repair' shows how to go back to the version before it"
+    return DamagedFileError(error.uri, error.path, error.reason, hint=hint)
 
 
 def _overtaken(branch: str) -> LeaseLostError:
