@@ -6,10 +6,11 @@ those rows, and succeeds only if nobody published since: the compare-and-swap th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -18,7 +19,14 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError, VersionReclaimedError
+from omnigraph.errors import (
+    CorruptionError,
+    DamagedFileError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
 from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
@@ -38,6 +46,11 @@ from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, 
 _UNREADABLE = (OSError, ValueError, RuntimeError)
 """What Lance raises when the file of a part cannot be decoded."""
 
+UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, TypeError, ValueError, pa.ArrowException)
+"""What decoding raises for rows that nobody wrote."""
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerVersion:
@@ -46,11 +59,13 @@ class LedgerVersion:
     Attributes:
         branch: the branch that it is on; None is the ledger itself.
         parts: the number of rows of each part, in order.
+        path: the file of the version, below the root.
     """
 
     branch: str | None
     version: int
     parts: tuple[int, ...]
+    path: str
     _dataset: LanceDataset
     _fragments: tuple[FragmentMetadata, ...]
     _files: tuple[tuple[str, str | None], ...]
@@ -67,19 +82,15 @@ class LedgerVersion:
         Raises:
             DamagedFileError: its file is not what was written.
         """
-        self._checks.check(*self._files[index])
-        with reporting(self._dataset.uri, "", _UNREADABLE):
-            fragment = self._dataset.get_fragments()[index]
-            table: pa.Table = fragment.to_table()
-        return table
+        return self._rows([index])
 
     def read_parts(self, indexes: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Columns of some parts, in the order of the parts."""
-        with reporting(self._dataset.uri, ""):
-            fragments = self._dataset.get_fragments()
-            chosen = [fragments[i] for i in sorted(indexes)]
-            table: pa.Table = self._dataset.scanner(columns=list(columns), fragments=chosen).to_table()
-        return table
+        """Columns of some parts, in the order of the parts.
+
+        Raises:
+            DamagedFileError: the file of one is not what was written.
+        """
+        return self._rows(sorted(indexes), columns)
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -92,11 +103,74 @@ class LedgerVersion:
         Raises:
             DamagedFileError: the file of one is not what was written.
         """
-        for file in self._files:
-            self._checks.check(*file)
-        with reporting(self._dataset.uri, "", _UNREADABLE):
-            table: pa.Table = self._dataset.to_table(columns=list(columns) if columns else None, filter=filter)
+        return self._rows(range(len(self.parts)), columns, filter)
+
+    def _rows(
+        self, indexes: Sequence[int], columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+    ) -> pa.Table:
+        """Rows of some parts. Nothing else reads parts, so none is read before its file was compared with its checksum.
+
+        A file is compared once in a process, so reading it again costs nothing more.
+        """
+        for index in indexes:
+            self._checks.check(*self._files[index])
+        try:
+            with reporting(self._dataset.uri, "", _UNREADABLE):
+                return self._scan(indexes, list(columns) if columns else None, filter)
+        except StorageError as error:
+            if error.kind is not StorageErrorKind.PERMANENT:
+                raise
+            raise self._damaged(indexes, error, lambda index: self._rows([index], columns)) from error
+
+    def _scan(self, indexes: Sequence[int], columns: list[str] | None, filter: pc.Expression | None) -> pa.Table:
+        table: pa.Table
+        if len(indexes) == len(self.parts):
+            table = self._dataset.to_table(columns, filter)
+            return table
+        fragments = self._dataset.get_fragments()
+        if len(indexes) == 1:
+            table = fragments[indexes[0]].to_table(columns, filter)
+        else:
+            table = self._dataset.scanner(columns, filter, fragments=[fragments[i] for i in indexes]).to_table()
         return table
+
+    def decoded(self, rows: pa.Table, decode: Callable[[pa.Table], T], indexes: Sequence[int] | None = None) -> T:
+        """What rows say. Rows that cannot be decoded are damage, and the error names their file.
+
+        Args:
+            rows: from parts of this version.
+            decode: decodes them, or the rows of a whole part.
+            indexes: the parts that they are from; by default all.
+
+        Raises:
+            DamagedFileError: they cannot be decoded.
+        """
+        try:
+            return decode(rows)
+        except UNDECODABLE as error:
+            parts = range(len(self.parts)) if indexes is None else indexes
+            raise self._damaged(parts, error, lambda index: decode(self.read_part(index))) from error
+
+    def damaged_row(self, column: str, value: str, error: Exception) -> DamagedFileError | None:
+        """The error for a row that cannot be decoded, with the file that it is in; None when this version lacks it."""
+        for index in range(len(self.parts)):
+            if value in self.read_parts([index], [column])[column].to_pylist():
+                return self._damaged([index], error, self.read_part)
+        return None
+
+    def _damaged(self, indexes: Sequence[int], error: Exception, attempt: Callable[[int], object]) -> DamagedFileError:
+        """The error for parts that cannot be read or decoded. Of several, each is tried to find the damaged one."""
+        if len(indexes) > 1:
+            for index in indexes:
+                try:
+                    attempt(index)
+                except DamagedFileError as found:
+                    return found
+                except UNDECODABLE as found:
+                    return self._damaged([index], found, attempt)
+        path = self._files[indexes[0]][0] if len(indexes) == 1 else self.path
+        said = error.message if isinstance(error, OmnigraphError) else f"{type(error).__name__}: {error}"
+        return DamagedFileError(self._checks.root, path, f"it cannot be read: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +286,12 @@ class Ledger:
             raise damaged or DamagedFileError(self._root, f"{directory}/_versions", "its newest file is no version")
         fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
         path = f"{directory}/_versions/{manifest_name(found)}"
-        sums = read_seal(dataset.schema, self._root, path, found, fragments) or {}
+        sums = read_seal(dataset, self._root, path, found, fragments) or {}
         shared = self._parts.on_disk and any(part.files[0].base_id is not None for part in fragments)
         bases = base_directories(dataset) if shared else {}
         files = tuple((self._part_path(branch, bases, part), sums.get(part.files[0].path)) for part in fragments)
         rows = tuple(int(fragment.num_rows) for fragment in fragments)
-        return LedgerVersion(branch, found, rows, dataset, fragments, files, self._parts)
+        return LedgerVersion(branch, found, rows, path, dataset, fragments, files, self._parts)
 
     def _part_path(self, branch: str | None, bases: Mapping[int, str], part: FragmentMetadata) -> str:
         """Where the file of a part is, below the root: a branch has parts that lie with those that it was made from."""
