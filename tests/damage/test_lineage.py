@@ -16,6 +16,7 @@ from omnigraph.commit.lineage import commits, find_in
 from omnigraph.errors import DamagedFileError
 from omnigraph.graph import Graph, init, open
 from omnigraph.storage import ledger_seal
+from omnigraph.storage.checksums import FileSum, sum_file
 from omnigraph.storage.ledger import LedgerVersion
 
 SCHEMA = "node A { k: String @key n: I64? }\nnode B { k: String @key n: I64? }\n"
@@ -92,11 +93,10 @@ def test_every_read_of_parts_compares_checksums(place: Path) -> None:
 
 def test_a_part_is_summed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[str] = []
-    plain = ledger_seal.sum_file
 
-    def counted(path: str) -> object:
+    def counted(path: str) -> FileSum:
         summed.append(path)
-        return plain(path)
+        return sum_file(path)
 
     monkeypatch.setattr(ledger_seal, "sum_file", counted)
     with open(place, read_only=True) as graph:
@@ -126,7 +126,8 @@ def test_rows_without_a_checksum_and_without_sense(
     (file, *_) = [each for each in parts(place)[:-1] if b'"merged_parent"' in each.read_bytes()]
     data = file.read_bytes()
     changed = re.sub(text, lambda found: found[0][:-1] + (b"}" if found[0].endswith(b'"') else b"x"), data)
-    assert changed != data and len(changed) == len(data)
+    assert changed != data
+    assert len(changed) == len(data)
     file.write_bytes(changed)
     with open(place) as graph, pytest.raises(DamagedFileError, match=file.name):
         READS[read](graph)

@@ -9,7 +9,6 @@ never removes a newer reference of the same name.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
+from omnigraph.commit.member_sums import CHECKSUM, checksum, summed
 from omnigraph.commit.names import SYSTEM
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
@@ -26,7 +26,6 @@ BRANCH_DIRECTORY = "__refs"
 TAG_DIRECTORY = "__tags"
 _NAME = re.compile(r"[^/]+/([^/]+)\.json")
 _VERSION = 1
-_CHECKSUM = "crc32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +186,8 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
 def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[..., Ref]) -> Ref:
     try:
         members: dict[str, Any] = orjson.loads(stored.data)
-        checksum = members.pop(_CHECKSUM)
-        if members["version"] == _VERSION and checksum != _checksum(members):
+        said = members.pop(CHECKSUM)
+        if members["version"] == _VERSION and said != checksum(members):
             raise ValueError("its checksum does not match")
         if members.pop("version") != _VERSION:
             raise ValueError("it was written by a later release")
@@ -199,11 +198,7 @@ def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[
 
 def _dump(ref: BranchRef | TagRef) -> bytes:
     members = {"version": _VERSION} | {name: value for name, value in asdict(ref).items() if name != "etag"}
-    return orjson.dumps(members | {_CHECKSUM: _checksum(members)}, option=orjson.OPT_INDENT_2)
-
-
-def _checksum(members: dict[str, Any]) -> str:
-    return f"{zlib.crc32(orjson.dumps(members, option=orjson.OPT_SORT_KEYS)):08x}"
+    return orjson.dumps(summed(members), option=orjson.OPT_INDENT_2)
 
 
 def _with_etag(ref: Ref, etag: str) -> Ref:

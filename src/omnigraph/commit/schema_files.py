@@ -99,11 +99,16 @@ def _archived(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSche
     except ObjectNotFoundError:
         return None
     try:
-        return source.decode(), load_ir(ir)
-    except UnicodeDecodeError:
-        raise DamagedFileError(str(objects.uri), f"{name}.pg", "it is no text") from None
+        accepted = load_ir(ir)
     except CatalogError as error:
         raise DamagedFileError(str(objects.uri), f"{name}.ir.json", error.message) from error
+    if _archive_name(ir_hash(accepted)) != name:
+        raise DamagedFileError(str(objects.uri), f"{name}.ir.json", "it is not the schema that it is named after")
+    try:
+        check_contract(source, ir, dump_state(schema_state(accepted)))
+        return source.decode(), accepted
+    except (CatalogError, UnicodeDecodeError):
+        raise DamagedFileError(str(objects.uri), f"{name}.pg", "it is not the source of its schema") from None
 
 
 def _archive_name(schema_hash: str) -> str:

@@ -40,7 +40,7 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
-from omnigraph.storage.newest import base_directories, damaged_newest
+from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, versions_on_disk
 from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
 
 _UNREADABLE = (OSError, ValueError, RuntimeError)
@@ -262,8 +262,14 @@ class Ledger:
 
     def _unopened(self, error: BaseException, branch: str | None, version: int | None) -> Exception:
         """What to say about a version that Lance cannot open: which file is damaged, if one is."""
-        damaged = damaged_newest(self._root, table_directory(self.path, branch), version)
-        return damaged or lance_failure(error, self._root, table_directory(self.path, branch))
+        directory = table_directory(self.path, branch)
+        failure = lance_failure(error, self._root, directory)
+        damaged = damaged_newest(self._root, directory, version)
+        if damaged is not None or failure.kind is not StorageErrorKind.PERMANENT or not self._parts.on_disk:
+            return damaged or failure
+        newest = max(versions_on_disk(self._root, directory), default=0) if version is None else version
+        path = f"{directory}/{VERSIONS}/{manifest_name(newest)}"
+        return DamagedFileError(self._root, path, f"it cannot be read: {failure.message}") if newest else failure
 
     def _version(self, branch: str | None, dataset: LanceDataset, requested: int | None = None) -> LedgerVersion:
         """A version that was opened, if it is what was written. Of zeros, Lance makes an empty version 0."""
