@@ -255,9 +255,18 @@ class _Rows:
             if name not in self._texts and not self._has(name, mark):
                 raise _UnnumberedError
             try:
-                found = self.said[name] = _parents_of(self._texts[name])
+                said = orjson.loads(self._texts[name])
+                generation, parent, merged = said.get("generation"), said.get("parent"), said.get("merged_parent")
+                if type(generation) is not int and generation is not None:
+                    raise TypeError("its generation is no number")
+                if (type(parent) is not str and parent is not None) or (type(merged) is not str and merged is not None):
+                    raise TypeError("its parents are no commits")
             except UNDECODABLE as error:
                 raise self._damaged(name, error) from error
+            if generation is None:
+                raise _UnnumberedError
+            parents = () if parent is None else (parent,) if merged is None else (parent, merged)
+            found = self.said[name] = parents, generation
         return found
 
     def _damaged(self, name: str, error: Exception) -> DamagedFileError | CorruptionError:
@@ -293,23 +302,6 @@ class _Rows:
     def _add(self, rows: pa.Table) -> None:
         self._tables.append(rows)
         self._texts.update(zip(rows["object_id"].to_pylist(), rows["metadata"].to_pylist(), strict=True))
-
-
-def _parents_of(text: str) -> tuple[tuple[str, ...], int]:
-    """The parents and the generation of a commit.
-
-    Raises:
-        _UnnumberedError: it has no generation.
-    """
-    said = orjson.loads(text)
-    generation = said.get("generation")
-    if generation is None:
-        raise _UnnumberedError
-    parent, merged = said.get("parent"), said.get("merged_parent")
-    parents = () if parent is None else (parent,) if merged is None else (parent, merged)
-    if type(generation) is not int or not all(type(each) is str for each in parents):
-        raise TypeError("its lineage is none")
-    return parents, generation
 
 
 class _Whole:
