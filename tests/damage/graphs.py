@@ -186,13 +186,18 @@ def _commits(graph: Graph) -> object:
 
 
 def _recoveries(graph: Graph) -> object:
-    return graph.recovery.list(), graph.recovery.pending()
+    return graph.recovery.list()
+
+
+def _pending(graph: Graph) -> object:
+    return graph.recovery.pending()
 
 
 READS: dict[str, Probe] = {
     "base": _base,
     "commits": _commits,
     "recoveries": _recoveries,
+    "pending": _pending,
     "half": _half,
     "old": _old,
     "export": _export,

@@ -144,3 +144,38 @@ def test_a_past_schema_is_that_of_its_name(graph: Graph, place: Path) -> None:
         with pytest.raises(DamagedFileError, match=file.name):
             open(place, read_only=True, branch="old")
         file.write_bytes(data)
+
+
+# References and the audit
+
+
+def test_a_reference_under_another_name(graph: Graph, place: Path) -> None:
+    for name in ("one", "two"):
+        graph.branches.create(name)
+        graph.tags.create(name)
+    for directory in ("__refs", "__tags"):
+        (place / directory / "two.json").write_bytes((place / directory / "one.json").read_bytes())
+    with open(place) as fresh:
+        with pytest.raises(DamagedFileError, match=r"__refs/two.json.*that of 'one'"):
+            fresh.snapshot(branch="two")
+        with pytest.raises(DamagedFileError, match=r"__tags/two.json.*that of 'one'"):
+            fresh.snapshot(commit="two")
+        assert ids(fresh, branch="one") == sorted(SEED)
+
+
+def test_the_newest_version_of_the_audit_is_gone(children: Children, graph: Graph, place: Path) -> None:
+    for name in ("a", "b"):
+        job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", [name])]}
+        assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
+        with open(place) as fresh:
+            assert ids(fresh)[0] == "a"
+    for file in sorted((place / "_graph_commit_recoveries.lance" / "_versions").glob("*.manifest")):
+        data = file.read_bytes()
+        file.unlink()
+        with open(place, read_only=True) as fresh:
+            if file.name.endswith("613.manifest"):
+                with pytest.raises(DamagedFileError, match=file.name):
+                    fresh.recovery.list()
+                assert not fresh.verify().ok
+        file.write_bytes(data)
+    assert len(graph.recovery.list()) == 2

@@ -90,7 +90,7 @@ def records(ledger: Ledger) -> list[RecoveryRecord]:
     Raises:
         DamagedFileError: a file of the audit is not what was written.
     """
-    newest = ledger.open()
+    newest = ledger.open_whole()
     if newest is None:
         return []
     rows = newest.read().sort_by([("created_at", "ascending"), ("operation_id", "ascending")])

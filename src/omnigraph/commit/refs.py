@@ -191,7 +191,10 @@ def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[
             raise ValueError("its checksum does not match")
         if members.pop("version") != _VERSION:
             raise ValueError("it was written by a later release")
-        return kind(**members, etag=stored.etag)
+        found = kind(**members, etag=stored.etag)
+        if path not in (branch_ref_path(found.name), tag_ref_path(found.name)):
+            raise ValueError(f"it is that of '{found.name}'")
+        return found
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedFileError(str(objects.uri), path, f"it is no reference: {error}") from error
 

@@ -40,7 +40,7 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
-from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, versions_on_disk
+from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, lost_newest, versions_on_disk
 from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
 
 _UNREADABLE = (OSError, ValueError, RuntimeError)
@@ -322,6 +322,18 @@ class Ledger:
             return Needs()
         with reporting(self._root, self.path):
             return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
+
+    def open_whole(self) -> LedgerVersion | None:
+        """The newest version, for who has to have all that was ever published; None when there is no such ledger.
+
+        Raises:
+            DamagedFileError: the newest version is damaged, or gone.
+        """
+        found = self.open()
+        lost = lost_newest(self._root, self.path, 0 if found is None else found.version)
+        if lost is not None:
+            raise lost
+        return found
 
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
         """The newest version of the branch of a version; cheap when that is the newest still."""
