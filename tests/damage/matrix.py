@@ -204,7 +204,14 @@ class Run:
 
 
 def run(
-    directory: Path, seed: int, *, flips: int = FLIPS, most: int = 2, writes: bool = True, only: str | None = None
+    directory: Path,
+    seed: int,
+    *,
+    flips: int = FLIPS,
+    most: int = 2,
+    writes: bool = True,
+    only: str | None = None,
+    sample: int | None = None,
 ) -> Run:
     """Damage files one after the other, each in an otherwise whole graph.
 
@@ -215,6 +222,7 @@ def run(
         most: how many files of each class are damaged.
         writes: whether to write as well as to read.
         only: one way of damaging files; by default all.
+        sample: how many cases to choose; by default all.
     """
     place, whole = directory / "graph", directory / "whole"
     create(place)
@@ -223,9 +231,11 @@ def run(
     shutil.rmtree(place)
     shutil.copytree(whole, place)
     result = Run({}, [])
-    for kind, damage, path, changed in list(cases(place, random.Random(seed), flips, most)):
-        if only not in (None, damage):
-            continue
+    chance = random.Random(seed)
+    chosen = [case for case in cases(place, chance, flips, most) if only in (None, case[1])]
+    if sample is not None:
+        chosen = chance.sample(chosen, min(sample, len(chosen)))
+    for kind, damage, path, changed in chosen:
         result.cases += 1
         _put(place / path, changed)
         for outcome in ask(place, path, truth):
