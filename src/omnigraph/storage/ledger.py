@@ -103,16 +103,18 @@ class LedgerVersion:
         Raises:
             DamagedFileError: the file of one is not what was written.
         """
-        return self._rows(range(len(self.parts)), columns, filter)
+        return self._rows(None, columns, filter)
 
     def _rows(
-        self, indexes: Sequence[int], columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+        self, indexes: Sequence[int] | None, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
     ) -> pa.Table:
-        """Rows of some parts. Nothing else reads parts, so none is read before its file was compared with its checksum.
+        """Rows of some parts; None for all.
 
-        A file is compared once in a process, so reading it again costs nothing more.
+        Nothing else reads parts, so none is read before its file was compared with its checksum. A file is compared
+        once in a process, so reading it again costs nothing more.
         """
-        for index in indexes:
+        parts = range(len(self.parts)) if indexes is None else indexes
+        for index in parts:
             self._checks.check(*self._files[index])
         try:
             with reporting(self._dataset.uri, "", _UNREADABLE):
@@ -120,17 +122,16 @@ class LedgerVersion:
         except StorageError as error:
             if error.kind is not StorageErrorKind.PERMANENT:
                 raise
-            raise self._damaged(indexes, error, lambda index: self._rows([index], columns)) from error
+            raise self._damaged(parts, error, lambda index: self._rows([index], columns)) from error
 
-    def _scan(self, indexes: Sequence[int], columns: list[str] | None, filter: pc.Expression | None) -> pa.Table:
+    def _scan(self, indexes: Sequence[int] | None, columns: list[str] | None, filter: pc.Expression | None) -> pa.Table:
         table: pa.Table
-        if len(indexes) == len(self.parts):
+        if indexes is None:
             table = self._dataset.to_table(columns, filter)
-            return table
-        fragments = self._dataset.get_fragments()
-        if len(indexes) == 1:
-            table = fragments[indexes[0]].to_table(columns, filter)
+        elif len(indexes) == 1:
+            table = self._dataset.get_fragments()[indexes[0]].to_table(columns, filter)
         else:
+            fragments = self._dataset.get_fragments()
             table = self._dataset.scanner(columns, filter, fragments=[fragments[i] for i in indexes]).to_table()
         return table
 
