@@ -13,7 +13,7 @@ import pytest
 from omnigraph.commit import manifest
 from omnigraph.commit.ancestors import History, lineage_of
 from omnigraph.commit.lineage import commits, find_in
-from omnigraph.errors import DamagedFileError
+from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, init, open
 from omnigraph.storage import ledger_seal
 from omnigraph.storage.checksums import FileSum, sum_file
@@ -164,3 +164,19 @@ def test_columns_of_a_version_are_numbered_as_written(place: Path) -> None:
         assert list(swapped.files[0].fields) != fields
         with pytest.raises(DamagedFileError, match="columns of its parts"):
             ledger_seal.read_seal(version._dataset, str(place), version.path, version.version, [swapped, *rest])
+
+
+@pytest.mark.parametrize("directory", ["nodes", "__manifest"])
+def test_cleanup_names_a_version_that_lance_cannot_read(place: Path, directory: str) -> None:
+    for file in sorted((place / directory).rglob("*.manifest"))[1:4]:
+        data = file.read_bytes()
+        file.write_bytes(bytes(len(data)))
+        with open(place) as graph:
+            try:
+                graph.cleanup(keep=1)
+            except OmnigraphError as error:
+                named = str(error)
+            else:
+                named = file.name
+        assert file.name in named
+        file.write_bytes(data)

@@ -31,6 +31,7 @@ from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
+    UNREADABLE,
     is_conflict,
     is_missing,
     lance_failure,
@@ -42,9 +43,6 @@ from omnigraph.storage.lance_failures import (
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
 from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, lost_newest, versions_on_disk
 from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
-
-_UNREADABLE = (OSError, ValueError, RuntimeError)
-"""What Lance raises when the file of a part cannot be decoded."""
 
 UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, TypeError, ValueError, pa.ArrowException)
 """What decoding raises for rows that nobody wrote."""
@@ -117,7 +115,7 @@ class LedgerVersion:
         for index in parts:
             self._checks.check(*self._files[index])
         try:
-            with reporting(self._dataset.uri, "", _UNREADABLE):
+            with reporting(self._dataset.uri, "", UNREADABLE):
                 return self._scan(indexes, list(columns) if columns else None, filter)
         except StorageError as error:
             if error.kind is not StorageErrorKind.PERMANENT:
@@ -313,7 +311,7 @@ class Ledger:
         found = self._find(branch, None)
         if found is None:
             return []
-        with reporting(self._root, self.path):
+        with reporting(self._root, self.path, UNREADABLE):
             return versions(found)
 
     def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
@@ -321,7 +319,7 @@ class Ledger:
         found = self._find(branch, None)
         if found is None:
             return Needs()
-        with reporting(self._root, self.path):
+        with reporting(self._root, self.path, UNREADABLE):
             return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
 
     def open_whole(self) -> LedgerVersion | None:
