@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
+from tests.commit.graphs import evolve_to
 
+from omnigraph.commit import manifest
+from omnigraph.commit.ancestors import History
+from omnigraph.commit.store import Store
+from omnigraph.commit.work_records import Work, WorkKind
 from omnigraph.graph import Graph, init, open
 from omnigraph.storage.lance_manifest import version_of
+from omnigraph.upkeep import cleanup
 
 SCHEMA = """
 node Note {
@@ -23,7 +31,12 @@ node Note {
 edge Cites: Note -> Note
 """
 
+LATER_SCHEMA = SCHEMA.replace('    @index(n, kind="btree")\n', "")
+
 FIRST = range(40)
+TAIL = 6
+"""How many commits stay in the state of the graph: few, so that a short history has parts of older ones."""
+COMMITS = 16
 WORDS = ("engine", "graph", "harbour", "lighthouse", "ferry")
 
 
@@ -41,8 +54,58 @@ def notes(numbers: range, mark: str = "") -> pa.Table:
     )
 
 
+class StoppedError(BaseException):
+    """Stands for the death of a process."""
+
+
+@contextmanager
+def stopping(owner: type, name: str) -> Iterator[None]:
+    """Die where a method is called."""
+    with mock.patch.object(owner, name, side_effect=StoppedError):
+        try:
+            yield
+        except StoppedError:
+            return
+    raise AssertionError(f"{name} was not called")
+
+
 def create(place: Path) -> None:
-    """Make the graph: two versions of rows, deletions, indexes, a tag, and a branch with rows of its own."""
+    """Make the graph: rows, indexes, branches, tags, a long history with a merge, and what the dead have left.
+
+    Somebody died in a write, which is settled; in a merge into the branch `half`, which is not; in a cleanup; and in an
+    export.
+    """
+    with mock.patch.object(manifest, "TAIL_COMMITS", TAIL):
+        _create_rows(place)
+        with open(place) as graph:
+            _create_history(graph)
+        with open(place) as graph, stopping(Store, "publish"):
+            graph.mutate('query half() { insert Note { slug: "half" } }')
+        with open(place) as graph:
+            assert len(graph.recovery.list()) == 1
+            with stopping(cleanup._Plan, "remove_versions"):
+                graph.cleanup(keep=2)
+            Work(
+                graph._store.objects, WorkKind.EXPORT, "01m7gddpw2k0htre3nn9sq12jj", [graph.snapshot().manifest]
+            ).begin()
+            with stopping(Store, "publish"):
+                graph.merge("side", "half")
+
+
+def _create_history(graph: Graph) -> None:
+    """A merge whose rows are deleted again, and enough commits for it to lie in a part of older ones."""
+    graph.merge("side")
+    graph.mutate('query gone() { delete Note where slug = "note-101" }')
+    graph.branches.create("half")
+    graph.mutate('query own() { insert Note { slug: "only-half" } }', branch="half")
+    for i in range(COMMITS):
+        graph.mutate(f'query more() {{ update Note set {{ n: {i} }} where slug = "note-030" }}')
+    graph.branch("side").load({"Note": notes(range(110, 112))}, mode="append")
+    graph.branches.create("old")
+    evolve_to(graph, LATER_SCHEMA, [])
+
+
+def _create_rows(place: Path) -> None:
     with init(place, SCHEMA) as graph:
         graph.load({"Note": notes(FIRST)}, mode="append")
         cites = [{"from": f"note-{i:03d}", "to": f"note-{(i * 3 + 1) % 40:03d}"} for i in FIRST]
@@ -101,7 +164,42 @@ def _verify(graph: Graph) -> object:
     return report.ok, dict(report.entities)
 
 
+def _half(graph: Graph) -> object:
+    return sorted(graph.snapshot(branch="half").scan("node:Note", columns=["id"])["id"].to_pylist())
+
+
+def _old(graph: Graph) -> object:
+    return sorted(map(str, graph.query("query q() { match { $n: Note } return { $n } }", branch="old").json_rows()))
+
+
+def _base(graph: Graph) -> object:
+    found = []
+    for source, target in (("side", "main"), ("main", "side"), ("old", "half")):
+        store = graph._store
+        common = History(store, store.capture(source), store.capture(target)).common()
+        found.append((common.best, sorted(common.source_only), common.is_certain))
+    return found
+
+
+def _commits(graph: Graph) -> object:
+    return [[commit.id for commit in graph.commits.list(branch=name).commits] for name in ("main", "side", "old")]
+
+
+def _recoveries(graph: Graph) -> object:
+    return graph.recovery.list()
+
+
+def _pending(graph: Graph) -> object:
+    return graph.recovery.pending()
+
+
 READS: dict[str, Probe] = {
+    "base": _base,
+    "commits": _commits,
+    "recoveries": _recoveries,
+    "pending": _pending,
+    "half": _half,
+    "old": _old,
     "export": _export,
     "branch": _side,
     "point": _point,
@@ -139,6 +237,7 @@ def file_class(path: str) -> str | None:
             if part in path:
                 return f"{kind} {what}"
     named = {
+        "__cleanup/reserve": "other",
         "__graph.json": "place",
         "_schema.pg": "schema",
         "_schema.ir.json": "schema",
@@ -150,6 +249,9 @@ def file_class(path: str) -> str | None:
         "__schemas": "past schema",
         "__recovery": "sidecar",
         "__refs": "reference",
+        "__staging": "ancestors",
+        "__work": "work record",
+        "__cleanup": "condemned",
         "__tags": "reference",
     }
     return named.get(path) or folders.get(top) or "other"

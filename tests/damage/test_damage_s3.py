@@ -9,6 +9,7 @@ from tests.commit.child import Children
 from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from tests.s3_server import S3Root
 
+from omnigraph.commit import manifest
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph, open, repair
@@ -66,3 +67,29 @@ def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
         with pytest.raises(OmnigraphError, match=file.rpartition("/")[2]):
             ids(fresh)
         assert not fresh.verify().ok
+
+
+def test_verify_looks_at_the_history(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths and notes inside the objects are compared; references have checksums everywhere."""
+    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    with create(s3_root.uri, s3_root.options) as graph:
+        for i in range(8):
+            put(graph, [f"m{i}"])
+        graph.branches.create("side")
+        objects = graph._store.objects
+        assert graph.verify().ok
+        ledger = graph._store.capture("main").ledger
+        assert len(ledger.parts) > 1
+        for path, data in (
+            (f"__manifest/_versions/{manifest_name(3)}", b""),
+            (ledger._files[0][0], None),
+            (ledger._files[0][0], b"short"),
+            ("__refs/side.json", b"{}"),
+        ):
+            before = objects.get(path).data
+            objects.delete(path)
+            if data is not None:
+                objects.put(path, data)
+            assert path in [damage.path for damage in graph.verify().files.damages]
+            objects.put(path, before)
+        assert graph.verify().ok

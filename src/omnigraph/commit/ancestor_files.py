@@ -6,6 +6,8 @@ the directories of `__staging`, which cleanup removes when they are old.
 
 from __future__ import annotations
 
+import re
+import zlib
 from contextlib import suppress
 
 import pyarrow as pa
@@ -15,15 +17,18 @@ from omnigraph.commit.staged_rows import DIRECTORY
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 from omnigraph.storage.objects import ObjectStore
 
+_SUMMED = re.compile(r"/ancestors-([0-9a-f]{8})\.arrow$")
+
 
 def write_ancestors(objects: ObjectStore, operation_id: str, rows: pa.Table) -> str:
-    """Write the rows of ancestors durably. Returns where they are."""
-    path = f"{DIRECTORY}/{operation_id.lower()}/ancestors.arrow"
+    """Write the rows of ancestors durably. Returns where they are. The name has the checksum of the bytes in it."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
-    objects.create(path, sink.getvalue().to_pybytes())
+    data = sink.getvalue().to_pybytes()
+    path = f"{DIRECTORY}/{operation_id.lower()}/ancestors-{zlib.crc32(data):08x}.arrow"
+    objects.create(path, data)
     return path
 
 
@@ -31,8 +36,14 @@ def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
     """The rows of a file. None when it is gone or damaged: then the merge cannot be finished."""
     try:
         data = objects.get(path).data
+    except ObjectNotFoundError:
+        return None
+    named = _SUMMED.search(path)
+    if named is not None and named[1] != f"{zlib.crc32(data):08x}":
+        return None
+    try:
         return pa.ipc.open_file(pa.BufferReader(data)).read_all().cast(SCHEMA)
-    except (ObjectNotFoundError, pa.ArrowInvalid, OSError, ValueError):
+    except (pa.ArrowException, OSError, ValueError):
         return None
 
 

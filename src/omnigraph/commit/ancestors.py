@@ -18,9 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from omnigraph.commit.manifest import MAIN, Commit, Manifest, RowKind, ancestor_rows, commit_rows, read_commit
+from omnigraph.commit.manifest import (
+    MAIN,
+    Commit,
+    Manifest,
+    RowKind,
+    ancestor_rows,
+    commit_rows,
+    read_commit,
+    read_commits,
+)
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, CorruptionError
+from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileError
+from omnigraph.storage.ledger import UNDECODABLE
 
 LINEAGE = pa.schema(
     [
@@ -48,7 +58,14 @@ _SOURCE, _TARGET, _COMMON, _OLDER = 1, 2, 3, 4
 def lineage_of(view: Manifest) -> pa.Table:
     """All commits that lead to the head of a view, as rows of `LINEAGE`, each once."""
     rows = view.ledger.read(columns=_READ, filter=pc.field("object_type").isin(_KINDS))
+    return view.ledger.decoded(rows, _lineage)
+
+
+def _lineage(rows: pa.Table) -> pa.Table:
+    rows = rows.filter(pc.is_in(rows["object_type"], value_set=_KINDS))
     said = _said(rows["metadata"])
+    if len(said) != len(rows):
+        raise CorruptionError("a commit has a line break in it")
     # A commit that names no ledger is in the one that is called like its branch.
     ledger = pc.coalesce(said["ledger"], rows["table_branch"])
     return pa.table(
@@ -216,7 +233,10 @@ class _Rows:
     def commit(self, name: str) -> Commit | None:
         if not self._has(name, _COMMON):
             return None
-        return read_commit(self.of([name]).to_pylist()[0])
+        try:
+            return read_commit(self.of([name]).to_pylist()[0])
+        except UNDECODABLE as error:
+            raise self._damaged(name, error) from error
 
     def of(self, names: Collection[str]) -> pa.Table:
         """The rows of some commits that were read."""
@@ -234,14 +254,28 @@ class _Rows:
         if found is None:
             if name not in self._texts and not self._has(name, mark):
                 raise _UnnumberedError
-            said = orjson.loads(self._texts[name])
-            generation = said.get("generation")
+            try:
+                said = orjson.loads(self._texts[name])
+                generation, parent, merged = said.get("generation"), said.get("parent"), said.get("merged_parent")
+                if type(generation) is not int and generation is not None:
+                    raise TypeError("its generation is no number")
+                if (type(parent) is not str and parent is not None) or (type(merged) is not str and merged is not None):
+                    raise TypeError("its parents are no commits")
+            except UNDECODABLE as error:
+                raise self._damaged(name, error) from error
             if generation is None:
                 raise _UnnumberedError
-            parent, merged = said.get("parent"), said.get("merged_parent")
             parents = () if parent is None else (parent,) if merged is None else (parent, merged)
             found = self.said[name] = parents, generation
         return found
+
+    def _damaged(self, name: str, error: Exception) -> DamagedFileError | CorruptionError:
+        """The error for the row of a commit that cannot be decoded."""
+        for view in self._views.values():
+            found = view.ledger.damaged_row("object_id", name, error)
+            if found is not None:
+                return found
+        return CorruptionError(f"commit {name} cannot be read: {error}", hint="the history was changed from outside")
 
     def _has(self, name: str, mark: int) -> bool:
         """Whether a commit is there; as much is read as it takes to find it on a side that has it."""
@@ -327,8 +361,8 @@ class _Whole:
 
     def commit(self, name: str) -> Commit | None:
         for view in self._views:
-            for row in _rows_of(view, [name]).to_pylist():
-                return read_commit(row)
+            for commit in view.ledger.decoded(_rows_of(view, [name]), read_commits):
+                return commit
         return None
 
     def lacking(self, target: Manifest) -> pa.Table:

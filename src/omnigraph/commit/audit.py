@@ -85,11 +85,19 @@ def append(ledger: Ledger, record: RecoveryRecord) -> None:
 
 
 def records(ledger: Ledger) -> list[RecoveryRecord]:
-    """All records, oldest first."""
-    newest = ledger.open()
+    """All records, oldest first.
+
+    Raises:
+        DamagedFileError: a file of the audit is not what was written.
+    """
+    newest = ledger.open_whole()
     if newest is None:
         return []
-    rows = newest.read().sort_by([("created_at", "ascending"), ("operation_id", "ascending")]).to_pylist()
+    rows = newest.read().sort_by([("created_at", "ascending"), ("operation_id", "ascending")])
+    return newest.decoded(rows, _records)
+
+
+def _records(rows: pa.Table) -> list[RecoveryRecord]:
     return [
         RecoveryRecord(
             row["operation_id"],
@@ -101,7 +109,7 @@ def records(ledger: Ledger) -> list[RecoveryRecord]:
             tuple(TableOutcome(**outcome) for outcome in orjson.loads(row["per_table_outcomes_json"])),
             row["created_at"],
         )
-        for row in rows
+        for row in rows.to_pylist()
     ]
 
 

@@ -8,8 +8,9 @@ between any two steps changes nothing.
 
 The object is replaced by etag only. A proposal that another cleanup replaced can never become final, so a cleanup that
 slept removes nothing. A final list is finished by whoever comes next before it is replaced, so a cleanup that slept
-while removing finds nothing left to remove. The number in it grows with every proposal; a write that has no record
-compares the object before it stages files and after its sidecar is there, and starts again if it changed.
+while removing finds nothing left to remove. The object has a checksum, so that no flipped bit condemns another version.
+Every proposal has a random token that no other has; a write that has no record compares it before it stages files and
+after its sidecar is there, and starts again if it changed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+from uuid import uuid4
 
 import orjson
 
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
+from omnigraph.commit.member_sums import summed, unsummed
 from omnigraph.commit.store import Store
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -75,13 +78,15 @@ class Condemned:
     """What the object says.
 
     Attributes:
-        number: grows with every proposal.
+        number: grows with every proposal, unless the object was lost or damaged; for people.
+        token: tells a proposal from all others. It stays until the next one.
         tables: what goes, by path of the dataset. The manifest's own Lance branches are under `__manifest`.
         etag: the state of the object that was read; None when there is none.
         readable: whether it could be read.
     """
 
     number: int = 0
+    token: str | None = None
     state: ListState = ListState.NONE
     tables: dict[str, CondemnedTable] = field(default_factory=dict)
     etag: str | None = None
@@ -189,7 +194,14 @@ def files_token(objects: ObjectStore) -> str | None:
     if objects.uri.scheme is Scheme.MEMORY:
         return None
     listed = read(objects)
-    return str(listed.number) if listed.readable else listed.etag
+    while not listed.readable:
+        # A cleanup would go on from such an object with a new list, and the object could be damaged alike again. So it
+        # is replaced by an empty list, whose token nobody has seen.
+        try:
+            return _write(objects, Condemned(token=_new_token(), etag=listed.etag)).token
+        except ObjectChangedError:
+            listed = read(objects)
+    return listed.token
 
 
 # Cleanup
@@ -202,9 +214,12 @@ def read(objects: ObjectStore) -> Condemned:
     except ObjectNotFoundError:
         return Condemned()
     try:
-        members = orjson.loads(stored.data)
+        members = unsummed(orjson.loads(stored.data))
         tables = {path: _table(said) for path, said in members["tables"].items()}
-        return Condemned(int(members["number"]), ListState(members["state"]), tables, stored.etag)
+        number = int(members["number"])
+        # An older release compares the number alone.
+        token = str(members.get("token", number))
+        return Condemned(number, token, ListState(members["state"]), tables, stored.etag)
     except (AttributeError, KeyError, TypeError, ValueError):
         return Condemned(etag=stored.etag, readable=False)
 
@@ -216,7 +231,7 @@ def propose(objects: ObjectStore, before: Condemned, tables: dict[str, Condemned
         ObjectChangedError: another cleanup came first.
     """
     assert before.state is not ListState.FINAL
-    return _write(objects, Condemned(before.number + 1, ListState.PROPOSED, tables, before.etag))
+    return _write(objects, Condemned(before.number + 1, _new_token(), ListState.PROPOSED, tables, before.etag))
 
 
 def decide(objects: ObjectStore, proposed: Condemned, tables: dict[str, CondemnedTable]) -> Condemned:
@@ -238,14 +253,19 @@ def finish(objects: ObjectStore, done: Condemned) -> Condemned:
     return _write(objects, replace(done, state=ListState.NONE, tables={}))
 
 
+def _new_token() -> str:
+    return uuid4().hex
+
+
 def _write(objects: ObjectStore, listed: Condemned) -> Condemned:
     members = {
         "version": _VERSION,
         "number": listed.number,
+        "token": listed.token,
         "state": listed.state.value,
         "tables": {path: _members(table) for path, table in sorted(listed.tables.items())},
     }
-    data = orjson.dumps(members)
+    data = orjson.dumps(summed(members))
     if listed.etag is None:
         try:
             return replace(listed, etag=objects.create(PATH, data))

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commit
+from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, NotFoundError, cut
@@ -21,24 +21,24 @@ def commits(view: Manifest) -> Iterator[Commit]:
     for index in reversed(range(len(view.ledger.parts) - 1)):
         rows = view.ledger.read_part(index)
         own = rows.filter(pc.equal(rows["object_type"], RowKind.GRAPH_COMMIT.value))
-        yield from reversed([read_commit(row) for row in own.to_pylist()])
+        yield from reversed(view.ledger.decoded(own, read_commits, [index]))
 
 
 def find_in(view: Manifest, commit_id: str) -> Commit | None:
     """A commit of a view's history."""
     if view.head.id == commit_id:
         return view.head
-    rows = view.ledger.read(filter=pc.field("object_id") == commit_id).to_pylist()
-    return next((read_commit(row) for row in rows if row["object_type"] == RowKind.GRAPH_COMMIT), None)
+    is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
+    rows = view.ledger.read(filter=(pc.field("object_id") == commit_id) & is_commit)
+    return next(iter(view.ledger.decoded(rows, read_commits)), None)
 
 
 def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
     """A commit that leads to a view: of its own history, or one that a merge brought."""
     if view.head.id == commit_id:
         return view.head
-    rows = view.ledger.read(filter=pc.field("object_id") == commit_id).to_pylist()
-    kinds = (RowKind.GRAPH_COMMIT, RowKind.ANCESTOR)
-    return next((read_commit(row) for row in rows if row["object_type"] in kinds), None)
+    rows = view.ledger.read(filter=pc.field("object_id") == commit_id)
+    return next(iter(view.ledger.decoded(rows, read_commits)), None)
 
 
 def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
@@ -72,7 +72,7 @@ def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
     """
     if key is None:
         return None
-    rows = view.ledger.read(filter=pc.field("idempotency_key") == key).to_pylist()
-    found = [commit for commit in map(read_commit, rows) if commit.ledger == view.ledger.branch]
+    rows = view.ledger.read(filter=pc.field("idempotency_key") == key)
+    found = [one for one in view.ledger.decoded(rows, read_commits) if one.ledger == view.ledger.branch]
     made = Counter(commit.operation_id for commit in found)
     return next((commit for commit in found if commit.operation_id is None or made[commit.operation_id] == 1), None)

@@ -420,8 +420,16 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manifest:
-    """What a version of the manifest says."""
-    state = ledger.read_part(len(ledger.parts) - 1)
+    """What a version of the manifest says.
+
+    Raises:
+        DamagedFileError: a file of it is not what was written, or has no sense.
+    """
+    last = len(ledger.parts) - 1
+    return ledger.decoded(ledger.read_part(last), lambda state: _read_state(branch, incarnation, ledger, state), [last])
+
+
+def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.Table) -> Manifest:
     is_ancestor = pc.equal(state["object_type"], RowKind.ANCESTOR.value)
     ancestors, rows = state.filter(is_ancestor).cast(SCHEMA), state.filter(pc.invert(is_ancestor)).to_pylist()
     locations = {
@@ -492,6 +500,12 @@ def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:
     """
     before = dict(models)
     return models_of(before | {name: {*before.get(name, ()), pair} for name, pair in made.items()})
+
+
+def read_commits(rows: pa.Table) -> list[Commit]:
+    """The commits that rows are of, in their order; rows of other kinds are left out."""
+    kinds = (RowKind.GRAPH_COMMIT, RowKind.ANCESTOR)
+    return [read_commit(row) for row in rows.to_pylist() if row["object_type"] in kinds]
 
 
 def read_commit(row: Mapping[str, Any]) -> Commit:

@@ -12,7 +12,6 @@ whether its base stays and its name fits, and then confirms it by replacing the 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
+from omnigraph.commit.member_sums import CHECKSUM, checksum, summed
 from omnigraph.commit.names import SYSTEM
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
@@ -29,7 +29,6 @@ BRANCH_DIRECTORY = "__refs"
 TAG_DIRECTORY = "__tags"
 _NAME = re.compile(r"[^/]+/([^/]+)\.json")
 _VERSION = 1
-_CHECKSUM = "crc32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +216,15 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
 def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[..., Ref]) -> Ref:
     try:
         members: dict[str, Any] = orjson.loads(stored.data)
-        checksum = members.pop(_CHECKSUM)
-        if members["version"] == _VERSION and checksum != _checksum(members):
+        said = members.pop(CHECKSUM)
+        if members["version"] == _VERSION and said != checksum(members):
             raise ValueError("its checksum does not match")
         if members.pop("version") != _VERSION:
             raise ValueError("it was written by a later release")
-        return kind(**members, etag=stored.etag)
+        found = kind(**members, etag=stored.etag)
+        if path not in (branch_ref_path(found.name), tag_ref_path(found.name)):
+            raise ValueError(f"it is that of '{found.name}'")
+        return found
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedFileError(str(objects.uri), path, f"it is no reference: {error}") from error
 
@@ -231,11 +233,7 @@ def _dump(ref: BranchRef | TagRef) -> bytes:
     members = {"version": _VERSION} | {name: value for name, value in asdict(ref).items() if name != "etag"}
     if not members.get("pending", True):
         del members["pending"]
-    return orjson.dumps(members | {_CHECKSUM: _checksum(members)}, option=orjson.OPT_INDENT_2)
-
-
-def _checksum(members: dict[str, Any]) -> str:
-    return f"{zlib.crc32(orjson.dumps(members, option=orjson.OPT_SORT_KEYS)):08x}"
+    return orjson.dumps(summed(members), option=orjson.OPT_INDENT_2)
 
 
 def _with_etag(ref: Ref, etag: str) -> Ref:

@@ -76,7 +76,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     if found is None and view.head.operation_id is not None:
         found = staged_contract(objects, view.schema_hash, view.head.operation_id)
     if found is None and view.branch != MAIN:
-        found = _archived(objects, view.schema_hash)
+        found = archived_contract(objects, view.schema_hash)
     if found is not None:
         return found
     # If they are nowhere, they may have taken their places between the looks.
@@ -91,7 +91,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
 
 def past_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
     """The schema of a past state, which another may have replaced since. None when it was not kept."""
-    return _look(objects, CONTRACT, schema_hash) or _archived(objects, schema_hash)
+    return _look(objects, CONTRACT, schema_hash) or archived_contract(objects, schema_hash)
 
 
 def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
@@ -101,18 +101,28 @@ def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema
     objects.put(f"{name}.ir.json", dump_ir(accepted).encode())
 
 
-def _archived(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+def archived_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+    """A schema that was kept, by its hash. None when it was not.
+
+    Raises:
+        DamagedFileError: it is not the schema with that hash.
+    """
     name = _archive_name(schema_hash)
     try:
         source, ir = objects.get(f"{name}.pg").data, objects.get(f"{name}.ir.json").data
     except ObjectNotFoundError:
         return None
     try:
-        return source.decode(), load_ir(ir)
-    except UnicodeDecodeError:
-        raise DamagedFileError(str(objects.uri), f"{name}.pg", "it is no text") from None
+        accepted = load_ir(ir)
     except CatalogError as error:
         raise DamagedFileError(str(objects.uri), f"{name}.ir.json", error.message) from error
+    if _archive_name(ir_hash(accepted)) != name:
+        raise DamagedFileError(str(objects.uri), f"{name}.ir.json", "it is not the schema that it is named after")
+    try:
+        check_contract(source, ir, dump_state(schema_state(accepted)))
+        return source.decode(), accepted
+    except (CatalogError, UnicodeDecodeError):
+        raise DamagedFileError(str(objects.uri), f"{name}.pg", "it is not the source of its schema") from None
 
 
 def _archive_name(schema_hash: str) -> str:

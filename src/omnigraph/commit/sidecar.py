@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
+from omnigraph.commit.member_sums import summed, unsummed
 from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.owner import Owner
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
@@ -129,9 +130,8 @@ class Sidecar:
 
     def dump(self) -> bytes:
         version = ROLLBACK_VERSION if self.rollback_only else SIDECAR_VERSION
-        return orjson.dumps(
-            {"sidecar_version": version, **_plain(self)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
-        )
+        members = summed({"sidecar_version": version, **_plain(self)})
+        return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
     @classmethod
     def load(cls, path: str, data: bytes) -> Sidecar:
@@ -141,7 +141,7 @@ class Sidecar:
             CorruptionError: it cannot be read. It is kept: a person has to look.
         """
         try:
-            members = orjson.loads(data)
+            members = unsummed(orjson.loads(data))
             version = members["sidecar_version"]
             if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
                 raise ValueError(f"sidecar version {version} is unknown to this release")
@@ -161,7 +161,7 @@ class Sidecar:
                 members.get("ancestors"),
                 version == ROLLBACK_VERSION,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
                 f"{path} cannot be read: {error}",
                 hint="it records a write that stopped half way; reads still work; restore the file, or look at it "

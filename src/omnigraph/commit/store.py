@@ -138,7 +138,8 @@ class Store:
         except StorageError as error:
             damaged = self._damaged(name, error)
             version = version_of(damaged.path.rpartition("/")[2])
-            if version is None or version < 2 or not self._unacknowledged(branch, version):
+            torn = version is not None and version >= 2 and self._is_torn(name, version)
+            if not torn or version is None or not self._unacknowledged(branch, version):
                 raise _with_way_out(damaged, name) from error
             return self.manifest.open(name, version - 1)
         latest = 0 if found is None else found.version
@@ -156,6 +157,11 @@ class Store:
             return error
         torn = torn_version(self.objects, table_directory(self.manifest.path, name))
         return error if torn is None else DamagedFileError(str(self.objects.uri), torn.path, torn.reason)
+
+    def _is_torn(self, name: str | None, version: int) -> bool:
+        """Whether a version is the newest, and recovery can see that its file is torn: then it sets the file aside."""
+        torn = torn_version(self.objects, table_directory(self.manifest.path, name))
+        return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
         """Whether a version was made, and acknowledged, that is not there. A hint may be damaged itself."""

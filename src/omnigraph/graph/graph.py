@@ -867,9 +867,10 @@ class Graph:
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check all files, and every constraint of the schema on everything that is stored.
 
-        Every file that the state needs has to be there, with its recorded length and checksum, and to read back. If one
-        is damaged, constraints are not looked at. Writes check what they change, so the rest is for what no write can
-        see: nodes that `@card(1..)` wants edges of and that never had one, and what was changed by other hands.
+        Every file that the state needs has to be there, with its recorded length and checksum, and to read back: those
+        of tables, of the history of the branch, references, the audit, sidecars and schemas. If one is damaged,
+        constraints are not looked at. Writes check what they change, so the rest is for what no write can see: nodes
+        that `@card(1..)` wants edges of and that never had one, and what was changed by other hands.
 
         Args:
             branch: what to check; by default the newest state of the handle's branch.

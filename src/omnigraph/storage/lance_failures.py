@@ -15,6 +15,8 @@ _PLACE = re.compile(r",? ?/[^ ]*\.rs:\d+:\d+")
 """Where in its own source Lance noticed; of no use to a reader."""
 REF_ERRORS = (OSError, ValueError, RuntimeError)
 """What Lance raises when it cannot read or change a branch or tag."""
+UNREADABLE = (OSError, ValueError, RuntimeError)
+"""What Lance raises when a file cannot be decoded."""
 _FAILED_READ = re.compile(r"LanceError\(IO\)|^(External error: )?Not found")
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ _NAME = re.compile(r"(\d{20})\.manifest")
 _MAGIC = b"LANC"
 _FOOTER = 16
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+_COLUMN, _METADATA = 1, 5
 _FRAGMENT, _VERSION, _INDEX_SECTION, _TRANSACTION_FILE, _BASE_PATH = 2, 3, 6, 12, 18
 _BASE_PATH_TAG = b"\x92\x01"
 _DELETION_SUFFIXES = ("arrow", "bin")
@@ -57,6 +58,8 @@ class ManifestFile:
         indexes: the files of its indexes.
         bases: the base directories by number, as absolute paths.
         transaction: the name of the file that says how it was made; empty when it does not say.
+        columns: the messages of its columns, for `column`.
+        metadata: the messages of the metadata of its schema, for `entry`.
     """
 
     version: int
@@ -64,6 +67,27 @@ class ManifestFile:
     indexes: tuple[NeededFile, ...]
     bases: dict[int, str]
     transaction: str = ""
+    columns: tuple[bytes, ...] = ()
+    metadata: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLayout:
+    """A fragment that is one data file.
+
+    Attributes:
+        path: the file, below `data`.
+        size: its bytes; None when the manifest does not say so.
+        rows: how many it has.
+        base: the number of the base directory that it lies in; None is the directory of the manifest.
+        columns: the numbers of the columns in it, in their order.
+    """
+
+    path: str
+    size: int | None
+    rows: int
+    base: int | None
+    columns: list[int]
 
 
 def version_of(name: str) -> int | None:
@@ -162,9 +186,15 @@ def read(file: bytes) -> ManifestFile:
     version, section, transaction = 0, None, ""
     fragments: list[bytes] = []
     bases: dict[int, str] = {}
+    columns: list[bytes] = []
+    metadata: list[bytes] = []
     for number, value, _, _ in fields(message):
         if number == _FRAGMENT:
             fragments.append(_message(value))
+        elif number == _COLUMN:
+            columns.append(_message(value))
+        elif number == _METADATA:
+            metadata.append(_message(value))
         elif number == _VERSION:
             version = _number(value)
         elif number == _INDEX_SECTION:
@@ -175,7 +205,7 @@ def read(file: bytes) -> ManifestFile:
         elif number == _TRANSACTION_FILE:
             transaction = _text(value)
     indexes = () if section is None else tuple(_indexes(head, section))
-    return ManifestFile(version, tuple(fragments), indexes, bases, transaction)
+    return ManifestFile(version, tuple(fragments), indexes, bases, transaction, tuple(columns), tuple(metadata))
 
 
 def damage(file: bytes, version: int) -> str | None:
@@ -238,6 +268,63 @@ def fragment_files(fragment: bytes) -> list[NeededFile]:
         name = f"_deletions/{number}-{version}-{key}.{_DELETION_SUFFIXES[kind]}"
         found.append(NeededFile(name, None, None if base is None else _number(base)))
     return found
+
+
+def fragment_layout(fragment: bytes) -> FragmentLayout:
+    """A fragment of a ledger: one data file with all columns, of which no row is deleted.
+
+    Raises:
+        TornManifestError: it is another one.
+    """
+    files, rows, deletions = [], 0, False
+    for number, value, _, _ in fields(fragment):
+        if number == 2:
+            files.append({name: member for name, member, _, _ in fields(_message(value))})
+        elif number == 3:
+            deletions = True
+        elif number == 4:
+            rows = _number(value)
+    if len(files) != 1 or deletions:
+        raise TornManifestError("a part of it has files that were not written")
+    (file,) = files
+    columns, places = _packed(file.get(2, b"")), _packed(file.get(3, b""))
+    if columns != places:
+        raise TornManifestError("the columns of a part are not in their places")
+    base = file.get(7)
+    size = _number(file.get(6, 0))
+    return FragmentLayout(_text(file.get(1, b"")), size or None, rows, None if base is None else _number(base), columns)
+
+
+def _packed(value: int | bytes) -> list[int]:
+    message, place = _message(value), 0
+    found = []
+    while place < len(message):
+        try:
+            number, place = _varint(message, place)
+        except IndexError:
+            raise TornManifestError("it ends within a number") from None
+        found.append(number)
+    return found
+
+
+def column(message: bytes) -> tuple[int, str]:
+    """The number and the name of a column.
+
+    Raises:
+        TornManifestError: the message is damaged.
+    """
+    members = {name: value for name, value, _, _ in fields(message)}
+    return _number(members.get(3, 0)), _text(members.get(2, b""))
+
+
+def entry(message: bytes) -> tuple[str, bytes]:
+    """The name and the value of an entry of metadata.
+
+    Raises:
+        TornManifestError: the message is damaged.
+    """
+    members = {name: value for name, value, _, _ in fields(message)}
+    return _text(members.get(1, b"")), _message(members.get(2, b""))
 
 
 def _indexes(head: bytes, place: int) -> Iterator[NeededFile]:

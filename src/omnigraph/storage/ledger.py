@@ -6,10 +6,11 @@ those rows, and succeeds only if nobody published since: the compare-and-swap th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -18,11 +19,19 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError, VersionReclaimedError
+from omnigraph.errors import (
+    CorruptionError,
+    DamagedFileError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
 from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
+    UNREADABLE,
     is_conflict,
     is_missing,
     lance_failure,
@@ -32,11 +41,13 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
-from omnigraph.storage.newest import base_directories, damaged_newest
+from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, lost_newest, versions_on_disk
 from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
 
-_UNREADABLE = (OSError, ValueError, RuntimeError)
-"""What Lance raises when the file of a part cannot be decoded."""
+UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, TypeError, ValueError, pa.ArrowException)
+"""What decoding raises for rows that nobody wrote."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +57,13 @@ class LedgerVersion:
     Attributes:
         branch: the branch that it is on; None is the ledger itself.
         parts: the number of rows of each part, in order.
+        path: the file of the version, below the root.
     """
 
     branch: str | None
     version: int
     parts: tuple[int, ...]
+    path: str
     _dataset: LanceDataset
     _fragments: tuple[FragmentMetadata, ...]
     _files: tuple[tuple[str, str | None], ...]
@@ -67,19 +80,15 @@ class LedgerVersion:
         Raises:
             DamagedFileError: its file is not what was written.
         """
-        self._checks.check(*self._files[index])
-        with reporting(self._dataset.uri, "", _UNREADABLE):
-            fragment = self._dataset.get_fragments()[index]
-            table: pa.Table = fragment.to_table()
-        return table
+        return self._rows([index])
 
     def read_parts(self, indexes: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Columns of some parts, in the order of the parts."""
-        with reporting(self._dataset.uri, ""):
-            fragments = self._dataset.get_fragments()
-            chosen = [fragments[i] for i in sorted(indexes)]
-            table: pa.Table = self._dataset.scanner(columns=list(columns), fragments=chosen).to_table()
-        return table
+        """Columns of some parts, in the order of the parts.
+
+        Raises:
+            DamagedFileError: the file of one is not what was written.
+        """
+        return self._rows(sorted(indexes), columns)
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -92,11 +101,75 @@ class LedgerVersion:
         Raises:
             DamagedFileError: the file of one is not what was written.
         """
-        for file in self._files:
-            self._checks.check(*file)
-        with reporting(self._dataset.uri, "", _UNREADABLE):
-            table: pa.Table = self._dataset.to_table(columns=list(columns) if columns else None, filter=filter)
+        return self._rows(None, columns, filter)
+
+    def _rows(
+        self, indexes: Sequence[int] | None, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+    ) -> pa.Table:
+        """Rows of some parts; None for all.
+
+        Nothing else reads parts, so none is read before its file was compared with its checksum. A file is compared
+        once in a process, so reading it again costs nothing more.
+        """
+        parts = range(len(self.parts)) if indexes is None else indexes
+        for index in parts:
+            self._checks.check(*self._files[index])
+        try:
+            with reporting(self._dataset.uri, "", UNREADABLE):
+                return self._scan(indexes, list(columns) if columns else None, filter)
+        except StorageError as error:
+            if error.kind is not StorageErrorKind.PERMANENT:
+                raise
+            raise self._damaged(parts, error, lambda index: self._rows([index], columns)) from error
+
+    def _scan(self, indexes: Sequence[int] | None, columns: list[str] | None, filter: pc.Expression | None) -> pa.Table:
+        table: pa.Table
+        if indexes is None:
+            table = self._dataset.to_table(columns, filter)
+        elif len(indexes) == 1:
+            table = self._dataset.get_fragments()[indexes[0]].to_table(columns, filter)
+        else:
+            fragments = self._dataset.get_fragments()
+            table = self._dataset.scanner(columns, filter, fragments=[fragments[i] for i in indexes]).to_table()
         return table
+
+    def decoded(self, rows: pa.Table, decode: Callable[[pa.Table], T], indexes: Sequence[int] | None = None) -> T:
+        """What rows say. Rows that cannot be decoded are damage, and the error names their file.
+
+        Args:
+            rows: from parts of this version.
+            decode: decodes them, or the rows of a whole part.
+            indexes: the parts that they are from; by default all.
+
+        Raises:
+            DamagedFileError: they cannot be decoded.
+        """
+        try:
+            return decode(rows)
+        except UNDECODABLE as error:
+            parts = range(len(self.parts)) if indexes is None else indexes
+            raise self._damaged(parts, error, lambda index: decode(self.read_part(index))) from error
+
+    def damaged_row(self, column: str, value: str, error: Exception) -> DamagedFileError | None:
+        """The error for a row that cannot be decoded, with the file that it is in; None when this version lacks it."""
+        for index in range(len(self.parts)):
+            if value in self.read_parts([index], [column])[column].to_pylist():
+                return self._damaged([index], error, self.read_part)
+        return None
+
+    def _damaged(self, indexes: Sequence[int], error: Exception, attempt: Callable[[int], object]) -> DamagedFileError:
+        """The error for parts that cannot be read or decoded. Of several, each is tried to find the damaged one."""
+        if len(indexes) > 1:
+            for index in indexes:
+                try:
+                    attempt(index)
+                except DamagedFileError as found:
+                    return found
+                except UNDECODABLE as found:
+                    return self._damaged([index], found, attempt)
+        path = self._files[indexes[0]][0] if len(indexes) == 1 else self.path
+        said = error.message if isinstance(error, OmnigraphError) else f"{type(error).__name__}: {error}"
+        return DamagedFileError(self._checks.root, path, f"it cannot be read: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +261,14 @@ class Ledger:
 
     def _unopened(self, error: BaseException, branch: str | None, version: int | None) -> Exception:
         """What to say about a version that Lance cannot open: which file is damaged, if one is."""
-        damaged = damaged_newest(self._root, table_directory(self.path, branch), version)
-        return damaged or lance_failure(error, self._root, table_directory(self.path, branch))
+        directory = table_directory(self.path, branch)
+        failure = lance_failure(error, self._root, directory)
+        damaged = damaged_newest(self._root, directory, version)
+        if damaged is not None or failure.kind is not StorageErrorKind.PERMANENT or not self._parts.on_disk:
+            return damaged or failure
+        newest = max(versions_on_disk(self._root, directory), default=0) if version is None else version
+        path = f"{directory}/{VERSIONS}/{manifest_name(newest)}"
+        return DamagedFileError(self._root, path, f"it cannot be read: {failure.message}") if newest else failure
 
     def _version(self, branch: str | None, dataset: LanceDataset, requested: int | None = None) -> LedgerVersion:
         """A version that was opened, if it is what was written. Of zeros, Lance makes an empty version 0."""
@@ -212,12 +291,12 @@ class Ledger:
             raise damaged or DamagedFileError(self._root, f"{directory}/_versions", "its newest file is no version")
         fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
         path = f"{directory}/_versions/{manifest_name(found)}"
-        sums = read_seal(dataset.schema, self._root, path, found, fragments) or {}
+        sums = read_seal(dataset, self._root, path, found, fragments) or {}
         shared = self._parts.on_disk and any(part.files[0].base_id is not None for part in fragments)
         bases = base_directories(dataset) if shared else {}
         files = tuple((self._part_path(branch, bases, part), sums.get(part.files[0].path)) for part in fragments)
         rows = tuple(int(fragment.num_rows) for fragment in fragments)
-        return LedgerVersion(branch, found, rows, dataset, fragments, files, self._parts)
+        return LedgerVersion(branch, found, rows, path, dataset, fragments, files, self._parts)
 
     def _part_path(self, branch: str | None, bases: Mapping[int, str], part: FragmentMetadata) -> str:
         """Where the file of a part is, below the root: a branch has parts that lie with those that it was made from."""
@@ -232,7 +311,7 @@ class Ledger:
         found = self._find(branch, None)
         if found is None:
             return []
-        with reporting(self._root, self.path):
+        with reporting(self._root, self.path, UNREADABLE):
             return versions(found)
 
     def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
@@ -240,8 +319,20 @@ class Ledger:
         found = self._find(branch, None)
         if found is None:
             return Needs()
-        with reporting(self._root, self.path):
+        with reporting(self._root, self.path, UNREADABLE):
             return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
+
+    def open_whole(self) -> LedgerVersion | None:
+        """The newest version, for who has to have all that was ever published; None when there is no such ledger.
+
+        Raises:
+            DamagedFileError: the newest version is damaged, or gone.
+        """
+        found = self.open()
+        lost = lost_newest(self._root, self.path, 0 if found is None else found.version)
+        if lost is not None:
+            raise lost
+        return found
 
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
         """The newest version of the branch of a version; cheap when that is the newest still."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import orjson
 import pyarrow as pa
+from lance import LanceDataset
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import DamagedFileError
@@ -75,12 +76,12 @@ def sealed_schema(
 
 
 def read_seal(
-    schema: pa.Schema, root: str, path: str, version: int, parts: Sequence[FragmentMetadata]
+    dataset: LanceDataset, root: str, path: str, version: int, parts: Sequence[FragmentMetadata]
 ) -> dict[str, str | None] | None:
     """The checksums of the parts of a version by the name of their file; None of a version that has no seal.
 
     Args:
-        schema: of the version.
+        dataset: the version.
         root: the root of the graph.
         path: the version's file, below the root.
         version: its number.
@@ -89,6 +90,7 @@ def read_seal(
     Raises:
         DamagedFileError: the version is not what was written.
     """
+    schema: pa.Schema = dataset.schema
     text = (schema.metadata or {}).get(SEAL)
     if text is None:
         return None
@@ -102,6 +104,15 @@ def read_seal(
         raise DamagedFileError(root, path, "its columns are not those that were written")
     if [each[:-1] for each in said["parts"]] != [_said(part) for part in parts]:
         raise DamagedFileError(root, path, "its parts are not those that were written")
+    # A part is written whole, so its columns are numbered from 0. Another number would be another column, or nulls.
+    numbers = list(range(len(schema)))
+    files = [part.files[0] for part in parts]
+    if [member.id() for member in dataset.lance_schema.fields()] != numbers:
+        raise DamagedFileError(root, path, "the numbers of its columns are not those that were written")
+    if any(list(file.fields) != numbers or list(file.column_indices) != numbers for file in files):
+        raise DamagedFileError(root, path, "the columns of its parts are not those that were written")
+    if any(len(part.files) != 1 or part.deletion_file is not None for part in parts):
+        raise DamagedFileError(root, path, "its parts have files that were not written")
     return {each[0]: each[-1] for each in said["parts"]}
 
 

@@ -80,6 +80,31 @@ def dump_hint(version: int) -> bytes:
     return orjson.dumps({"version": version})
 
 
+def lost_newest(root: str, directory: str, latest: int) -> DamagedFileError | None:
+    """The error for a newest version that was made and is not there; None when that does not show.
+
+    A hint alone is no witness, because it may be damaged. The file of the transaction is the second.
+
+    Args:
+        root: the root of the graph; of an object store, nothing is looked at.
+        directory: the dataset, below the root.
+        latest: the newest version that is there, looked for after the hint was written; 0 for none.
+    """
+    if "://" in root:
+        return None
+    try:
+        hint = read_hint(read_local(root, f"{directory}/{VERSIONS}/{HINT}")) or 0
+        made = os.listdir(f"{root}/{directory}/_transactions")
+    except OSError:
+        return None
+    if hint <= latest or not any(name.startswith(f"{hint - 1}-") for name in made):
+        return None
+    path = f"{directory}/{VERSIONS}/{2**64 - 1 - hint:020d}.manifest"
+    if os.path.exists(f"{root}/{path}"):
+        return None  # it was made while we look
+    return DamagedFileError(root, path, "it is missing, and was the newest version")
+
+
 def base_directories(dataset: LanceDataset) -> dict[int, str]:
     """The base directories of a version by number, as absolute paths."""
     return base_paths(bytes(dataset._ds.serialized_manifest()))

@@ -72,6 +72,7 @@ from omnigraph.storage.indexes import (
 )
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
+    UNREADABLE,
     is_conflict,
     is_missing,
     lance_failure,
@@ -450,7 +451,7 @@ class TableStorage:
         found = self._find(path, branch, None, remembered=False)
         if found is None:
             return []
-        with reporting(self._root, path):
+        with reporting(self._root, path, UNREADABLE):
             return versions(found)
 
     def needs(self, path: str, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
@@ -462,7 +463,7 @@ class TableStorage:
         found = at(None)
         if found is None:
             return Needs()
-        with reporting(self._root, path):
+        with reporting(self._root, path, UNREADABLE):
             return needs(found, path, stay, gone, at)
 
     def forget(self, path: str) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commit, read_manifest
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commits, read_manifest
 from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_all_branch_refs, list_tag_refs
 from omnigraph.commit.registry import identity_in
@@ -267,8 +267,7 @@ def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None
     if rows is None:
         return
     fresh = rows.filter(pc.invert(pc.is_in(rows["object_id"], value_set=pa.array(list(known), pa.utf8()))))
-    for row in fresh.to_pylist():
-        known[row["object_id"]] = read_commit(row)
+    known.update((one.id, one) for one in view.ledger.decoded(fresh, read_commits))
 
 
 def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.errors import DamagedFileError, StorageError, StorageErrorKind, VersionReclaimedError
-from omnigraph.storage.checksums import read_records, record_names
 from omnigraph.storage.file_checks import FileDamage, FileReport
 from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.upkeep.verify_control import verify_control
 
 
 def verify_files(store: Store, view: Manifest) -> FileReport:
     """Look at all files of a state of the graph.
 
     On a local disk, files are compared with their lengths and checksums, however large they are. Everywhere, all rows
-    are read, and counted.
+    are read, and counted. The history of the state, and all else beside the tables, is looked at too.
 
     Raises:
         StorageError: the store cannot be reached.
@@ -43,9 +43,9 @@ def verify_files(store: Store, view: Manifest) -> FileReport:
             if error.kind in (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION):
                 raise
             damages[pin.ref.path] = FileDamage(table_directory(pin.ref.path, pin.ref.branch), str(error))
-    for path, sums in read_records(store.objects, record_names(store.objects)).items():
-        if sums is None:
-            damages[path] = FileDamage(path, "it cannot be read: the files of its write have no checksums", "")
+    control = verify_control(store, view)
+    damages = control.damages | damages
+    checked, size, unsummed = checked + control.files, size + control.size, unsummed + control.unsummed
     return FileReport(checked, size, unsummed, tuple(damages.values()))
 
 

@@ -1,0 +1,232 @@
+"""Looking at the files of a ledger: every version file that there is, and every part that they need.
+
+Nothing is opened with Lance: version files are taken apart, and compared with the notes that they carry. On a local
+disk parts are compared with their lengths and checksums; in an object store with their lengths, which one listing of
+each directory tells.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import orjson
+
+from omnigraph.errors import CorruptionError, DamagedFileError, ObjectNotFoundError
+from omnigraph.storage.checksums import sum_file
+from omnigraph.storage.file_checks import FileDamage
+from omnigraph.storage.files import below
+from omnigraph.storage.lance_manifest import (
+    ManifestFile,
+    TornManifestError,
+    column,
+    damage,
+    entry,
+    fragment_layout,
+    read,
+    version_of,
+)
+from omnigraph.storage.ledger_seal import SEAL
+from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.uri import Scheme
+
+_READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The file of a part: its length, and its checksum where one is recorded."""
+
+    size: int | None
+    crc: str | None
+
+
+@dataclass(slots=True)
+class LookedLedger:
+    """What a look at the files of a ledger found.
+
+    Attributes:
+        damages: the files that are damaged, by path.
+        files: how many there are.
+        size: how many bytes they have.
+        unsummed: how many have no recorded checksum.
+    """
+
+    damages: dict[str, FileDamage] = field(default_factory=dict)
+    files: int = 0
+    size: int = 0
+    unsummed: int = 0
+
+    def add(self, path: str, reason: str) -> None:
+        self.damages.setdefault(path, FileDamage(path, reason))
+
+
+def look_at_ledger(
+    objects: ObjectStore, path: str, wanted: Mapping[str | None, Collection[int] | None]
+) -> LookedLedger:
+    """Look at version files of a ledger, and at all parts that they need.
+
+    Args:
+        objects: the graph's objects.
+        path: the ledger's place below the root.
+        wanted: versions by branch; None for all. Versions that are not there are left out: cleanup may have removed
+            them.
+    """
+    looked = LookedLedger()
+    parts: dict[str, _Part] = {}
+    for branch, versions in wanted.items():
+        directory = table_directory(path, branch)
+        files = {
+            version: info.path
+            for info in objects.list(f"{directory}/{VERSIONS}")
+            if (version := version_of(info.path.rpartition("/")[2])) is not None
+            and info.path == f"{directory}/{VERSIONS}/{manifest_name(version)}"
+            and (versions is None or version in versions)
+        }
+        _look_at_versions(objects, path, directory, files, looked, parts)
+    if objects.uri.scheme is Scheme.LOCAL:
+        _sum_parts(objects, parts, looked)
+    else:
+        _measure_parts(objects, parts, looked)
+    return looked
+
+
+def _look_at_versions(
+    objects: ObjectStore,
+    ledger: str,
+    directory: str,
+    files: Mapping[int, str],
+    looked: LookedLedger,
+    parts: dict[str, _Part],
+) -> None:
+    unsealed: list[str] = []
+    sealed = False
+    for version, data in _contents(objects, sorted(files.items())):
+        path = files[version]
+        if data is None:
+            continue  # it went while we look
+        looked.files += 1
+        looked.size += len(data)
+        try:
+            manifest = _whole(data, version)
+            note = _note(manifest, version)
+            parts |= _parts(ledger, directory, manifest, note)
+        except TornManifestError as error:
+            looked.add(path, str(error))
+            continue
+        except (CorruptionError, DamagedFileError) as error:
+            looked.add(path, f"it says that {error.message}")
+            continue
+        if note is not None:
+            sealed = True
+        elif sealed:
+            # Whoever writes seals goes on to do so.
+            looked.add(path, "the note of its parts is missing")
+        else:
+            unsealed.append(path)
+    looked.unsummed += len(unsealed)
+
+
+def _contents(objects: ObjectStore, files: Iterable[tuple[int, str]]) -> Iterable[tuple[int, bytes | None]]:
+    def get(item: tuple[int, str]) -> tuple[int, bytes | None]:
+        try:
+            return item[0], objects.get(item[1]).data
+        except ObjectNotFoundError:
+            return item[0], None
+
+    if objects.uri.scheme is Scheme.LOCAL:
+        yield from map(get, files)
+        return
+    with ThreadPoolExecutor(_READERS) as readers:
+        yield from readers.map(get, files)
+
+
+def _whole(data: bytes, version: int) -> ManifestFile:
+    reason = damage(data, version)
+    if reason is not None:
+        raise TornManifestError(reason)
+    return read(data)
+
+
+def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
+    """The parts that the note of a version names; None of a version without a note."""
+    text = dict(entry(each) for each in manifest.metadata).get(SEAL.decode())
+    if text is None:
+        return None
+    crc, _, note = text.partition(b" ")
+    if crc != f"{zlib.crc32(note):08x}".encode():
+        raise TornManifestError("the note of its parts is not what was written")
+    said = orjson.loads(note)
+    if said["version"] != version:
+        raise TornManifestError(f"it was written as version {said['version']}, not {version}")
+    layouts = [fragment_layout(fragment) for fragment in manifest.fragments]
+    if [each[:-1] for each in said["parts"]] != [[part.path, part.size, part.rows] for part in layouts]:
+        raise TornManifestError("its parts are not those that were written")
+    numbers = list(range(len(said["columns"])))
+    named = [(number, each[0]) for number, each in zip(numbers, said["columns"], strict=True)]
+    if [column(each) for each in manifest.columns] != named:
+        raise TornManifestError("its columns are not those that were written")
+    if any(part.columns != numbers for part in layouts):
+        raise TornManifestError("the columns of its parts are not those that were written")
+    return {name: _Part(size, crc) for name, size, _, crc in said["parts"]}
+
+
+def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, _Part] | None) -> dict[str, _Part]:
+    """The parts of a version with their places below the root."""
+    found: dict[str, _Part] = {}
+    for fragment in manifest.fragments:
+        part = fragment_layout(fragment)
+        if part.base is not None and part.base not in manifest.bases:
+            raise TornManifestError(f"it lacks base directory {part.base}")
+        place = directory if part.base is None else below(manifest.bases[part.base], ledger)
+        noted = None if note is None else note.get(part.path)
+        found[f"{place}/data/{part.path}"] = noted or _Part(part.size, None)
+    return found
+
+
+def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedLedger) -> None:
+    root = objects.uri.path
+
+    def check(item: tuple[str, _Part]) -> tuple[int, str | None]:
+        path, part = item
+        try:
+            if part.crc is None:
+                size = os.stat(f"{root}/{path}").st_size
+            else:
+                found = sum_file(f"{root}/{path}")
+                size = found.size
+                if size == part.size and f"{found.crc:08x}" != part.crc:
+                    return size, "its checksum is not the recorded one"
+        except FileNotFoundError:
+            return 0, "it is missing"
+        except OSError as error:
+            return 0, f"it cannot be read: {error.strerror}"
+        return size, None if part.size in (None, size) else f"it has {size} bytes, not {part.size}"
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        for (path, part), (size, reason) in zip(parts.items(), readers.map(check, parts.items()), strict=True):
+            looked.files += 1
+            looked.size += size
+            looked.unsummed += part.crc is None
+            if reason is not None:
+                looked.add(path, reason)
+
+
+def _measure_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedLedger) -> None:
+    directories = {path.rpartition("/")[0] for path in parts}
+    sizes = {info.path: info.size for directory in directories for info in objects.list(directory)}
+    for path, part in parts.items():
+        looked.files += 1
+        looked.unsummed += 1
+        found = sizes.get(path)
+        if found is None:
+            looked.add(path, "it is missing")
+            continue
+        looked.size += found
+        if part.size not in (None, found):
+            looked.add(path, f"it has {found} bytes, not {part.size}")

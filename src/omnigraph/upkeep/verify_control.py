@@ -1,0 +1,164 @@
+"""Verifying what is beside the tables: the history, references, the audit, sidecars, schemas, and lists of the graph.
+
+Each damaged object is a finding that names the file. How much is looked at follows the history of the branch that is
+verified; of everything else there is little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow.compute as pc
+
+from omnigraph.commit import audit, condemned, sidecar, work_records
+from omnigraph.commit.ancestor_files import read_ancestors
+from omnigraph.commit.ancestors import lineage_of
+from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
+from omnigraph.commit.refs import (
+    branch_ref_names,
+    branch_ref_path,
+    find_branch,
+    find_tag,
+    tag_ref_names,
+    tag_ref_path,
+)
+from omnigraph.commit.schema_files import ARCHIVE, CONTRACT, IR_PATH, archived_contract, past_contract, read_contract
+from omnigraph.commit.store import Store
+from omnigraph.errors import (
+    BranchNotFoundError,
+    CatalogError,
+    CorruptionError,
+    DamagedFileError,
+    NotFoundError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
+from omnigraph.storage.checksums import read_records, record_names
+from omnigraph.storage.file_checks import FileDamage
+from omnigraph.storage.ledger_files import LookedLedger, look_at_ledger
+from omnigraph.storage.uri import Scheme
+
+HARMLESS = ""
+"""Marks what can be done without: a graph that lacks it answers as before."""
+
+
+def verify_control(store: Store, view: Manifest) -> LookedLedger:
+    """Look at everything beside the tables that a state of the graph needs.
+
+    Raises:
+        StorageError: the store cannot be reached.
+    """
+    looked = _history(store, view)
+    if store.objects.uri.scheme is not Scheme.MEMORY:
+        found = look_at_ledger(store.objects, audit.AUDIT_PATH, {None: None})
+        looked.damages |= found.damages
+        looked.files, looked.size = looked.files + found.files, looked.size + found.size
+        looked.unsummed += found.unsummed
+    for look in (_audit, _references, _sidecars, _archived, _helpers):
+        _add(looked, look(store))
+    _add(looked, _schema(store, view))
+    return looked
+
+
+def _add(looked: LookedLedger, found: Iterable[FileDamage]) -> None:
+    for each in found:
+        looked.damages.setdefault(each.path, each)
+
+
+def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
+    """Look at something. What is damaged is a finding; a store that cannot be reached is an error."""
+    try:
+        look()
+    except DamagedFileError as error:
+        yield FileDamage(error.path, error.reason)
+    except VersionReclaimedError as error:
+        yield FileDamage(path, error.message)
+    except (CatalogError, CorruptionError, NotFoundError) as error:
+        yield FileDamage(path, error.message)
+    except StorageError as error:
+        if error.kind in (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION):
+            raise
+        yield FileDamage(error.path or path, error.message)
+
+
+def _history(store: Store, view: Manifest) -> LookedLedger:
+    """The version files of all commits that lead to a state, as far as they are there, and all their parts."""
+    wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
+
+    def decode() -> None:
+        # Opened anew, so that nothing counts that was read before.
+        again = store.manifest_in(view.ledger.branch, view.branch, view.version)
+        rows = lineage_of(again or view)
+        ledgers = pc.fill_null(rows["ledger"], "").combine_chunks()
+        versions = rows["version"].to_numpy()
+        for name in pc.unique(ledgers).to_pylist():
+            chosen = versions[pc.equal(ledgers, name).to_numpy(zero_copy_only=False)]
+            wanted.setdefault(name or None, set()).update(np.unique(chosen).tolist())
+
+    undecoded = list(_found(view.ledger.path, decode))
+    if store.objects.uri.scheme is Scheme.MEMORY:
+        looked = LookedLedger()
+    else:
+        looked = look_at_ledger(store.objects, MANIFEST_PATH, wanted)
+    _add(looked, undecoded)
+    return looked
+
+
+def _audit(store: Store) -> Iterator[FileDamage]:
+    yield from _found(audit.AUDIT_PATH, partial(audit.records, store.audit))
+
+
+def _references(store: Store) -> Iterator[FileDamage]:
+    for name in branch_ref_names(store.objects):
+        yield from _found(branch_ref_path(name), partial(find_branch, store.objects, name))
+    for name in tag_ref_names(store.objects):
+        yield from _found(tag_ref_path(name), partial(find_tag, store.objects, name))
+
+
+def _sidecars(store: Store) -> Iterator[FileDamage]:
+    unreadable = sidecar.unreadable(store.objects)
+    yield from (FileDamage(path, reason) for path, reason in unreadable.items())
+    if unreadable:
+        return
+    for each in sidecar.pending(store.objects):
+        if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
+            continue
+        if store.objects.exists(each.path):  # else its write was finished meanwhile
+            yield FileDamage(each.ancestors, "the commits that a merge brings cannot be read")
+
+
+def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
+    """The schema that a state follows."""
+    try:
+        newest = store.capture(view.branch).schema_hash == view.schema_hash
+    except BranchNotFoundError:
+        newest = False
+    if newest:
+        found = list(_found(IR_PATH, partial(read_contract, store.objects, view)))
+    else:
+        found = list(_found(IR_PATH, partial(past_contract, store.objects, view.schema_hash)))
+    for each in found:
+        named = next((path for path in CONTRACT if path in each.reason), each.path)
+        yield FileDamage(named if each.path in CONTRACT else each.path, each.reason)
+
+
+def _archived(store: Store) -> Iterator[FileDamage]:
+    """The schemas of older states."""
+    names = {info.path.rpartition("/")[2].partition(".")[0] for info in store.objects.list(ARCHIVE)}
+    for name in sorted(names):
+        yield from _found(f"{ARCHIVE}/{name}", partial(archived_contract, store.objects, name))
+
+
+def _helpers(store: Store) -> Iterator[FileDamage]:
+    """Objects that can be done without."""
+    for path, sums in read_records(store.objects, record_names(store.objects)).items():
+        if sums is None:
+            yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)
+    if not condemned.read(store.objects).readable:
+        yield FileDamage(condemned.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
+    for record in work_records.read_records(store.objects):
+        if record.kind is None:
+            yield FileDamage(record.path, "it cannot be read: its work makes it anew, or cleanup removes it", HARMLESS)

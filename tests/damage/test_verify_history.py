@@ -1,0 +1,179 @@
+"""`verify` names every damaged file that has a checksum, and others whose damage shows: not those of tables alone."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import SCHEMA, evolve_to, put
+
+from omnigraph.commit import ancestor_files, condemned, manifest
+from omnigraph.commit.condemned import Condemned
+from omnigraph.commit.manifest import commit_rows
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.graph import Graph, open
+from omnigraph.storage.ledger_files import look_at_ledger
+from omnigraph.storage.tables import table_directory
+
+COMMITS = 12
+"""How many each branch has, at least: enough for parts of older commits."""
+
+
+@pytest.fixture
+def long(graph: Graph, monkeypatch: pytest.MonkeyPatch, children: Children, place: Path) -> Graph:
+    """A graph with all kinds of files: a long history, a branch, tags, an audit, and schemas of the past."""
+    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    for i in range(COMMITS):
+        put(graph, [f"m{i}"])
+    graph.branches.create("side")
+    for i in range(COMMITS):
+        put(graph, [f"own{i}"], branch="side")
+    graph.merge("side")
+    graph.tags.create("first")
+    graph.branches.create("old")
+    evolve_to(graph, SCHEMA.replace("node C {", "node C { more: String?"), [])
+    job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", ["half"])]}
+    assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
+    put(graph, ["after"])
+    assert len(graph.recovery.list()) == 1
+    return graph
+
+
+def flipped(file: Path, seed: int = 3) -> bytes:
+    data = bytearray(file.read_bytes())
+    place = random.Random(seed).randrange(len(data) * 8)
+    data[place // 8] ^= 1 << place % 8
+    return bytes(data)
+
+
+def assert_found(place: Path, path: str, data: bytes | None, branch: str = "main") -> None:
+    """Damage a file while a handle is open, which has read everything before: verify names the file."""
+    file = place / path
+    before = file.read_bytes()
+    with open(place, read_only=True, branch=branch) as graph:
+        assert graph.verify().files.damages == ()
+        file.unlink()
+        if data is not None:
+            file.write_bytes(data)
+        found = graph.verify()
+        assert path in [damage.path for damage in found.files.damages]
+        assert not found.ok
+        file.write_bytes(before)
+        assert graph.verify().ok
+
+
+def test_a_whole_graph_has_no_damage(long: Graph) -> None:
+    for branch in ("main", "side", "old"):
+        report = long.verify(branch=branch)
+        assert report.ok, report.files.damages
+        assert report.files.unsummed == 0
+    assert long.verify(commit="first").ok
+
+
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_parts_and_versions_of_the_history(long: Graph, place: Path, branch: str) -> None:
+    view = long._store.capture(branch)
+    assert len(view.ledger.parts) > 2
+    directory = table_directory("__manifest", view.ledger.branch)
+    versions = sorted((place / directory / "_versions").glob("*.manifest"))
+    data = sorted((place / directory / "data").glob("*.lance"))
+    for file in (versions[0], versions[-1], versions[len(versions) // 2]):
+        assert_found(place, str(file.relative_to(place)), bytes(file.stat().st_size), branch)
+    for file in random.Random(1).sample(data, 3):
+        assert_found(place, str(file.relative_to(place)), flipped(file), branch)
+    assert_found(place, view.ledger._files[0][0], None, branch)
+
+
+def test_the_history_that_a_branch_began_with(long: Graph, place: Path) -> None:
+    (first, *_) = sorted((place / "__manifest" / "_versions").glob("*.manifest"), reverse=True)[1:]
+    assert_found(place, str(first.relative_to(place)), b"", "side")
+
+
+def test_a_version_without_its_note(long: Graph, place: Path) -> None:
+    """One flipped bit takes the note of its parts from a version, and with it all their checksums."""
+    files = sorted((place / "__manifest" / "_versions").glob("*.manifest"))
+    file = files[0]
+    data = bytearray(file.read_bytes())
+    data[data.rindex(b"omnigraph:parts")] ^= 1
+    assert_found(place, str(file.relative_to(place)), bytes(data))
+
+
+OTHERS: dict[str, tuple[str, Callable[[Path], bytes | None]]] = {
+    "reference of a branch": ("__refs/side.json", flipped),
+    "reference of a tag": ("__tags/first.json", flipped),
+    "audit": ("_graph_commit_recoveries.lance/data/*.lance", flipped),
+    "version of the audit": ("_graph_commit_recoveries.lance/_versions/*.manifest", lambda file: b""),
+    "schema": ("_schema.ir.json", lambda file: file.read_bytes()[:-40]),
+    "source of the schema": ("_schema.pg", lambda file: None),
+    "past schema": ("__schemas/*.ir.json", lambda file: file.read_bytes().replace(b'"n"', b'"m"')),
+    "source of a past schema": ("__schemas/*.pg", lambda file: file.read_bytes().replace(b"n: I64", b"m: I64")),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_everything_else(long: Graph, place: Path, what: str) -> None:
+    pattern, damage = OTHERS[what]
+    file = sorted(place.glob(pattern))[0]
+    assert_found(place, str(file.relative_to(place)), damage(file))
+
+
+def test_writes_in_flight(children: Children, graph: Graph, place: Path) -> None:
+    job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", ["half"])]}
+    assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
+    (file,) = (place / "__recovery").glob("*.json")
+    assert_found(place, str(file.relative_to(place)), flipped(file))
+
+
+def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph.branches.create("side")
+    put(graph, ["s"], branch="side")
+    put(graph, ["m"])
+
+    class Stop(BaseException):
+        pass
+
+    def stop(*_: object, **__: object) -> None:
+        raise Stop
+
+    monkeypatch.setattr(type(graph._store), "publish", stop)
+    with pytest.raises(Stop):
+        graph.merge("side")
+    monkeypatch.undo()
+    (file,) = place.glob("__staging/*/ancestors-*.arrow")
+    assert_found(place, str(file.relative_to(place)), flipped(file))
+
+
+def test_objects_that_can_be_done_without(graph: Graph, place: Path) -> None:
+    objects = graph._store.objects
+    condemned.finish(objects, condemned.propose(objects, Condemned(), {}))
+    assert_found(place, condemned.PATH, b"{")
+    with at_work(objects, WorkKind.EXPORT, graph._store.capture("main")) as work:
+        assert_found(place, f"__work/{work.name}.json", b"{")
+
+
+def test_other_files_are_no_finding(long: Graph, place: Path) -> None:
+    for directory in ("__manifest/_versions", "__manifest/data", "__schemas", "__refs", "__tags", "__recovery"):
+        (place / directory / ".DS_Store").write_bytes(b"x")
+        (place / directory / "note.txt~").write_bytes(b"x")
+    assert long.verify().ok
+
+
+def test_a_long_history_is_looked_at_once(long: Graph) -> None:
+    """Each file counts once, however many versions need it."""
+    looked = look_at_ledger(long._store.objects, "__manifest", {None: None})
+    root = Path(long.uri) / "__manifest"
+    files = len([*root.glob("_versions/*.manifest"), *root.glob("data/*.lance")])
+    assert looked.files == files
+    assert looked.damages == {}
+
+
+def test_damaged_ancestors_file_without_a_sidecar(graph: Graph) -> None:
+    """Left over: nobody will read it."""
+    rows = commit_rows([graph.snapshot().commit])
+    path = ancestor_files.write_ancestors(graph._store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
+    graph._store.objects.put(path, b"")
+    assert graph.verify().ok
