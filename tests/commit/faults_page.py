@@ -39,7 +39,7 @@ FLUSHES = [
 ]
 
 FLUSHED: dict[str, tuple[int, int]] = dict(
-    zip(map(str, FLUSHES), [(18, 15), (25, 22), (18, 15), (26, 23), (48, 20)], strict=True)
+    zip(map(str, FLUSHES), [(16, 13), (23, 20), (16, 13), (24, 21), (46, 18)], strict=True)
 )
 """How many flushes of each of these writes fail in turn, and how many times the write was undone for it."""
 

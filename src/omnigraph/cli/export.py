@@ -24,7 +24,7 @@ _FORMATS = ("ndjson", "parquet", "arrow")
 @click.option(
     "--out",
     metavar="PATH",
-    help="A file for ndjson, a new directory for the others; a path or s3://bucket/path; - is stdout.  [default: stdout]",
+    help="A file for ndjson, a new directory for the others: a path, s3://bucket/path or - for stdout.  [default: -]",
 )
 @engines("the size of the tables, and stdout needs none")
 @click.option("--jsonl", is_flag=True, hidden=True)
