@@ -167,11 +167,17 @@ RECOVERY_POINTS = (
     Failpoint.RECOVERY_PUBLISHED,
     Failpoint.RECOVERY_AUDITED,
 )
+LATE_VERSION_POINTS = (Failpoint.LATE_VERSION_CHECKED,)
 REPAIR_POINTS = (
+    Failpoint.REPAIR_FILE_CHECKED,
     Failpoint.TORN_COPIED,
     Failpoint.REPAIR_SET_ASIDE,
+    Failpoint.REPAIR_MANIFEST_CHECKED,
+    Failpoint.REPAIR_TABLE_CHECKED,
     Failpoint.REPAIR_RESTORED,
+    Failpoint.REPAIR_PUBLISH_CHECKED,
     Failpoint.REPAIR_PUBLISHED,
+    Failpoint.REPAIR_SIDECAR_CHECKED,
 )
 BRANCH_CREATION_POINTS = (
     Failpoint.BRANCH_CREATE_CHECKED,
@@ -288,6 +294,42 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
             "every row stays; a table that the late recovery moved is put back by the next writer",
         ),
     ),
+    Failpoint.LATE_VERSION_CHECKED: (
+        "undoing a table version that came late",
+        "undoes it and writes to the same table",
+        "every row stays; a table that the late undo moved is put back by the next writer",
+    ),
+    **dict.fromkeys(
+        (Failpoint.REPAIR_FILE_CHECKED, Failpoint.TORN_COPIED, Failpoint.REPAIR_SET_ASIDE),
+        (
+            "repairing a torn version of a table or of the manifest, or the damaged reference of a branch",
+            "repairs it and writes, or makes the branch again and writes to it",
+            "the late act finds another file, and leaves it; every row stays",
+        ),
+    ),
+    Failpoint.REPAIR_MANIFEST_CHECKED: (
+        "repairing a torn version of the manifest",
+        "repairs it and writes",
+        "the late act finds another file, and leaves it; every row stays",
+    ),
+    **dict.fromkeys(
+        (
+            Failpoint.REPAIR_TABLE_CHECKED,
+            Failpoint.REPAIR_RESTORED,
+            Failpoint.REPAIR_PUBLISH_CHECKED,
+            Failpoint.REPAIR_PUBLISHED,
+        ),
+        (
+            "repairing a table whose data are damaged",
+            "repairs it and writes to it",
+            "every row stays; the late publish is refused; a table that was moved late is put back by the next writer",
+        ),
+    ),
+    Failpoint.REPAIR_SIDECAR_CHECKED: (
+        "setting a sidecar aside that cannot be settled",
+        "puts back the file that is missing, settles it and writes",
+        "the late act finds no file; every row stays",
+    ),
     **dict.fromkeys(
         CLEANUP_POINTS,
         (
@@ -360,6 +402,7 @@ def page() -> str:
             for point in RECOVERY_POINTS
         ),
         *(f"| `{point}`, repairing | running it again ends as it would have |" for point in REPAIR_POINTS),
+        "| `late_version_checked`, undoing a table version that came late | the next write undoes it |",
         "| `branch_create_checked`, `branch_ledger_created`, `branch_ref_pending`, `branch_confirm_checked` |"
         " no branch; its name can be used |",
         "| `branch_ref_created` | the branch exists |",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import lance
-from lance import LanceDataset
+from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
-from tests.commit.graphs import rows
+from tests.commit.child import Children
+from tests.commit.graphs import put, rows
 
 from omnigraph.commit.manifest import TablePin
+from omnigraph.commit.sidecar import Sidecar
 from omnigraph.graph import Graph
 from omnigraph.storage.tables import manifest_name, table_directory
 
@@ -26,7 +30,81 @@ def append(graph: Graph, key: str, ids: list[str], branch: str = "main") -> int:
     return int(LanceDataset.commit(dataset, transaction).version)
 
 
-def lose_newest_version(graph: Graph, key: str) -> None:
-    """Take away the version of a table that the graph points at."""
+def lose_newest_version(graph: Graph, key: str) -> tuple[Path, bytes]:
+    """Take away the version of a table that the graph points at. Returns the file, and what it was."""
     pin = graph.snapshot().pin(key)
-    (directory(graph, pin) / "_versions" / manifest_name(pin.ref.version)).unlink()
+    file = directory(graph, pin) / "_versions" / manifest_name(pin.ref.version)
+    data = file.read_bytes()
+    file.unlink()
+    return file, data
+
+
+def restore(graph: Graph, key: str, version: int) -> None:
+    """Bring back an earlier version of a table without telling the graph."""
+    dataset = lance.dataset(str(directory(graph, graph.snapshot().pin(key))))
+    LanceDataset.commit(dataset, LanceOperation.Restore(version), read_version=dataset.version)
+
+
+def restore_late(graph: Graph, key: str, version: int) -> None:
+    """Bring back an earlier version of a table as this engine does, with nobody left to publish it."""
+    tables, ref = graph._store.tables, graph.snapshot().pin(key).ref
+    head = tables.head(ref.path, ref.branch)
+    assert head is not None
+    tables.commit_staged(tables.stage_restore(ref.at(head), version))
+
+
+def newest_manifest(graph: Graph) -> Path:
+    """The file of the newest state of `main`."""
+    return Path(graph.uri) / "__manifest" / "_versions" / manifest_name(graph.snapshot().manifest_version)
+
+
+def newest_version(graph: Graph, key: str = "node:A") -> Path:
+    """The file of the newest version of a table."""
+    pin = graph.snapshot().pin(key)
+    head = graph._store.tables.head(pin.ref.path, pin.ref.branch)
+    assert head is not None
+    return directory(graph, pin) / "_versions" / manifest_name(head)
+
+
+def tear(file: Path) -> bytes:
+    """Zero a file. Returns what it was."""
+    data = file.read_bytes()
+    file.write_bytes(bytes(len(data)))
+    return data
+
+
+def damage_data(graph: Graph) -> Path:
+    """Flip a bit in the file that holds the newest rows of a table."""
+    put(graph, ["lost"])
+    pin = graph.snapshot().pin("node:A")
+    file = max((directory(graph, pin) / "data").glob("*.lance"), key=lambda file: file.stat().st_mtime_ns)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 4
+    file.write_bytes(data)
+    return file
+
+
+def stop_for_good(children: Children, graph: Graph) -> tuple[Path, bytes]:
+    """Let a write stop when it has moved `node:A` alone, and take a file away without which it cannot be settled.
+
+    Returns the file, and what it was.
+    """
+    job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"]), ("node:B", "append", ["half"])]}
+    assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
+    return lose_newest_version(graph, "node:B")
+
+
+def undo_without_a_way_back(children: Children, graph: Graph) -> tuple[Path, Path, bytes]:
+    """Let a write be visible that has to be undone, and take away the version of `node:A` that it was made on.
+
+    Returns the sidecar, the file of the version, and what it was.
+    """
+    before = newest_version(graph)
+    data = before.read_bytes()
+    job = {"uri": graph.uri, "writes": [("node:A", "append", ["seen"])]}
+    assert children.run("write", failpoint="published=kill", **job).signal == signal.SIGKILL
+    (sidecar,) = (Path(graph.uri) / "__recovery").glob("*.json")
+    found = Sidecar.load(sidecar.name, sidecar.read_bytes())
+    sidecar.write_bytes(replace(found, rollback_only=True).dump())
+    before.unlink()
+    return sidecar, before, data

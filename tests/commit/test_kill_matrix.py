@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.commit import raw
 from tests.commit.child import Children
-from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, put, sidecars
+from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, ids, put, sidecars
 from tests.commit.matrix import (
     BRANCH_CREATION_POINTS,
     BRANCH_DELETION_POINTS,
@@ -16,6 +17,7 @@ from tests.commit.matrix import (
     COPY_POINTS,
     ELSEWHERE,
     INIT_POINTS,
+    LATE_VERSION_POINTS,
     MIGRATION_POINTS,
     OPTIMIZE_POINTS,
     PAGE,
@@ -211,13 +213,25 @@ def test_killed_tag_operations(children: Children, place: Path, point: Failpoint
         assert_whole(graph)
 
 
+@pytest.mark.parametrize("point", LATE_VERSION_POINTS)
+def test_killed_undo_of_a_late_version(children: Children, place: Path, point: Failpoint) -> None:
+    with create(place) as graph:
+        put(graph, ["kept"])
+        raw.restore_late(graph, "node:A", 1)
+        job = {"uri": str(place), "writes": [("node:A", "append", ["died"])]}
+        assert children.run("write", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
+        put(graph, ["after"])
+        assert ids(graph) == sorted([*SEED, "kept", "after"])
+        assert_whole(graph)
+
+
 def test_every_failpoint_is_exercised() -> None:
     """Each test above, and that of cleanup, asserts that its child died at the place that it names."""
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS, *OPTIMIZE_POINTS}
     others |= {*BRANCH_CREATION_POINTS, *BRANCH_DELETION_POINTS, *TAG_POINTS, *MIGRATION_POINTS, *REPAIR_POINTS}
-    others |= {*PLACE_POINTS, *COPY_POINTS}
+    others |= {*PLACE_POINTS, *COPY_POINTS, *LATE_VERSION_POINTS}
     assert exercised | others == set(Failpoint)
 
 

@@ -6,19 +6,24 @@ on. Nothing that was acknowledged is lost, and the graph stays whole. The page o
 
 from __future__ import annotations
 
+import ast
+import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from tests.commit import raw
 from tests.commit.child import Children, Ending, end
 from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, create, evolve_to, ids, put
 from tests.commit.matrix import BRANCH_CREATION_POINTS, PAUSES
 from tests.patience import PATIENCE, until
 
+import omnigraph
 from omnigraph.commit import audit
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
@@ -264,6 +269,127 @@ def test_recovering_what_another_recovers_and_writes_over(
     assert ids(graph, branch=branch) == sorted([*expected, "after"])
 
 
+def test_undoing_a_late_version_that_another_undoes_and_writes_over(
+    paused: Callable[..., Paused], graph: Graph
+) -> None:
+    raw.restore_late(graph, "node:A", 1)
+    writes = [("node:A", "append", ["slow"])]
+    child = paused("write", Failpoint.LATE_VERSION_CHECKED, writes=writes)
+    put(graph, MANY)
+    child.go_on()
+    with whole_afterwards(graph):
+        assert set(ids(graph)) - {"slow"} == {*SEED, *MANY}
+
+
+# Repair
+
+TABLE_POINTS = (
+    Failpoint.REPAIR_TABLE_CHECKED,
+    Failpoint.REPAIR_RESTORED,
+    Failpoint.REPAIR_PUBLISH_CHECKED,
+    Failpoint.REPAIR_PUBLISHED,
+)
+FILE_POINTS = (Failpoint.REPAIR_FILE_CHECKED, Failpoint.TORN_COPIED, Failpoint.REPAIR_SET_ASIDE)
+
+
+def assert_repaired(graph: Graph, expected: Sequence[str], key: str = "node:A") -> None:
+    """All rows are there, the next write succeeds, and repair has nothing to take away by force."""
+    with whole_afterwards(graph):
+        assert ids(graph, key) == sorted(expected)
+    graph.repair(confirm=True, force=True)
+    assert graph.repair().ok
+    assert ids(graph, key) == sorted([*expected, "after"])
+
+
+@pytest.mark.parametrize("point", TABLE_POINTS)
+def test_repairing_a_table_that_another_repairs_and_writes_to(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    raw.damage_data(graph)
+    child = paused("repair_all", point)
+    graph.repair(confirm=True, force=True)
+    put(graph, MANY, NODES)
+    child.go_on()
+    assert_repaired(graph, [*SEED, *MANY])
+
+
+@pytest.mark.parametrize("point", [Failpoint.REPAIR_TABLE_CHECKED, Failpoint.REPAIR_PUBLISH_CHECKED])
+def test_putting_a_table_back_that_another_puts_back_and_writes_to(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    raw.restore(graph, "node:A", 1)
+    child = paused("repair_all", point)
+    graph.repair(confirm=True, force=True)
+    put(graph, MANY, NODES)
+    child.go_on()
+    assert_repaired(graph, [*SEED, *MANY])
+
+
+def test_adopting_what_another_adopts_and_writes_over(paused: Callable[..., Paused], graph: Graph) -> None:
+    raw.append(graph, "node:A", ["theirs"])
+    child = paused("repair_all", Failpoint.REPAIR_PUBLISH_CHECKED)
+    graph.repair(confirm=True, force=True)
+    put(graph, MANY, NODES)
+    assert child.go_on().error in ("LeaseLostError", "ReadSetChangedError")
+    assert_repaired(graph, [*SEED, "theirs", *MANY])
+
+
+@pytest.mark.parametrize("point", [Failpoint.REPAIR_MANIFEST_CHECKED, *FILE_POINTS])
+def test_repairing_the_manifest_that_another_repairs_and_writes_to(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    """The versions that the other makes have the names of those that the paused one was about to set aside."""
+    put(graph, ["kept"], NODES)
+    raw.tear(raw.newest_manifest(graph))
+    graph._store.forget("main")
+    child = paused("repair_all", point)
+    graph.repair(confirm=True, force=True)
+    put(graph, MANY, NODES)
+    child.go_on()
+    assert_repaired(graph, [*SEED, "kept", *MANY])
+
+
+@pytest.mark.parametrize("point", FILE_POINTS)
+def test_setting_a_version_aside_whose_name_another_uses(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    raw.append(graph, "node:A", ["theirs"])
+    raw.tear(raw.newest_version(graph))
+    child = paused("repair_all", point)
+    graph.repair(confirm=True, force=True)
+    put(graph, MANY, NODES)
+    child.go_on()
+    assert_repaired(graph, [*SEED, *MANY])
+
+
+@pytest.mark.parametrize("point", FILE_POINTS)
+def test_setting_a_reference_aside_whose_branch_another_makes_again(
+    paused: Callable[..., Paused], graph: Graph, place: Path, point: Failpoint
+) -> None:
+    graph.branches.create("dev")
+    (file,) = (place / "__refs").glob("*.json")
+    file.write_bytes(b"")
+    child = paused("repair_all", point)
+    graph.repair(confirm=True, force=True)
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    child.go_on().ok()
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
+
+
+def test_setting_a_sidecar_aside_that_another_settles(
+    paused: Callable[..., Paused], children: Children, graph: Graph
+) -> None:
+    """The other has put the missing file back, after the paused one gave the write up."""
+    _, file, data = raw.undo_without_a_way_back(children, graph)
+    child = paused("repair_all", Failpoint.REPAIR_SIDECAR_CHECKED)
+    file.write_bytes(data)
+    put(graph, MANY, NODES)
+    child.go_on().ok()
+    assert_repaired(graph, [*SEED, "seen", *MANY])
+
+
 # Creating a graph
 
 
@@ -283,7 +409,67 @@ def test_creating_a_graph_that_another_creates(paused: Callable[..., Paused], pl
         assert_whole(after)
 
 
+# Every check is followed by a pause
+
+HARMLESS = {
+    ("commit/attempts.py", "_attempt"): "nothing follows but a decision; the publish is refused for a lower fence",
+    ("commit/recovery.py", "recover_branch"): "files are set aside by etag: only those that were looked at go",
+    ("commit/writer.py", "commit_staged"): "the files are named by the operation; whoever settles that removes them",
+    ("commit/writer.py", "_finish"): "`settle` follows, which passes `recovery_started` first",
+    ("commit/place.py", "settle_place"): "leases go by etag, and records by unique names; all write the same stamp",
+    ("upkeep/backup.py", "_alone"): "whoever has the lease by then finds it lost at its next check, and stops",
+    ("upkeep/backup.py", "run"): "nobody writes to a copy but copiers; the graph itself loses nothing",
+}
+"""Checks of the lease with no place to pause after them, and why an act is harmless that comes late."""
+
+
+def _unpaused(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+    """The checks of the lease in a function that are not followed at once by a place to pause."""
+    for node in ast.walk(function):
+        for body in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            if not isinstance(body, list):
+                continue
+            for statement, following in zip_longest(body, body[1:]):
+                called = statement.value if isinstance(statement, ast.Expr) else None
+                if isinstance(called, ast.Call) and _is_check(called):
+                    follows = "" if following is None else ast.unparse(following)
+                    if not follows.startswith("reach(Failpoint."):
+                        yield called
+
+
+def _is_check(node: ast.AST) -> bool:
+    """Whether a node is `held.check()`, or the same of an attribute with that name."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "check":
+        return False
+    holder = node.func.value
+    return (isinstance(holder, ast.Name) and holder.id == "held") or (
+        isinstance(holder, ast.Attribute) and holder.attr == "held"
+    )
+
+
+def test_every_check_of_a_lease_is_followed_by_a_pause() -> None:
+    """A new check needs a place right after it, with a test here, or a reason why a late act does no harm."""
+    source = Path(omnigraph.__file__).parent
+    checks, statements, unpaused = 0, 0, set()
+    for file in sorted(source.rglob("*.py")):
+        module = ast.parse(file.read_text(encoding="utf-8"))
+        checks += sum(_is_check(node) for node in ast.walk(module))
+        statements += sum(isinstance(node, ast.Expr) and _is_check(node.value) for node in ast.walk(module))
+        for function in ast.walk(module):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(_unpaused(function)):
+                unpaused.add((str(file.relative_to(source)), function.name))
+    assert checks == statements > 0, "a check is a statement of its own, so that a place can follow it"
+    assert unpaused == set(HARMLESS)
+
+
 def test_the_page_lists_every_pause() -> None:
     """Each place right after a check has a case here or in the tests of cleanup."""
     checked = {point for point in Failpoint if point.value.endswith("_checked")}
-    assert checked <= set(PAUSES)
+    assert checked | set(_after_checks()) <= set(PAUSES)
+
+
+def _after_checks() -> Iterator[Failpoint]:
+    """The places that follow checks of the lease."""
+    for file in Path(omnigraph.__file__).parent.rglob("*.py"):
+        for name in re.findall(r"held\.check\(\)\n\s*reach\(Failpoint\.(\w+)\)", file.read_text(encoding="utf-8")):
+            yield Failpoint[name]

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import lance
 import pytest
+from click.testing import CliRunner
 from tests.commit import raw
 from tests.commit.child import Children
 from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from tests.commit.matrix import REPAIR_POINTS
+from tests.commit.raw import damage_data, newest_manifest, newest_version, stop_for_good, tear, undo_without_a_way_back
 
 from omnigraph.cli.main import cli
 from omnigraph.commit.audit import RecoveryKind
@@ -20,7 +22,6 @@ from omnigraph.commit.writer import Operation
 from omnigraph.errors import CorruptionError, DamagedFileError, DriftError, InputError
 from omnigraph.graph import Graph, open, repair
 from omnigraph.storage.newest import TORN
-from omnigraph.storage.tables import manifest_name
 from omnigraph.upkeep.repair import FORCED_ACTOR, REPAIR_ACTOR, Action, Classification, Repaired, RepairReport
 
 
@@ -32,24 +33,6 @@ def row(report: RepairReport, key: str = "node:A", branch: str | None = "main") 
 def verdict(report: RepairReport, key: str = "node:A", branch: str | None = "main") -> tuple[str, str]:
     found = row(report, key, branch)
     return found.classification.value, found.action.value
-
-
-def newest_manifest(graph: Graph) -> Path:
-    return Path(graph.uri) / "__manifest" / "_versions" / manifest_name(graph.snapshot().manifest_version)
-
-
-def newest_version(graph: Graph, key: str = "node:A") -> Path:
-    pin = graph.snapshot().pin(key)
-    head = graph._store.tables.head(pin.ref.path, pin.ref.branch)
-    assert head is not None
-    return raw.directory(graph, pin) / "_versions" / manifest_name(head)
-
-
-def tear(file: Path) -> bytes:
-    """Zero a file. Returns what it was."""
-    data = file.read_bytes()
-    file.write_bytes(bytes(len(data)))
-    return data
 
 
 def test_nothing_to_repair(graph: Graph, place: Path) -> None:
@@ -105,6 +88,62 @@ def test_what_others_wrote_is_adopted_by_force_only(graph: Graph, branch: str) -
     assert_whole(graph)
 
 
+def test_the_plan_says_how_many_rows_come_and_go(graph: Graph) -> None:
+    raw.append(graph, "node:A", ["t1", "t2"])
+    lance.dataset(str(raw.directory(graph, graph.snapshot().pin("node:A")))).delete("id = 's1'")
+    found = row(graph.repair())
+    assert (found.rows_before, found.rows_after, found.rows_added, found.rows_removed) == (3, 4, 2, 1)
+    assert found.plan == "let the graph point at version 4: 3 rows before, 4 after; 2 come, 1 go, 0 were written anew"
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["theirs", "ours"])
+def test_an_unexplained_restore_is_never_adopted(graph: Graph, ours: bool) -> None:
+    """It may have come late, and take acknowledged rows away. Of our own versions, any writer puts the pin back."""
+    put(graph, ["kept"])
+    (raw.restore_late if ours else raw.restore)(graph, "node:A", 1)
+    report = graph.repair()
+    assert verdict(report) == ("suspicious", "preview")
+    assert row(report).plan == "put the content of version 3 back: 4 rows before, 4 after"
+    confirmed = graph.repair(confirm=True)
+    assert verdict(confirmed) == ("suspicious", "healed" if ours else "refused")
+    if not ours:
+        assert verdict(graph.repair(confirm=True, force=True)) == ("suspicious", "forced")
+    assert ids(graph) == sorted([*SEED, "kept"])
+    put(graph, ["next"])
+    assert ids(graph) == sorted([*SEED, "kept", "next"])
+    assert_whole(graph)
+
+
+def test_a_restore_above_rows_whose_commit_is_lost(graph: Graph, place: Path) -> None:
+    """The lost commit cannot explain a restore to before it: its rows stay."""
+    put(graph, ["kept"])
+    raw.restore_late(graph, "node:A", 1)
+    tear(newest_manifest(graph))
+    graph.close()
+    assert row(repair(place)).plan == "put the content of version 3 back: 3 rows before, 4 after"
+    repair(place, confirm=True, force=True)
+    with open(place) as fresh:
+        assert ids(fresh) == sorted([*SEED, "kept"])
+        put(fresh, ["next"])
+        assert_whole(fresh)
+
+
+def test_a_newest_version_that_is_damaged_is_not_adopted(graph: Graph) -> None:
+    before = ids(graph)
+    raw.append(graph, "node:A", ["theirs"])
+    data = raw.directory(graph, graph.snapshot().pin("node:A")) / "data"
+    file = max(data.glob("*.lance"), key=lambda file: file.stat().st_mtime_ns)
+    file.write_bytes(file.read_bytes()[:50])
+    found = row(graph.repair())
+    assert file.name in str(found.error)
+    assert found.plan == "put the content of version 2 back: 3 rows before, 3 after"
+    assert verdict(graph.repair(confirm=True)) == ("suspicious", "refused")
+    assert verdict(graph.repair(confirm=True, force=True)) == ("suspicious", "forced")
+    assert ids(graph) == before
+    put(graph, ["next"])
+    assert_whole(graph)
+
+
 def test_history_that_is_gone_is_unverifiable(graph: Graph) -> None:
     raw.append(graph, "node:A", ["theirs"])
     pin = graph.snapshot().pin("node:A")
@@ -135,23 +174,13 @@ def test_a_torn_version_that_the_graph_does_not_need_is_set_aside(graph: Graph) 
     assert_whole(graph)
 
 
-def damage_data(graph: Graph, place: Path) -> Path:
-    """Flip a bit in the file that holds the newest rows of a table."""
-    put(graph, ["lost"])
-    pin = graph.snapshot().pin("node:A")
-    file = max((raw.directory(graph, pin) / "data").glob("*.lance"), key=lambda file: file.stat().st_mtime_ns)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 3] ^= 4
-    file.write_bytes(data)
-    return file
-
-
 def test_damaged_data_go_back_by_force_only(graph: Graph, place: Path) -> None:
-    file = damage_data(graph, place)
+    file = damage_data(graph)
     report = repair(place)
     assert verdict(report) == ("unreadable", "preview")
     assert file.name in str(row(report).error)
-    assert "version 2" in str(row(report).plan)
+    assert "version 2: 4 rows before, 3 after" in str(row(report).plan)
+    assert (row(report).rows_before, row(report).rows_after) == (4, 3)
     assert verdict(repair(place, confirm=True)) == ("unreadable", "refused")
     assert verdict(repair(place, confirm=True, force=True)) == ("unreadable", "forced")
     with open(place) as fresh:
@@ -164,7 +193,7 @@ def test_damaged_data_go_back_by_force_only(graph: Graph, place: Path) -> None:
 
 
 def test_without_a_whole_version_nothing_is_done(graph: Graph, place: Path) -> None:
-    file = damage_data(graph, place)
+    file = damage_data(graph)
     for other in file.parent.glob("*.lance"):
         other.write_bytes(other.read_bytes()[:100])
     for version in (file.parent.parent / "_versions").glob("*.manifest"):
@@ -218,6 +247,58 @@ def test_a_sidecar_that_cannot_be_read_is_set_aside(children: Children, graph: G
         put(fresh, ["next"])
 
 
+def test_a_write_that_can_be_neither_finished_nor_undone(children: Children, graph: Graph, place: Path) -> None:
+    """Without repair nobody can write. By force the graph goes on without the write, and half of it is never seen."""
+    stop_for_good(children, graph)
+    (sidecar,) = (place / "__recovery").glob("*.json")
+    path = f"__recovery/{sidecar.name}"
+    with pytest.raises(CorruptionError, match="node:B is at version 1") as refused:
+        open(place)
+    assert "omnigraph repair" in str(refused.value.hint)
+    report = repair(place)
+    assert verdict(report, path) == ("unsettled", "preview")
+    assert "of which nothing is visible" in str(row(report, path).plan)
+    assert row(report).plan == "put the content of version 2 back: 3 rows before, 3 after"
+    assert verdict(repair(place, confirm=True), path) == ("unsettled", "refused")
+    assert sidecar.exists()
+    report = repair(place, confirm=True, force=True)
+    assert verdict(report, path) == ("unsettled", "quarantined")
+    assert verdict(report) == ("suspicious", "forced")
+    assert sidecar.with_name(sidecar.name + TORN).exists()
+    with open(place) as fresh:
+        assert fresh.snapshot().commit.actor == FORCED_ACTOR
+        assert ids(fresh) == sorted(SEED)
+        assert ids(fresh, "node:B") == []
+        put(fresh, ["next"], ["node:A", "node:B"])
+        (place / "__recovery" / f"{sidecar.name}{TORN}").unlink()
+        assert_whole(fresh)
+
+
+def test_an_error_of_recovery_names_the_write_and_the_way_out(children: Children, graph: Graph, place: Path) -> None:
+    sidecar, _, _ = undo_without_a_way_back(children, graph)
+    for attempt in (lambda: open(place), lambda: put(graph, ["more"]), graph.refresh):
+        with pytest.raises(CorruptionError, match=f"write {sidecar.stem} .* version 2 .* is gone") as refused:
+            attempt()
+        assert "omnigraph repair" in str(refused.value.hint)
+        assert "may or may not" not in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_visible_write_that_cannot_be_undone_stays(children: Children, graph: Graph, place: Path) -> None:
+    sidecar, _, _ = undo_without_a_way_back(children, graph)
+    done = CliRunner().invoke(cli, ["repair", str(place)])
+    assert done.exit_code == 0
+    assert f"__recovery/{sidecar.name}: unsettled: preview" in done.stdout
+    assert "keep its write, which is visible as commit" in done.stdout
+    assert CliRunner().invoke(cli, ["repair", str(place), "--confirm"]).exit_code == 1
+    assert CliRunner().invoke(cli, ["repair", str(place), "--confirm", "--force"]).exit_code == 0
+    assert sidecar.with_name(sidecar.name + TORN).exists()
+    with open(place) as fresh:
+        assert ids(fresh) == sorted([*SEED, "seen"])
+        put(fresh, ["next"])
+        assert fresh.verify().ok
+        assert repair(place).ok
+
+
 def test_what_a_sidecar_explains_is_left_to_recovery(children: Children, graph: Graph, place: Path) -> None:
     job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"])]}
     assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
@@ -263,24 +344,24 @@ def test_a_damaged_reference_is_set_aside_by_force_only(graph: Graph, place: Pat
         assert [branch.name for branch in fresh.branches] == ["main"]
 
 
+KILLED_BELOW = (Failpoint.REPAIR_MANIFEST_CHECKED, Failpoint.REPAIR_SIDECAR_CHECKED)
+
+
 def _broken(graph: Graph, place: Path) -> None:
     """A graph with something for every step of repair."""
     put(graph, ["kept"], ["node:A", "node:B"])
-    damage_data(graph, place)
+    damage_data(graph)
     raw.append(graph, "node:C", ["theirs"])
     tear(newest_version(graph, "node:C"))
 
 
-@pytest.mark.parametrize("point", REPAIR_POINTS)
+@pytest.mark.parametrize("point", [point for point in REPAIR_POINTS if point not in KILLED_BELOW])
 def test_killed_repair(children: Children, place: Path, point: Failpoint) -> None:
     """It may die as often as it likes: running it again ends as it would have."""
     with create(place) as graph:
         _broken(graph, place)
-    for _ in range(2):
-        ending = children.run("repair_all", failpoint=f"{point}=kill", uri=str(place))
-        if ending.signal == 0:
-            break
-        assert ending.signal == signal.SIGKILL
+    assert children.run("repair_all", failpoint=f"{point}=kill", uri=str(place)).signal == signal.SIGKILL
+    assert children.run("repair_all", failpoint=f"{point}=kill", uri=str(place)).signal in (0, signal.SIGKILL)
     repair(place, confirm=True, force=True)
     with open(place) as fresh:
         assert repair(place).ok
@@ -292,9 +373,46 @@ def test_killed_repair(children: Children, place: Path, point: Failpoint) -> Non
         assert_whole(fresh)
 
 
-def test_command(graph: Graph, place: Path) -> None:
-    from click.testing import CliRunner
+def test_killed_repair_of_the_manifest(children: Children, place: Path) -> None:
+    with create(place) as graph:
+        put(graph, ["kept"])
+        tear(newest_manifest(graph))
+    killed = children.run("repair_all", failpoint=f"{Failpoint.REPAIR_MANIFEST_CHECKED}=kill", uri=str(place))
+    assert killed.signal == signal.SIGKILL
+    repair(place, confirm=True, force=True)
+    with open(place) as fresh:
+        assert ids(fresh) == sorted([*SEED, "kept"])
+        put(fresh, ["next"])
+        assert_whole(fresh)
 
+
+UNSETTLED_POINTS = (
+    Failpoint.REPAIR_TABLE_CHECKED,
+    Failpoint.REPAIR_RESTORED,
+    Failpoint.REPAIR_PUBLISH_CHECKED,
+    Failpoint.REPAIR_PUBLISHED,
+    Failpoint.REPAIR_SIDECAR_CHECKED,
+    Failpoint.TORN_COPIED,
+    Failpoint.REPAIR_SET_ASIDE,
+)
+
+
+@pytest.mark.parametrize("point", UNSETTLED_POINTS)
+def test_killed_repair_of_a_sidecar(children: Children, place: Path, point: Failpoint) -> None:
+    """The sidecar goes last: until then, whoever runs repair again knows which tables it moved."""
+    with create(place) as graph:
+        stop_for_good(children, graph)
+    killed = children.run("repair_all", failpoint=f"{point}=kill", uri=str(place))
+    assert killed.signal == signal.SIGKILL
+    repair(place, confirm=True, force=True)
+    with open(place) as fresh:
+        assert ids(fresh) == sorted(SEED), "never half of a write"
+        assert ids(fresh, "node:B") == []
+        put(fresh, ["next"], ["node:A", "node:B"])
+        assert repair(place).ok
+
+
+def test_command(graph: Graph, place: Path) -> None:
     def run(*arguments: str) -> tuple[int, str]:
         done = CliRunner().invoke(cli, ["repair", str(place), *arguments])
         return done.exit_code, done.stdout

@@ -30,8 +30,9 @@ def repair(
 ) -> None:
     """Classify every table of every branch against the graph, and repair it with consent.
 
-    A table may be ahead of the graph with no write that explains it, or be damaged. No file is ever deleted: what
-    blocks others gets another name. Exits with 1 when something was refused.
+    A table may be ahead of the graph with no write that explains it, or be damaged, or a write may have stopped half
+    way that can be neither finished nor undone. No file is ever deleted: what blocks others gets another name. Exits
+    with 1 when something was refused.
     """
     from omnigraph.graph import repair as repair_graph
 
@@ -64,6 +65,10 @@ def _members(uri: str, report: RepairReport) -> dict[str, object]:
                 "classification": row.classification.value,
                 "action": row.action.value,
                 "operations": list(row.operations),
+                "rows_before": row.rows_before,
+                "rows_after": row.rows_after,
+                "rows_added": row.rows_added,
+                "rows_removed": row.rows_removed,
                 "plan": row.plan,
                 "error": row.error,
             }
@@ -79,7 +84,7 @@ def _tell(uri: str, report: RepairReport) -> None:
         click.echo(f"  {_line(row)}")
         if row.error is not None:
             click.echo(f"    {row.error}")
-        if row.plan is not None and not report.confirm:
+        if row.plan is not None and row.action.value in ("preview", "refused"):
             click.echo(f"    plan: {row.plan}")
     if not report.confirm and not report.ok:
         click.echo("nothing was changed; add --confirm to do it, and --force where something is lost or unexplained")

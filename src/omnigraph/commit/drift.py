@@ -16,9 +16,10 @@ from omnigraph.commit import audit
 from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.clock import commit_time
+from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
-from omnigraph.commit.recovery import RECOVERY_ACTOR
+from omnigraph.commit.rollback import RECOVERY_ACTOR, restored
 from omnigraph.commit.store import Store, now_micros
 
 LATE_WRITER = "LateVersion"
@@ -45,11 +46,10 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         if not all(store.tables.is_ours(pin.ref.at(v)) for v in range(pin.ref.version + 1, head + 1)):
             continue
         held.check()
-        staged = store.tables.stage_restore(pin.ref.at(head), pin.ref.version)
-        restored = store.tables.commit_staged(staged)
-        store.tables.make_durable([staged])
-        pins.append(replace(pin, ref=restored))
-        outcomes.append(TableOutcome(key, LATE_WRITER, head, restored.version))
+        reach(Failpoint.LATE_VERSION_CHECKED)
+        back = restored(store, pin.ref.at(head), pin.ref.version)
+        pins.append(replace(pin, ref=back))
+        outcomes.append(TableOutcome(key, LATE_WRITER, head, back.version))
     if not pins:
         return None
     operation = ulid_now()

@@ -17,12 +17,21 @@ from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
-from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, undo
+from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, state_before, undo
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import set_aside_torn
-from omnigraph.errors import CorruptionError, FlushFailedError, LeaseTimeoutError, StorageError
+from omnigraph.commit.torn import intends_torn, set_aside_torn
+from omnigraph.errors import (
+    CorruptionError,
+    DamagedFileError,
+    FlushFailedError,
+    LeaseTimeoutError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
 from omnigraph.storage.objects import local
 from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
@@ -100,8 +109,68 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     """Finish or undo one write, say so in the audit, and remove its sidecar. May be interrupted and run again.
 
     Raises:
-        CorruptionError: a table is behind what the graph points at. The sidecar stays.
+        CorruptionError: it can be neither finished nor undone: a table is behind what the graph points at, or files
+            are damaged or gone. The sidecar stays.
     """
+    try:
+        return _settle(store, sidecar, held)
+    except (StorageError, VersionReclaimedError) as error:
+        reason = error.message if is_lasting(error) else obstacle(store, sidecar)
+        if reason is None:
+            raise
+        raise _cannot_settle(sidecar, reason) from error
+
+
+def is_lasting(error: OmnigraphError) -> bool:
+    """Whether an error says for certain that files are damaged or gone, so that settling a write fails again."""
+    return isinstance(error, CorruptionError | DamagedFileError | VersionReclaimedError)
+
+
+def obstacle(store: Store, sidecar: Sidecar) -> str | None:
+    """Why a write can be neither finished nor undone, found by looking only. None when nothing is found."""
+    try:
+        return _obstacle(store, sidecar)
+    except OmnigraphError as error:
+        unreadable = isinstance(error, StorageError) and error.kind is StorageErrorKind.PERMANENT
+        return error.message if unreadable or is_lasting(error) else None
+
+
+def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
+    if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
+        return None
+    if intends_torn(store, sidecar):
+        return None  # set aside before anything else is decided
+    view, found = _look(store, sidecar)
+    published = find_in(view, sidecar.commit.id)
+    settled = _settled_before(view, sidecar)
+    if settled is None and not sidecar.rollback_only:
+        ancestors = None if sidecar.ancestors is None else read_ancestors(store.objects, sidecar.ancestors)
+        if _is_complete(store, sidecar, view, found, ancestors):
+            return None
+    if settled is not None and all(state is TableState.NO_MOVEMENT for _, state, _ in found):
+        return None
+    visible = settled is None and published is not None
+    if visible:
+        assert published is not None
+        state_before(store, sidecar, published)
+    for table, _, head in found:
+        pin = pin_of(view, table)
+        wanted = table.base if visible else pin.ref if pin is not None else None
+        own = wanted is not None and wanted.branch == table.base.branch and head is not None
+        if own and wanted is not None and not store.tables.has(wanted):
+            directory = table_directory(wanted.path, wanted.branch)
+            return f"version {wanted.version} of {directory} is gone, which has to be put back"
+    return None
+
+
+def _cannot_settle(sidecar: Sidecar, reason: str) -> CorruptionError:
+    return CorruptionError(
+        f"write {sidecar.operation_id} stopped half way, and can be neither finished nor undone: {reason}",
+        hint=f"reads still work; {sidecar.path} is kept; run 'omnigraph repair', which says what can be done",
+    )
+
+
+def _settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     reach(Failpoint.RECOVERY_STARTED)
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return _discard(store, sidecar)
@@ -134,7 +203,8 @@ def _look(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
             where = "gone" if head is None else f"at version {head}, before the version that the graph points at"
             raise CorruptionError(
                 f"{table.key} is {where}",
-                hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup",
+                hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup, "
+                "or run 'omnigraph repair'",
             )
         found.append((table, state, head))
     return view, found

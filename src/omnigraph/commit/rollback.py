@@ -49,9 +49,9 @@ def roll_back(
             forks.append(table)
             after = None
         elif pin is not None and current and head is not None:
-            restored = _restored(store, table.base.at(head), pin.ref.version)
-            pins.append(replace(pin, ref=restored))
-            after = restored.version
+            back = restored(store, table.base.at(head), pin.ref.version)
+            pins.append(replace(pin, ref=back))
+            after = back.version
         outcomes.append(TableOutcome(table.key, state, head, after))
     reach(Failpoint.RECOVERY_RESTORED)
     commit = _commit(store, sidecar, view)
@@ -71,27 +71,22 @@ def undo(
     """Undo a write that is visible, and was not acknowledged, with the commit that follows it."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
-    before = store.manifest_at(sidecar.branch, published.manifest_version - 1)
-    if before.head.id != sidecar.base_head:
-        raise CorruptionError(
-            f"write {sidecar.operation_id} has to be undone, and the state before it cannot be found",
-            hint=f"{sidecar.path} is kept; restore the graph from a backup, or look at it with a maintainer",
-        )
+    before = state_before(store, sidecar, published)
     pins = {pin.id: pin for pin in before.tables.values()}
-    restored: dict[str, TablePin] = {}
+    back: dict[str, TablePin] = {}
     outcomes: list[TableOutcome] = []
     for table, state, head in found:
         after = head
         if table.id in pins and head is not None:
-            pin = replace(pins[table.id], ref=_restored(store, table.base.at(head), table.base.version, visible=True))
-            restored[pin.key] = pin
+            pin = replace(pins[table.id], ref=restored(store, table.base.at(head), table.base.version, visible=True))
+            back[pin.key] = pin
             after = pin.ref.version
         outcomes.append(TableOutcome(table.key, state, head, after))
     reach(Failpoint.RECOVERY_RESTORED)
     now = {pin.id: key for key, pin in view.tables.items()}
     dropped = {pin.key: pin for pin in pins.values() if pin.id not in now}
     change = Change(
-        tuple((dropped | restored).values()),
+        tuple((dropped | back).values()),
         tuple(key for identity, key in now.items() if identity not in pins),
         tuple((key, pins[i].key) for i, key in now.items() if i in pins and pins[i].key != key),
         None if before.schema_hash == view.schema_hash else before.schema_hash,
@@ -104,9 +99,26 @@ def undo(
     return store.publish(view, change, commit, held).head, outcomes
 
 
+def state_before(store: Store, sidecar: Sidecar, published: Commit) -> Manifest:
+    """The state that a visible write was made on.
+
+    Raises:
+        CorruptionError: it cannot be found.
+        VersionReclaimedError: it is gone.
+    """
+    before = store.manifest_at(sidecar.branch, published.manifest_version - 1)
+    if before.head.id != sidecar.base_head:
+        raise CorruptionError(
+            f"write {sidecar.operation_id} has to be undone, and the state before it cannot be found",
+            hint=f"{sidecar.path} is kept; restore the graph from a backup, or run 'omnigraph repair'",
+        )
+    return before
+
+
 def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
     """Publish a state once more, in files of its own: those that hold it cannot be forced to disk."""
     held.check()
+    reach(Failpoint.RECOVERY_CHECKED)
     commit = replace(
         _commit(store, sidecar, view), message=f"second copy of write {sidecar.operation_id}", operation_id=None
     )
@@ -125,20 +137,20 @@ def drop_fork(store: Store, table: TableIntent) -> None:
         store.tables.drop_fork(table.base.path, table.base.branch)
 
 
-def _restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
+def restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
     """The content of a version as the newest of its table, in files that were flushed at the first attempt."""
     for _ in range(_ATTEMPTS):
         staged = store.tables.stage_restore(base, version, visible=visible)
         try:
             for step in staged.steps:
-                restored = store.tables.commit_staged(step)
+                made = store.tables.commit_staged(step)
         except TableConflictError:
             # A late request was faster. The version that it could take is taken now, by itself or by us.
             head = store.tables.head(base.path, base.branch)
             base = base if head is None else base.at(head)
             continue
         store.tables.make_durable([staged])
-        return restored
+        return made
     raise TableConflictError(f"{base.path} moves while it is restored")
 
 

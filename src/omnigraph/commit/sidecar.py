@@ -164,8 +164,8 @@ class Sidecar:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
                 f"{path} cannot be read: {error}",
-                hint="it records a write that stopped half way; reads still work; restore the file, or look at it "
-                "with a maintainer before removing it",
+                hint="it records a write that stopped half way; reads still work; restore the file, or run "
+                "'omnigraph repair'",
             ) from error
 
 
@@ -187,18 +187,32 @@ def paths(objects: ObjectStore) -> list[str]:
     return [info.path for info in objects.list(RECOVERY_DIRECTORY) if _NAME.fullmatch(info.path) is not None]
 
 
-def unreadable(objects: ObjectStore) -> dict[str, str]:
-    """The sidecars that cannot be read, by path, and why."""
-    found: dict[str, str] = {}
-    for info in objects.list(RECOVERY_DIRECTORY):
-        if _NAME.fullmatch(info.path) is not None:
-            try:
-                Sidecar.load(info.path, objects.get(info.path).data)
-            except CorruptionError as error:
-                found[info.path] = error.message
-            except ObjectNotFoundError:
-                continue
-    return found
+@dataclass(frozen=True, slots=True)
+class UnreadableSidecar:
+    """A sidecar that cannot be read.
+
+    Attributes:
+        etag: names the state of the file that was read.
+    """
+
+    path: str
+    reason: str
+    etag: str
+
+
+def sort_out(objects: ObjectStore) -> tuple[list[Sidecar], list[UnreadableSidecar]]:
+    """The sidecars that can be read, oldest first, and those that cannot."""
+    found: list[Sidecar] = []
+    damaged: list[UnreadableSidecar] = []
+    for path in paths(objects):
+        try:
+            stored = objects.get(path)
+            found.append(Sidecar.load(path, stored.data))
+        except CorruptionError as error:
+            damaged.append(UnreadableSidecar(path, error.message, stored.etag))
+        except ObjectNotFoundError:
+            continue  # its writer finished in between
+    return found, damaged
 
 
 def _plain(sidecar: Sidecar) -> dict[str, Any]:

@@ -8,46 +8,74 @@ made. A version that no sidecar intends was acknowledged, and is left for `omnig
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from omnigraph.commit import audit
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.sidecar import Sidecar
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.errors import ObjectChangedError, ObjectNotFoundError
+from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, dump_hint, read_hint, torn_version
 from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
 
 
-def aside_path(store: Store, path: str) -> str:
+def aside_path(store: Store, path: str, number: int = 1) -> str:
     """Where a file lies that was set aside: beside its old place.
 
     In an object store Lance takes the first name in `_versions` for the newest version, whatever it ends with.
+
+    Args:
+        store: the graph.
+        path: the old place.
+        number: tells it from other files that were set aside from the same place.
     """
     if store.objects.uri.scheme is Scheme.S3:
         path = path.replace(f"/{VERSIONS}/", "/_torn/")
-    return f"{path}{TORN}"
+    return f"{path}{TORN}" if number == 1 else f"{path}.{number}{TORN}"
 
 
-def set_aside(store: Store, path: str, etag: str | None = None) -> str:
+def set_aside(store: Store, path: str, etag: str) -> str:
     """Rename a file that blocks others, and keep it. Returns its new name.
 
     The copy comes first, and the file goes only if it still is what was looked at: somebody else may have set it aside
     meanwhile, and a good file may have its name.
+
+    Args:
+        store: the graph.
+        path: the file.
+        etag: names the state of the file that was looked at.
+
+    Raises:
+        ObjectChangedError: it is not what was looked at.
+        ObjectNotFoundError: it is gone.
     """
     found = store.objects.get(path)
-    if etag is not None and found.etag != etag:
+    if found.etag != etag:
         raise ObjectChangedError(str(store.objects.uri), path)
-    kept = aside_path(store, path)
-    store.objects.put(kept, found.data)
+    kept = _copied(store, path, found.data)
     reach(Failpoint.TORN_COPIED)
     store.objects.delete_if(path, found.etag)
     if store.objects.uri.scheme is Scheme.S3:
         # There is a tombstone now, which only we may remove: nobody can write over it, and others see no file.
         store.objects.delete(path)
     return kept
+
+
+def _copied(store: Store, path: str, data: bytes) -> str:
+    """Keep a copy of a file that is set aside, beside those that were set aside before. Returns its name."""
+    for number in count(1):
+        kept = aside_path(store, path, number)
+        try:
+            store.objects.create(kept, data)
+        except ObjectExistsError:
+            if store.objects.get(kept).data != data:
+                continue
+        return kept
+    raise AssertionError("there is always another number")
 
 
 def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> None:
@@ -65,21 +93,39 @@ def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> No
         correct_hint(store, directory)
         view = store.capture(branch)
         for table in sidecar.tables:
-            pin = next((pin for pin in view.tables.values() if pin.id == table.id), None)
-            place = table_directory(table.base.path, table.base.branch)
-            own = pin is not None and pin.ref.branch == table.base.branch
-            floor = pin.ref.version if pin is not None and own else table.base.version
-            while (torn := torn_version(store.objects, place)) is not None and torn.version > floor:
+            while (torn := _torn_table(store, view, table)) is not None:
                 _set_aside(store, sidecar, table.key, torn)
+
+
+def intends_torn(store: Store, sidecar: Sidecar) -> bool:
+    """Whether a newest version is torn that a sidecar intends. Recovery sets it aside."""
+    if store.objects.uri.scheme is Scheme.MEMORY:
+        return False
+    directory = table_directory(store.manifest.path, store.ledger_of(sidecar.branch))
+    torn = torn_version(store.objects, directory)
+    if torn is not None:
+        return torn.version == sidecar.commit.manifest_version
+    view = store.capture(sidecar.branch)
+    return any(_torn_table(store, view, table) is not None for table in sidecar.tables)
+
+
+def _torn_table(store: Store, view: Manifest, table: TableIntent) -> TornVersion | None:
+    """The newest version of a table, if it is torn and the graph does not point at it."""
+    pin = next((pin for pin in view.tables.values() if pin.id == table.id), None)
+    own = pin is not None and pin.ref.branch == table.base.branch
+    floor = pin.ref.version if pin is not None and own else table.base.version
+    torn = torn_version(store.objects, table_directory(table.base.path, table.base.branch))
+    return torn if torn is not None and torn.version > floor else None
 
 
 def correct_hint(store: Store, directory: str) -> None:
     """See that the hint of a dataset names no version that was set aside: readers would miss it."""
     path = f"{directory}/{VERSIONS}/{HINT}"
-    listed = store.objects.list(f"{directory}/{VERSIONS}")
-    newest = max((v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None), default=0)
     try:
+        # Read before the versions are listed: a version is made before a hint names it.
         found = store.objects.get(path)
+        listed = store.objects.list(f"{directory}/{VERSIONS}")
+        newest = max((v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None), default=0)
         if (read_hint(found.data) or 0) > newest > 0:
             store.objects.replace(path, dump_hint(newest), found.etag)
     except (ObjectNotFoundError, ObjectChangedError):

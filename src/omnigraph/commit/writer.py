@@ -36,6 +36,7 @@ from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.sums import fold_sums, record_sums
 from omnigraph.commit.work_records import Work
 from omnigraph.errors import (
+    CorruptionError,
     FlushFailedError,
     InputError,
     KeyConflictError,
@@ -604,6 +605,9 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
         settled = settle(store, sidecar, held)
     except (LeaseLostError, ObjectNotFoundError, ObjectChangedError) as lost:
         return _overtaken(store, sidecar, lost, unflushed)
+    except CorruptionError as second:
+        hint = f"do not send it again; {second.hint}"
+        raise RecoveryRequiredError(sidecar.operation_id, f"{error}; then: {second}", hint=hint) from error
     except Exception as second:
         raise RecoveryRequiredError(sidecar.operation_id, f"{error}; then: {second}") from error
     if settled.outcome is Settled.FORWARD and unflushed is None:

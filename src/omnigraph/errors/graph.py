@@ -113,11 +113,14 @@ class RecoveryRequiredError(OutcomeUnknownError):
 
     code = "recovery_required"
 
-    def __init__(self, operation_id: str, reason: str) -> None:
-        super().__init__(
-            f"write {operation_id} stopped half way: {reason}",
-            hint="do not send it again; the next write or read-write open settles it, then look at the graph",
-        )
+    def __init__(
+        self,
+        operation_id: str,
+        reason: str,
+        *,
+        hint: str = "do not send it again; the next write or read-write open settles it, then look at the graph",
+    ) -> None:
+        super().__init__(f"write {operation_id} stopped half way: {reason}", hint=hint)
         self.operation_id = operation_id
         self.reason = reason
 

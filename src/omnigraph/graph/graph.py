@@ -183,7 +183,7 @@ def repair(
     force: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> RepairReport:
-    """Repair a graph that may be too damaged to be opened. See `Graph.repair`.
+    """Repair a graph that may be too damaged to be opened: nothing is settled first. See `Graph.repair`.
 
     Raises:
         NotFoundError: there is no graph.
@@ -899,13 +899,16 @@ class Graph:
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
         """Classify every table of every branch against what the graph points at, and repair it with consent.
 
-        A table may be ahead of the graph with no write that explains it, or not be readable. Without `confirm`, nothing
-        is changed. No file is ever deleted: what blocks others gets another name.
+        A table may be ahead of the graph with no write that explains it, or not be readable, or a write may have
+        stopped that can be neither finished nor undone. Without `confirm`, nothing is changed. No file is ever deleted:
+        what blocks others gets another name. A graph that cannot be opened for writing is repaired by
+        `omnigraph.repair`.
 
         Args:
             confirm: adopt tables that only maintenance has moved, set files aside that the graph does not need, drop
                 damaged indexes.
-            force: with `confirm`: also adopt what others wrote, and go back to an older version of what cannot be read.
+            force: with `confirm`: also adopt what others wrote, go back to an older version of what cannot be read, and
+                go on without a write that cannot be settled.
 
         Example:
             >>> import tempfile

@@ -409,6 +409,18 @@ def operation(transaction: bytes) -> str | None:
     return _OPERATIONS.get(numbers[0]) if len(numbers) == 1 else None
 
 
+def restored_version(transaction: bytes) -> int | None:
+    """The version whose content a transaction file brings back; None when it is no restore, or damaged."""
+    try:
+        for number, value, _, _ in fields(transaction):
+            if _OPERATIONS.get(number) == "Restore":
+                members = {name: inner for name, inner, _, _ in fields(_message(value))}
+                return _number(members.get(1, 0))
+    except TornManifestError:
+        return None
+    return None
+
+
 def base_paths(message: bytes) -> dict[int, str]:
     """The base directories in a manifest message by number, as absolute paths."""
     return dict(_base(_message(value)) for number, value, _, _ in fields(message) if number == _BASE_PATH)

@@ -146,6 +146,7 @@ class Staged:
     files: tuple[str, ...] = ()
     ids: pa.ChunkedArray | None = field(default=None, compare=False, repr=False)
     _again: Callable[[TableRef], Staged | None] | None = field(default=None, compare=False, repr=False)
+    _restores: TableRef | None = None
 
     def again(self, base: TableRef) -> Staged | None:
         """The same write for another version of the same files, without writing its rows again.
@@ -297,23 +298,6 @@ class TableStorage:
         return FileChecks(self._root).damages(
             ref.path, table_directory(ref.path, ref.branch), _manifest_path(ref), ref.version, ref.seal
         )
-
-    def commit_restore(self, good: TableRef, head: int) -> TableRef:
-        """Make the content of a version the newest of its table, whatever is damaged of the versions after it.
-
-        For `repair`, which can be run again when it is interrupted; nothing else moves a table without a sidecar.
-
-        Args:
-            good: the version.
-            head: the newest version.
-        """
-        transaction = Transaction(head, LanceOperation.Restore(good.version))
-        with reporting(self._root, good.path, write=True):
-            made = LanceDataset.commit(self._found(good), transaction, max_retries=0)
-        ref = good.at(int(made.version))
-        self.forget(good.path)
-        self._sync_version(ref)
-        return ref
 
     def look(self, ref: TableRef) -> Looked:
         """Compare all files of a version with what is recorded about them, however large they are.
@@ -698,13 +682,17 @@ class TableStorage:
     def stage_restore(self, base: TableRef, version: int, *, visible: bool = False) -> Staged:
         """The content of an earlier version as the next one: how an interrupted write is undone.
 
+        Lance refuses no restore that comes late: it lands on whatever is the newest version by then. It carries the
+        mark of this engine, so the next writer undoes it.
+
         Args:
-            base: the newest version.
+            base: the newest version, of which nothing is read: its files may be damaged.
             version: the version whose content comes back.
             visible: whether the graph has pointed at a later version than that. Then one more commit notes the
                 restore, because Lance's records do not show which rows it changed.
         """
         staged = self._staged(base, Transaction(base.version, LanceOperation.Restore(version)))
+        staged = replace(staged, _restores=base.at(version))
         if not visible:
             return staged
         made = base.at(base.version + 1)
@@ -754,10 +742,12 @@ class TableStorage:
         Raises:
             TableConflictError: the table moved. Lance may have rebased the write onto a foreign version; then the
                 table has a version that nobody published, which recovery undoes.
+            VersionReclaimedError: the version is gone that the write was staged against, or that it restores.
         """
-        base = staged.base
+        base, restores = staged.base, staged._restores
+        handle = self._intact(base) if restores is None else self._found(restores)
         try:
-            made = LanceDataset.commit(self._intact(base), staged._transaction, max_retries=0)
+            made = LanceDataset.commit(handle, staged._transaction, max_retries=0)
         except CommitConflictError as error:
             raise TableConflictError(f"{base.path}: {error}") from error
         except OSError as error:
@@ -767,8 +757,8 @@ class TableStorage:
         ref = base.at(int(made.version))
         if ref.version != base.version + 1:
             raise TableConflictError(f"{base.path}: expected version {base.version + 1}, got {ref.version}")
-        if base not in self._without_indexes:
-            # A restore brings back the base paths of the version that it restores.
+        # Files that a restore brings back are checked when they are read.
+        if restores is None and base not in self._without_indexes:
             home = at_root(made, self._root, base.path, options=self._options, session=self._session)
             self._handles.put(ref, home)
         return ref

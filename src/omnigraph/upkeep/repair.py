@@ -1,16 +1,18 @@
 """Repair: what to do about tables and files that are not what the graph points at, and nothing explains.
 
-Looking changes nothing. With consent, what is ahead of the graph is adopted, what cannot be read is put back to its
-last readable version, and files that block others are set aside under another name. No file is deleted, so no only
-copy goes. Repair may be interrupted and run again: whatever it did by then is what the next run finds.
+Looking changes nothing. With consent, what is ahead of the graph is adopted or put back, what cannot be read is put
+back to its last readable version, and files that block others are set aside under another name. No file is deleted, so
+no only copy goes. Repair may be interrupted and run again: whatever it did by then is what the next run finds.
+
+It runs when recovery cannot: a sidecar whose write can be neither finished nor undone is shown, and by force the tables
+get back what the graph points at, that is published, and the sidecar is set aside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
 
 from ulid_transform import ulid_now
 
@@ -20,101 +22,46 @@ from omnigraph.commit.attempts import write
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.clock import commit_time
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.lease import Lease
+from omnigraph.commit.lease import Lease, owner_of
+from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import MAIN, Change, Commit, Manifest, TablePin
 from omnigraph.commit.names import recorded_branch
-from omnigraph.commit.recovery import recover_all
-from omnigraph.commit.refs import branch_ref_names, branch_ref_path, find_branch, find_tag, tag_ref_names
-from omnigraph.commit.sidecar import Sidecar, WriterKind, pending, unreadable
+from omnigraph.commit.recovery import is_lasting, obstacle, settle
+from omnigraph.commit.refs import (
+    branch_ref_names,
+    branch_ref_path,
+    find_branch,
+    find_tag,
+    tag_ref_names,
+    tag_ref_path,
+)
+from omnigraph.commit.sidecar import Sidecar, WriterKind, sort_out
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import correct_hint, set_aside
+from omnigraph.commit.torn import correct_hint, set_aside, set_aside_torn
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import (
-    CorruptionError,
     DamagedFileError,
     InputError,
+    LeaseTimeoutError,
+    ObjectNotFoundError,
     OmnigraphError,
     StorageError,
+    StorageErrorKind,
 )
-from omnigraph.storage.lance_manifest import TornManifestError, operation, read, version_of
-from omnigraph.storage.newest import VERSIONS, torn_version
-from omnigraph.storage.tables import TableRef, manifest_name, table_directory
+from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.tables import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.upkeep.repair_report import Action as Action
+from omnigraph.upkeep.repair_report import Classification as Classification
+from omnigraph.upkeep.repair_report import Repaired as Repaired
+from omnigraph.upkeep.repair_report import RepairReport as RepairReport
+from omnigraph.upkeep.table_repair import TableRepair
 
 REPAIR_ACTOR = "omnigraph:repair"
 FORCED_ACTOR = "omnigraph:repair:force"
 
-_MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
-
-
-class Classification(StrEnum):
-    """How a table stands to what the graph points at."""
-
-    NO_DRIFT = "no_drift"
-    VERIFIED_MAINTENANCE = "verified_maintenance"
-    SUSPICIOUS = "suspicious"
-    UNVERIFIABLE = "unverifiable"
-    UNREADABLE = "unreadable"
-
-
-class Action(StrEnum):
-    """What is done about it."""
-
-    NO_OP = "no_op"
-    PREVIEW = "preview"
-    HEALED = "healed"
-    FORCED = "forced"
-    QUARANTINED = "quarantined"
-    REFUSED = "refused"
-
-
-@dataclass(slots=True)
-class Repaired:
-    """A table, or a file, and what is done about it.
-
-    Attributes:
-        branch: the branch that it belongs to; None for files of no branch.
-        type_key: `node:<Type>` or `edge:<Type>`; `__manifest`; or the path of a file.
-        published: the version that the graph points at.
-        head: its newest version.
-        operations: what was done to the table since, oldest first, as far as that can be told.
-        plan: what repair does with consent, in words.
-        error: what is wrong, or why nothing was done.
-    """
-
-    branch: str | None
-    type_key: str
-    published: int | None
-    head: int | None
-    classification: Classification
-    action: Action = Action.NO_OP
-    operations: tuple[str, ...] = ()
-    plan: str | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RepairReport:
-    """What repair found and did.
-
-    Attributes:
-        manifest_version: that of `main` afterwards; None when it cannot be read.
-        rows: by branch and table; files that cannot be read come first.
-    """
-
-    confirm: bool
-    force: bool
-    manifest_version: int | None
-    rows: tuple[Repaired, ...]
-
-    @property
-    def refused(self) -> tuple[Repaired, ...]:
-        return tuple(row for row in self.rows if row.action is Action.REFUSED)
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is nothing to repair."""
-        return all(row.classification is Classification.NO_DRIFT for row in self.rows)
+_PASSING = (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION)
 
 
 def repair(store: Store, *, confirm: bool = False, force: bool = False) -> RepairReport:
@@ -128,10 +75,37 @@ def repair(store: Store, *, confirm: bool = False, force: bool = False) -> Repai
     run.references()
     for branch in [MAIN, *referenced_branches(store)]:
         run.branch(branch)
+    run.left_sidecars()
     version = None
     with suppress(OmnigraphError):
         version = store.capture(MAIN).version
     return RepairReport(confirm, force, version, tuple(run.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A newest state of a branch that cannot be read.
+
+    Attributes:
+        error: what is wrong with it.
+        files: the version files after the newest that can be read, each with its etag before it was read.
+    """
+
+    error: DamagedFileError
+    files: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Abandoned:
+    """A sidecar whose write can be neither finished nor undone.
+
+    Attributes:
+        etag: the state of the file that was read; empty when it may not be set aside.
+    """
+
+    sidecar: Sidecar
+    row: Repaired
+    etag: str = ""
 
 
 @dataclass(slots=True)
@@ -141,8 +115,9 @@ class _Repair:
     force: bool
     rows: list[Repaired] = field(default_factory=list)
     waiting: list[Sidecar] = field(default_factory=list)
+    abandoned: list[_Abandoned] = field(default_factory=list)
 
-    def _decide(self, row: Repaired, *, needs_force: bool) -> bool:
+    def decide(self, row: Repaired, *, needs_force: bool) -> bool:
         """Note what is done about something that is wrong. Whether it is to be done now."""
         self.rows.append(row)
         if not self.confirm:
@@ -151,39 +126,14 @@ class _Repair:
             row.action = Action.REFUSED
         return row.action is Action.NO_OP
 
-    # Files that stop everything
-
-    def sidecars(self) -> None:
-        """Set sidecars aside that cannot be read, and settle the others."""
-        for path, reason in unreadable(self.store.objects).items():
-            row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
-            row.plan = "set it aside; tables that its write moved are classified below"
-            if self._decide(row, needs_force=False):
-                self._set_aside(row, path)
-        if self.confirm:
-            try:
-                recover_all(self.store)
-            except OmnigraphError as error:
-                row = Repaired(None, "__recovery", None, None, Classification.UNREADABLE, Action.REFUSED)
-                row.error = f"an interrupted write cannot be settled: {error}"
-                self.rows.append(row)
-        with suppress(CorruptionError):
-            self.waiting = pending(self.store.objects)
-
-    def references(self) -> None:
-        """Set references of branches aside that cannot be read. What the branches hold stays where it is."""
-        for path, reason in damaged_references(self.store).items():
-            row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
-            row.plan = "set it aside; there is no such branch then, and its files stay"
-            if self._decide(row, needs_force=True):
-                self._set_aside(row, path)
-
-    def _set_aside(self, row: Repaired, path: str) -> None:
+    def set_aside(self, row: Repaired, path: str, etag: str) -> bool:
+        """Set a file aside that blocks others, if it still is the one that was looked at. Whether that was done."""
+        reach(Failpoint.REPAIR_FILE_CHECKED)
         try:
-            set_aside(self.store, path)
+            set_aside(self.store, path, etag)
         except OmnigraphError as error:
-            row.action, row.error = Action.REFUSED, str(error)
-            return
+            row.refuse(error)
+            return False
         reach(Failpoint.REPAIR_SET_ASIDE)
         row.action = Action.QUARANTINED
         outcome = TableOutcome(row.type_key, f"{path}: {row.error}", row.head, row.published)
@@ -193,71 +143,202 @@ class _Repair:
                 ulid_now(), None, kind, actor, WriterKind.REPAIR.value, row.branch or MAIN, (outcome,), now_micros()
             )
             audit.append(self.store.audit, record)
+        return True
+
+    # Sidecars
+
+    def sidecars(self) -> None:
+        """Set sidecars aside that cannot be read, settle the others, and find those that cannot be settled."""
+        found, damaged = sort_out(self.store.objects)
+        for each in damaged:
+            row = Repaired(None, each.path, None, None, Classification.UNREADABLE, error=each.reason)
+            row.plan = "set it aside; tables that its write moved are classified below"
+            if self.decide(row, needs_force=False):
+                self.set_aside(row, each.path, each.etag)
+        for branch in sorted({sidecar.branch for sidecar in found}):
+            mine = [sidecar for sidecar in found if sidecar.branch == branch]
+            if self.confirm:
+                self._settle_branch(branch, mine)
+            else:
+                self._look_at(branch, mine)
+
+    def _look_at(self, branch: str, sidecars: list[Sidecar]) -> None:
+        at_work = owner_of(self.store.leases, branch)
+        for sidecar in sidecars:
+            reason = None if sidecar.owner == at_work else obstacle(self.store, sidecar)
+            if reason is None:
+                self.waiting.append(sidecar)
+            else:
+                self._abandon(sidecar, reason)
+
+    def _settle_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
+        try:
+            with self.store.exclusive(branch, wait=0) as held:
+                for sidecar in sidecars:
+                    self._settle(sidecar, held)
+        except LeaseTimeoutError:
+            self.waiting += sidecars  # their writer is at work
+        except OmnigraphError as error:
+            self.waiting += sidecars
+            row = Repaired(None, "__recovery", None, None, Classification.UNREADABLE, Action.REFUSED)
+            row.error = f"an interrupted write cannot be settled: {error}"
+            self.rows.append(row)
+
+    def _settle(self, sidecar: Sidecar, held: Lease) -> None:
+        try:
+            set_aside_torn(self.store, sidecar.branch, [sidecar])
+            settle(self.store, sidecar, held)
+        except ObjectNotFoundError:
+            return  # another process has settled it
+        except OmnigraphError as error:
+            if not is_lasting(error):
+                raise
+            self._abandon(sidecar, error.message)
+
+    def _abandon(self, sidecar: Sidecar, reason: str) -> None:
+        """A write can be neither finished nor undone: with consent, the graph goes on without it."""
+        row = Repaired(sidecar.branch, sidecar.path, None, None, Classification.UNSETTLED, error=reason)
+        row.plan = f"set the sidecar aside, and {self._without(sidecar)}"
+        found = _Abandoned(sidecar, row)
+        self.abandoned.append(found)
+        if self.decide(row, needs_force=True):
+            with suppress(ObjectNotFoundError):
+                found.etag = self.store.objects.get(sidecar.path).etag
+
+    def _without(self, sidecar: Sidecar) -> str:
+        """What becomes of a write that is given up."""
+        visible = False
+        with suppress(OmnigraphError):
+            visible = find_in(self.store.capture(sidecar.branch), sidecar.commit.id) is not None
+        if not visible:
+            return "give up its write, of which nothing is visible: the tables get back what the graph points at"
+        doubt = (
+            "; its files may not have reached the disk: run 'omnigraph verify' then" if sidecar.rollback_only else ""
+        )
+        return f"keep its write, which is visible as commit {sidecar.commit.id}{doubt}"
+
+    def _leave_behind(self, branch: str, held: Lease) -> None:
+        """Set the sidecars of a branch aside whose tables are where the graph points by now."""
+        for found in self.abandoned:
+            if found.sidecar.branch == branch and found.etag:
+                if self._is_needed(found.sidecar):
+                    continue
+                held.check()
+                reach(Failpoint.REPAIR_SIDECAR_CHECKED)
+                self.set_aside(found.row, found.sidecar.path, found.etag)
+                found.etag = ""
+
+    def _is_needed(self, sidecar: Sidecar) -> bool:
+        """Whether a table of a write that can be read could not be put back: the next run tries again."""
+        keys = {table.key for table in sidecar.tables}
+        mine = [row for row in self.rows if row.branch == sidecar.branch and row.type_key in keys]
+        left = [row for row in mine if row.action is Action.REFUSED]
+        return any(row.classification is not Classification.UNREADABLE for row in left)
+
+    def left_sidecars(self) -> None:
+        """Sidecars of branches that are gone, or could not be looked at."""
+        for found in self.abandoned:
+            if not found.etag:
+                continue
+            if self.store.branch_identifier(found.sidecar.branch) is None:
+                self.set_aside(found.row, found.sidecar.path, found.etag)
+            else:
+                found.row.refuse(f"{found.row.error}; the branch or its tables have to be repaired first")
+
+    # References
+
+    def references(self) -> None:
+        """Set references of branches aside that cannot be read. What the branches hold stays where it is."""
+        for path, (reason, etag) in _damaged_references(self.store).items():
+            row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
+            row.plan = "set it aside; there is no such branch then, and its files stay"
+            if self.decide(row, needs_force=True):
+                self.set_aside(row, path, etag)
 
     # Branches
 
     def branch(self, name: str) -> None:
         recorded = recorded_branch(name)
-        try:
-            view, damaged = self._readable(recorded)
-        except OmnigraphError as error:
-            row = Repaired(name, "__manifest", None, None, Classification.UNREADABLE, error=str(error))
-            row.action = Action.REFUSED if self.confirm else Action.PREVIEW
-            self.rows.append(row)
+        found = self._found(name, recorded)
+        if found is None:
             return
+        view, damaged = found
         if not self.confirm:
             if damaged is not None:
-                self._decide(self._manifest_row(name, view, damaged), needs_force=True)
-            for _ in self._tables(view, None):
+                self.decide(self._manifest_row(name, view, damaged), needs_force=True)
+            for _ in self._tables(view, None, went_back=damaged is not None):
                 pass
             return
         dropping: list[str] = []
         with self.store.exclusive(recorded, view=view) as held:
-            force_commit = False
+            found = self._found(name, recorded)  # whoever had the lease may have repaired it
+            if found is None:
+                return
+            view, damaged = found
             if damaged is not None:
                 row = self._manifest_row(name, view, damaged)
-                if not self._decide(row, needs_force=True):
+                if not self.decide(row, needs_force=True):
                     return
                 held.check()
-                self._past_manifest(row, recorded)
-                force_commit = True
+                reach(Failpoint.REPAIR_MANIFEST_CHECKED)
+                if not self._past_manifest(row, recorded, damaged):
+                    return
                 self.store.forget(recorded)
                 view = self.store.capture(recorded)
-            pins = list(self._tables(view, held, dropping))
-            if pins or force_commit:
-                self._publish(view, pins, held, forced=force_commit)
+            pins = list(self._tables(view, held, dropping, went_back=damaged is not None))
+            given_up = [found for found in self.abandoned if found.sidecar.branch == recorded and found.etag]
+            # A late request to publish a write that is given up must find its version taken.
+            if pins or damaged is not None or given_up:
+                self._publish(view, pins, held, forced=damaged is not None or bool(given_up))
+            self._leave_behind(recorded, held)
         if dropping:
             self._drop_indexes(recorded, dropping)
 
-    def _readable(self, branch: str) -> tuple[Manifest, DamagedFileError | None]:
+    def _found(self, name: str, branch: str) -> tuple[Manifest, _Unreadable | None] | None:
+        """The same as `_readable`; None when nothing can be read, which is noted."""
+        try:
+            return self._readable(branch)
+        except OmnigraphError as error:
+            row = Repaired(name, "__manifest", None, None, Classification.UNREADABLE, error=str(error))
+            row.action = Action.REFUSED if self.confirm else Action.PREVIEW
+            self.rows.append(row)
+            return None
+
+    def _readable(self, branch: str) -> tuple[Manifest, _Unreadable | None]:
         """The newest state of a branch that can be read, and what is wrong with the newest if that is not it."""
         try:
             return self.store.capture(branch), None
         except DamagedFileError as error:
             directory = table_directory(self.store.manifest.path, self.store.ledger_of(branch))
             listed = self.store.objects.list(f"{directory}/{VERSIONS}")
-            found = sorted(v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None)
-            for version in reversed(found):
-                with suppress(OmnigraphError):
-                    return self.store.manifest_at(branch, version), error
+            found = {v: info.path for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None}
+            unread: list[tuple[str, str]] = []
+            for version, path in sorted(found.items(), reverse=True):
+                with suppress(ObjectNotFoundError):
+                    unread.append((path, self.store.objects.get(path).etag))
+                try:
+                    view = self.store.manifest_at(branch, version)
+                except OmnigraphError as unreadable:
+                    if isinstance(unreadable, StorageError) and unreadable.kind in _PASSING:
+                        raise  # it may be whole
+                    continue
+                return view, _Unreadable(error, tuple(each for each in unread if each[0] != path))
             raise
 
-    def _manifest_row(self, name: str, view: Manifest, damaged: DamagedFileError) -> Repaired:
-        row = Repaired(name, "__manifest", None, view.version, Classification.UNREADABLE, error=str(damaged))
+    def _manifest_row(self, name: str, view: Manifest, damaged: _Unreadable) -> Repaired:
+        row = Repaired(name, "__manifest", None, view.version, Classification.UNREADABLE, error=str(damaged.error))
         row.plan = (
             f"go back to version {view.version}, commit {view.head.id}, and adopt what the tables hold; "
             "the damaged version is set aside"
         )
         return row
 
-    def _past_manifest(self, row: Repaired, branch: str) -> None:
-        """Set aside all versions of a branch's manifest that are newer than the newest that can be read."""
+    def _past_manifest(self, row: Repaired, branch: str, damaged: _Unreadable) -> bool:
+        """Set aside the versions of a branch's manifest that cannot be read. Whether nobody else was at it."""
         directory = table_directory(self.store.manifest.path, self.store.ledger_of(branch))
-        listed = self.store.objects.list(f"{directory}/{VERSIONS}")
-        for info in listed:
-            version = version_of(info.path.rpartition("/")[2])
-            if version is not None and row.head is not None and version > row.head:
-                self._set_aside(row, info.path)
+        for path, etag in damaged.files:
+            if not self.set_aside(row, path, etag):
+                return False
         if self.store.objects.uri.scheme is Scheme.S3 and row.head is not None:
             # Who died while setting a file aside may have left a tombstone, which Lance takes for a version.
             path = f"{directory}/{VERSIONS}/{manifest_name(row.head + 1)}"
@@ -265,6 +346,7 @@ class _Repair:
                 self.store.objects.delete(path)
         correct_hint(self.store, directory)
         row.action = Action.QUARANTINED
+        return True
 
     def _publish(self, view: Manifest, pins: list[TablePin], held: Lease, *, forced: bool) -> None:
         mine = [row for row in self.rows if row.branch == view.branch]
@@ -283,6 +365,7 @@ class _Repair:
             generation=1 + generation_of(self.store, view),
         )
         held.check()
+        reach(Failpoint.REPAIR_PUBLISH_CHECKED)
         self.store.publish(view, Change(tuple(pins)), commit, held)
         reach(Failpoint.REPAIR_PUBLISHED)
 
@@ -294,11 +377,16 @@ class _Repair:
 
     # Tables
 
-    def _tables(self, view: Manifest, held: Lease | None, dropping: list[str] | None = None) -> Iterator[TablePin]:
+    def _tables(
+        self, view: Manifest, held: Lease | None, dropping: list[str] | None = None, *, went_back: bool
+    ) -> Iterator[TablePin]:
         """Classify the tables of a branch. Yields what the graph should point at instead, with consent."""
+        covered = {table.id for sidecar in self.waiting if sidecar.branch == view.branch for table in sidecar.tables}
+        given_up = [found.sidecar for found in self.abandoned if found.sidecar.branch == view.branch]
+        abandoned = {table.id for sidecar in given_up for table in sidecar.tables}
         for key, pin in view.tables.items():
             if view.owns(pin):
-                table = _Table(self, view, key, pin, held)
+                table = TableRepair(self, view, key, pin, held, covered, abandoned, went_back)
                 found = table.repair()
                 if found is not None:
                     yield found
@@ -306,157 +394,22 @@ class _Repair:
                     dropping.append(key)
 
 
-@dataclass(slots=True)
-class _Table:
-    """One table of a branch."""
-
-    run: _Repair
-    view: Manifest
-    key: str
-    pin: TablePin
-    held: Lease | None
-    drops_indexes: bool = False
-
-    def repair(self) -> TablePin | None:
-        """Classify the table, and repair it if there is consent. Returns where the graph should point instead."""
-        store, ref = self.run.store, self.pin.ref
-        row = Repaired(self.view.branch, self.key, ref.version, None, Classification.NO_DRIFT)
-        if not self._clear_head(row):
-            return None
-        lost = [damage for damage in store.tables.damages(ref) if damage.index is None]
-        if lost:
-            row.classification, row.error = Classification.UNREADABLE, f"{lost[0].path}: {lost[0].reason}"
-            return self._restore(row)
-        if row.head is not None and row.head > ref.version:
-            return self._adopt(row)
-        indexes = store.tables.damages(ref)
-        if indexes:
-            row.classification = Classification.UNREADABLE
-            row.error = f"{indexes[0].path}: {indexes[0].reason}; answers are right, and slow"
-            row.plan = "drop the damaged indexes; 'omnigraph optimize' builds them again"
-            if self.run._decide(row, needs_force=False):
-                row.action, self.drops_indexes = Action.HEALED, True
-            return None
-        if row.classification is Classification.NO_DRIFT:
-            self.run.rows.append(row)
-        return None
-
-    def _clear_head(self, row: Repaired) -> bool:
-        """Find the newest version, after torn ones above the graph's are set aside. Whether to go on."""
-        store, ref = self.run.store, self.pin.ref
-        directory = table_directory(ref.path, ref.branch)
-        while (torn := torn_version(store.objects, directory)) is not None and torn.version > ref.version:
-            found = replace(row, head=torn.version, classification=Classification.UNREADABLE)
-            found.error = f"{torn.path}: {torn.reason}"
-            found.plan = "set it aside: the graph does not point at it"
-            if self._is_covered():
-                found.plan, found.error = "nothing: opening the graph for writing settles it", f"{found.error}; pending"
-            if not self.run._decide(found, needs_force=False):
-                return False
-            self.run._set_aside(found, torn.path)
-            if found.action is not Action.QUARANTINED:
-                return False
-        try:
-            row.head = store.tables.head(ref.path, ref.branch)
-        except OmnigraphError:
-            row.head = None  # what the graph points at cannot be read: that is found next
-        return True
-
-    def _is_covered(self) -> bool:
-        return any(table.id == self.pin.id for sidecar in self.run.waiting for table in sidecar.tables)
-
-    def _adopt(self, row: Repaired) -> TablePin | None:
-        """The table is ahead of the graph: let the graph point at where it is."""
-        store, ref = self.run.store, self.pin.ref
-        assert row.head is not None
-        done = [_operation(store, ref.at(version)) for version in range(ref.version + 1, row.head + 1)]
-        row.operations = tuple(each or "unknown" for each in done)
-        if any(each is None for each in done):
-            row.classification = Classification.UNVERIFIABLE
-        elif all(each in _MAINTENANCE for each in done):
-            row.classification = Classification.VERIFIED_MAINTENANCE
-        else:
-            row.classification = Classification.SUSPICIOUS
-        row.plan = f"let the graph point at version {row.head}"
-        if self._is_covered():
-            row.plan = "nothing: opening the graph for writing settles it"
-            row.error = "a write that stopped half way moved it"
-            row.action = Action.NO_OP
-            self.run.rows.append(row)
-            return None
-        verified = row.classification is Classification.VERIFIED_MAINTENANCE
-        if not self.run._decide(row, needs_force=not verified):
-            return None
-        newest = ref.at(row.head)
-        lost = [damage for damage in store.tables.damages(newest) if damage.index is None]
-        if lost:
-            row.action, row.error = Action.REFUSED, f"{lost[0].path}: {lost[0].reason}"
-            return None
-        row.action = Action.HEALED if verified else Action.FORCED
-        return replace(self.pin, ref=newest, row_count=store.tables.count(newest))
-
-    def _restore(self, row: Repaired) -> TablePin | None:
-        """What the graph points at is damaged: go back to the newest version of the table that is whole."""
-        store, ref = self.run.store, self.pin.ref
-        whole = self._whole_before(ref)
-        row.plan = None if whole is None else f"go back to version {whole.version}: what came after it is lost"
-        if whole is None:
-            row.plan = "put the file back from a backup: no earlier version of the table is whole"
-            row.action = Action.REFUSED if self.run.confirm else Action.PREVIEW
-            self.run.rows.append(row)
-            return None
-        if not self.run._decide(row, needs_force=True):
-            return None
-        assert self.held is not None
-        self.held.check()
-        torn = torn_version(store.objects, table_directory(ref.path, ref.branch))
-        if torn is not None:
-            self.run._set_aside(row, torn.path)
-        store.tables.forget(ref.path)
-        head = store.tables.head(ref.path, ref.branch)
-        if head is None:
-            row.action, row.error = Action.REFUSED, f"{row.error}; the table has no newest version"
-            return None
-        restored = store.tables.commit_restore(whole, head)
-        reach(Failpoint.REPAIR_RESTORED)
-        row.action, row.head = Action.FORCED, restored.version
-        return replace(self.pin, ref=restored, row_count=store.tables.count(restored))
-
-    def _whole_before(self, ref: TableRef) -> TableRef | None:
-        store = self.run.store
-        listed = store.objects.list(f"{table_directory(ref.path, ref.branch)}/{VERSIONS}")
-        versions = sorted(v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None)
-        for version in reversed([v for v in versions if v < ref.version]):
-            if not any(damage.index is None for damage in store.tables.damages(ref.at(version))):
-                return ref.at(version)
-        return None
-
-
-def _operation(store: Store, ref: TableRef) -> str | None:
-    """How a version of a table was made; None when that cannot be told."""
-    directory = table_directory(ref.path, ref.branch)
-    try:
-        manifest = read(store.objects.get(f"{directory}/{VERSIONS}/{manifest_name(ref.version)}").data)
-        if not manifest.transaction:
-            return None
-        return operation(store.objects.get(f"{directory}/_transactions/{manifest.transaction}").data)
-    except (StorageError, TornManifestError, InputError):
-        return None
-
-
 def referenced_branches(store: Store) -> list[str]:
     """The branches that have a readable reference, sorted; also if the manifest of `main` cannot be read."""
-    damaged = damaged_references(store)
+    damaged = _damaged_references(store)
     return [name for name in branch_ref_names(store.objects) if branch_ref_path(name) not in damaged]
 
 
-def damaged_references(store: Store) -> dict[str, str]:
-    """The references of branches and tags that cannot be read, by path, and why."""
-    found: dict[str, str] = {}
-    for names, find in ((branch_ref_names, find_branch), (tag_ref_names, find_tag)):
+def _damaged_references(store: Store) -> dict[str, tuple[str, str]]:
+    """The references of branches and tags that cannot be read, by path: why, and the etag of what was read."""
+    found: dict[str, tuple[str, str]] = {}
+    kinds = ((branch_ref_names, branch_ref_path, find_branch), (tag_ref_names, tag_ref_path, find_tag))
+    for names, place, find in kinds:
         for name in names(store.objects):
-            try:
-                find(store.objects, name)
-            except DamagedFileError as error:
-                found[error.path] = error.reason
+            with suppress(ObjectNotFoundError):
+                etag = store.objects.get(place(name)).etag
+                try:
+                    find(store.objects, name)
+                except DamagedFileError as error:
+                    found[error.path] = error.reason, etag
     return found
