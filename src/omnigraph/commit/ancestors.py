@@ -312,14 +312,18 @@ class _Whole:
         self._parents: dict[str, tuple[str, ...]] = {}
         self._add(source)
         self._add(target)
-        for branch in store.branch_names():
-            if not any(parent not in self._parents for parents in self._parents.values() for parent in parents):
+        for branch in store.branch_names() if self._lacks() else ():
+            if not self._lacks():
                 break
             if branch not in (source.branch, target.branch):
                 with suppress(BranchNotFoundError):  # deleted while we look
                     view = store.capture(branch)
                     self._add(view)
                     self._views.append(view)
+
+    def _lacks(self) -> bool:
+        """Whether a commit is named as a parent, and nothing more is known of it."""
+        return any(parent not in self._parents for parents in self._parents.values() for parent in parents)
 
     def _add(self, view: Manifest) -> None:
         rows = lineage_of(view)

@@ -119,11 +119,9 @@ def _references(store: Store) -> Iterator[FileDamage]:
 
 
 def _sidecars(store: Store) -> Iterator[FileDamage]:
-    unreadable = sidecar.unreadable(store.objects)
-    yield from (FileDamage(path, reason) for path, reason in unreadable.items())
-    if unreadable:
-        return
-    for each in sidecar.pending(store.objects):
+    found, unreadable = sidecar.sort_out(store.objects)
+    yield from (FileDamage(each.path, each.reason) for each in unreadable)
+    for each in found:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
             continue
         if store.objects.exists(each.path):  # else its write was finished meanwhile
