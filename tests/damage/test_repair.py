@@ -19,9 +19,19 @@ from omnigraph.cli.main import cli
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.writer import Operation
-from omnigraph.errors import CorruptionError, DamagedFileError, DriftError, InputError
+from omnigraph.errors import (
+    CorruptionError,
+    DamagedFileError,
+    DriftError,
+    InputError,
+    StorageError,
+    StorageErrorKind,
+)
 from omnigraph.graph import Graph, open, repair
+from omnigraph.storage import file_checks
+from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.newest import TORN
+from omnigraph.storage.tables import table_directory
 from omnigraph.upkeep.repair import FORCED_ACTOR, REPAIR_ACTOR, Action, Classification, Repaired, RepairReport
 
 
@@ -432,3 +442,41 @@ def test_command(graph: Graph, place: Path) -> None:
     assert run("--force")[0] == 2
     assert run("--confirm", "--force")[0] == 0
     assert ids(graph) == sorted([*SEED, "theirs"])
+
+
+def test_a_file_that_may_not_be_read_is_not_damaged(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever repairs it by force would lose rows that are all there."""
+    put(graph, ["precious"])
+
+    def forbidden(place: str) -> FileSum:
+        raise PermissionError(13, "Permission denied", place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_checks, "sum_file", forbidden)
+        with open(place, read_only=True) as fresh, pytest.raises(StorageError, match="permission denied") as refused:
+            fresh.verify()
+        assert refused.value.kind is StorageErrorKind.CONFIGURATION
+        with pytest.raises(StorageError, match="permission denied"):
+            repair(place, confirm=True, force=True)
+    assert "precious" in ids(graph)
+    assert repair(place).ok
+
+
+def test_verify_every_branch(graph: Graph, place: Path) -> None:
+    graph.branches.create("dev")
+    put(graph, ["own"], branch="dev")
+    table = graph.snapshot(branch="dev").manifest.tables["node:A"].ref
+    file = max((place / table_directory(table.path, table.branch) / "data").iterdir())
+    file.write_bytes(file.read_bytes()[:-1])
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli, ["verify", str(place), *arguments])
+        return done.exit_code, done.stdout
+
+    assert run()[0] == 0
+    code, said = run("--all")
+    assert code == 1
+    assert "on branch main: every constraint holds" in said
+    assert file.name in said
+    assert run("--all", "--json")[0] == 1
+    assert run("--all", "--branch", "dev")[0] == 2

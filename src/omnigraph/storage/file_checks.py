@@ -26,6 +26,7 @@ from omnigraph.storage.lance_manifest import (
     seal,
     split,
 )
+from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 SMALL_BYTES = 8 * 1024 * 1024
 LIMIT_VARIABLE = "OMNIGRAPH_CHECKED_BYTES"
@@ -172,6 +173,7 @@ class FileChecks:
         except FileNotFoundError:
             return None
         except OSError as error:
+            refuse_forbidden(error, self.root, path)
             raise DamagedFileError(self.root, path, f"it cannot be read: {error.strerror}") from error
 
     def check(self, table: str, directory: str, manifest: ManifestFile) -> list[FileDamage]:
@@ -302,5 +304,6 @@ class FileChecks:
         except FileNotFoundError:
             return "it is missing"
         except OSError as error:
+            refuse_forbidden(error, self.root, path)
             return f"it cannot be read: {error.strerror}"
         return None

@@ -95,7 +95,8 @@ def lance_failure(error: BaseException, root: str, path: str, *, write: bool = F
     elif any(word in text for word in _PASSING):
         kind = StorageErrorKind.TRANSIENT
     if (told := _SYSTEM_ERROR.search(text)) is not None and (advice := os_advice(int(told[1]))) is not None:
-        return StorageError(os.strerror(int(told[1])).lower(), kind=kind, uri=root, path=path, hint=advice)
+        said = os.strerror(int(told[1])).lower()
+        return StorageError(said, kind=kind if write else advice[0], uri=root, path=path, hint=advice[1])
     return StorageError(text, kind=kind, uri=root, path=path, hint=_ADVICE[kind])
 
 

@@ -32,6 +32,7 @@ from omnigraph.storage.lance_manifest import (
 from omnigraph.storage.ledger_seal import SEAL
 from omnigraph.storage.newest import VERSIONS
 from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.os_failures import refuse_forbidden
 from omnigraph.storage.tables import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
@@ -205,6 +206,7 @@ def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedL
         except FileNotFoundError:
             return 0, "it is missing"
         except OSError as error:
+            refuse_forbidden(error, root, path)
             return 0, f"it cannot be read: {error.strerror}"
         return size, None if part.size in (None, size) else f"it has {size} bytes, not {part.size}"
 

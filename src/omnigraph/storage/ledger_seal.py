@@ -19,6 +19,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import DamagedFileError
 from omnigraph.storage.checksums import sum_file
+from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 SEAL = b"omnigraph:parts"
 
@@ -60,6 +61,7 @@ class Parts:
         except FileNotFoundError:
             raise DamagedFileError(self.root, path, "it is missing") from None
         except OSError as error:
+            refuse_forbidden(error, self.root, path)
             raise DamagedFileError(self.root, path, f"it cannot be read: {os.strerror(error.errno or 0)}") from error
         if f"{found.crc:08x}" != expected:
             raise DamagedFileError(self.root, path, "its checksum is not the recorded one")

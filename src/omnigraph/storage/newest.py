@@ -13,6 +13,7 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, but n
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import base_paths, damage, version_of, without_indexes
 from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 VERSIONS = "_versions"
 HINT = "latest_version_hint.json"
@@ -43,6 +44,7 @@ def damaged_newest(root: str, directory: str, version: int | None = None) -> Dam
     except FileNotFoundError:
         return None
     except OSError as error:
+        refuse_forbidden(error, root, path)
         reason = f"it cannot be read: {error.strerror}"
     return None if reason is None else DamagedFileError(root, path, reason)
 

@@ -10,8 +10,8 @@ from omnigraph.storage.objects.durable import FlushError
 _Kind = StorageErrorKind
 
 _OS_KINDS: dict[int, tuple[StorageErrorKind, str]] = {
-    errno.EACCES: (_Kind.CONFIGURATION, "check the permissions of the directory"),
-    errno.EPERM: (_Kind.CONFIGURATION, "check the permissions of the directory"),
+    errno.EACCES: (_Kind.CONFIGURATION, "check the permissions of the file and of its directory"),
+    errno.EPERM: (_Kind.CONFIGURATION, "check the permissions of the file and of its directory"),
     errno.EROFS: (_Kind.CONFIGURATION, "the file system is mounted read-only"),
     errno.ELOOP: (
         _Kind.CONFIGURATION,
@@ -38,9 +38,19 @@ _SAYS_ENOUGH = frozenset(
 )
 
 
-def os_advice(number: int) -> str | None:
-    """Advice about an error of the operating system that a library met, if that says all there is to know."""
-    return _OS_KINDS[number][1] if number in _SAYS_ENOUGH else None
+def os_advice(number: int) -> tuple[StorageErrorKind, str] | None:
+    """The kind of an error of the operating system that a library met, and advice, if it says all there is to know."""
+    return _OS_KINDS[number] if number in _SAYS_ENOUGH else None
+
+
+def refuse_forbidden(error: OSError, uri: str, path: str) -> None:
+    """A file that this process may not read is not damaged.
+
+    Raises:
+        StorageError: that is what the system said.
+    """
+    if error.errno in (errno.EACCES, errno.EPERM):
+        raise os_failure(error, uri, path) from error
 
 
 def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) -> StorageError:
