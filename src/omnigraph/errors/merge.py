@@ -101,6 +101,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
+_WITHOUT_SIDES = (ConflictKind.UNIQUE_VIOLATION, ConflictKind.CARDINALITY_VIOLATION)
+
+
 class MergeConflictsError(ConflictError):
     """Two branches disagree, and nobody has said which one is right. The target is as it was.
 
@@ -111,13 +114,16 @@ class MergeConflictsError(ConflictError):
 
     code = "merge_conflicts"
 
+    _hint_without_sides = "nothing was written; there is no side to choose: change one of the branches, and merge again"
     _hint = "nothing was written; choose for all (--strategy), for each (--resolve), or reconcile the branches"
 
     def __init__(self, source: str, target: str, conflicts: Sequence[Conflict], total: int) -> None:
         named = "; ".join(str(conflict) for conflict in conflicts[:_SUMMARY])
         more = f"; and {total - _SUMMARY:,} more" if total > _SUMMARY else ""
         self._summary = self._summarised(source, target)
-        super().__init__(f"{self._summary}: {named}{more}", hint=self._hint)
+        chosen = any(conflict.kind not in _WITHOUT_SIDES for conflict in conflicts)
+        hint = self._hint if chosen else self._hint_without_sides
+        super().__init__(f"{self._summary}: {named}{more}", hint=hint)
         self.source = source
         self.target = target
         self.conflicts = tuple(conflicts)
@@ -152,6 +158,7 @@ class TransactionConflictError(MergeConflictsError):
 
     code = "transaction_conflict"
     _hint = "nothing of it is visible; run the whole block again, so that it reads what is there now"
+    _hint_without_sides = _hint
 
     def __init__(self, branch: str, conflicts: Sequence[Conflict], total: int, expected: str, actual: str) -> None:
         super().__init__("the transaction", branch, conflicts, total)
