@@ -18,8 +18,10 @@ from tests.graph.moving import QUERIES, copy, listing, make_graph, people, poiso
 from tests.s3_server import S3Root, S3Server
 
 import omnigraph
+from omnigraph.commit import lease
 from omnigraph.commit.copy_record import RECORD_PATH
 from omnigraph.commit.failpoints import VARIABLE
+from omnigraph.commit.store import PLACE
 from omnigraph.errors import (
     ConflictError,
     CorruptionError,
@@ -509,3 +511,32 @@ def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_pa
             omnigraph.open(there, read_only=True, branch=branch)
         (tmp_path / "aside").rename(newest)
         omnigraph.open(there, read_only=True, branch=branch).close()
+
+
+def test_a_copy_that_was_overtaken_removes_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes up after a later copy has finished, and finds a branch that its own cut does not have."""
+    place, _ = world
+    with omnigraph.open(place) as graph, omnigraph.open(place) as other:
+        graph.backup(tmp_path / "b")
+        held = lease.Lease.check
+        calls = []
+
+        def overtaken(self: lease.Lease) -> None:
+            held(self)
+            if not calls:
+                calls.append(self)
+                monkeypatch.setattr(lease.Lease, "check", held)
+                (tmp_path / "b" / lease.lease_path(PLACE)).unlink()  # as if it had run out
+                other.branches.create("later")
+                program = [sys.executable, "-m", "omnigraph.cli.main", "backup", str(place), str(tmp_path / "b")]
+                subprocess.run(program, check=True, capture_output=True)
+
+        monkeypatch.setattr(lease.Lease, "check", overtaken)
+        with pytest.raises(OmnigraphError):
+            graph.backup(tmp_path / "b")
+        assert calls
+    with omnigraph.open(tmp_path / "b", read_only=True) as copied:
+        assert "later" in copied.branches
+        assert copied.verify(branch="later").ok

@@ -27,7 +27,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.place import STAMP_PATH, place_stamp
-from omnigraph.commit.refs import branch_ref_path, list_branch_refs, list_tag_refs, tag_ref_path
+from omnigraph.commit.refs import delete_branch_ref, delete_tag_ref, list_branch_refs, list_tag_refs
 from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.commit.work_records import WorkKind, at_work
@@ -36,6 +36,7 @@ from omnigraph.errors import (
     ConflictError,
     CorruptionError,
     InputError,
+    LeaseLostError,
     NotFoundError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -296,6 +297,7 @@ class _Work:
     keep: int | None
     files: int = 0
     size: int = 0
+    mark: str = ""
 
     def run(self, cut: Cut) -> CopyReceipt:
         """Copy a state. The order is what makes it safe to be interrupted at any point."""
@@ -372,9 +374,18 @@ class _Work:
 
     def _mark(self, cut: Cut) -> None:
         going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, cut.states, self.record.keep)
-        self.target.objects.put(RECORD_PATH, going.dump())
+        self.mark = self.target.objects.put(RECORD_PATH, going.dump())
         # Without a stamp, whoever opens the place for writing looks for the record.
         self.target.objects.delete(STAMP_PATH)
+
+    def _check_mark(self) -> None:
+        """See that no later copy has begun here.
+
+        Raises:
+            LeaseLostError: one has.
+        """
+        if self.target.objects.get(RECORD_PATH).etag != self.mark:
+            raise LeaseLostError(f"another copy to {self.there.uri} has begun meanwhile", hint="run it again")
 
     def _finish(self, cut: Cut) -> None:
         if self.record.kind == RESTORE:
@@ -392,13 +403,18 @@ class _Work:
         """Remove branches and tags from an earlier backup that the graph has no longer. Returns what is there then."""
         objects = self.target.objects
         if self.record.done is not None:
-            for name, branch in list_branch_refs(objects).items():
+            branches, tags = list_branch_refs(objects), list_tag_refs(objects)
+            self._check_mark()
+            # From here on it does no harm to come late: a later copy does not need these, or has written them anew.
+            for name, branch in branches.items():
                 if cut.refs.branches.get(name) != branch:
-                    objects.delete(branch_ref_path(name))
+                    with suppress(ObjectChangedError):
+                        delete_branch_ref(objects, branch)
                     self.target.forget(name)
-            for name, tag in list_tag_refs(objects).items():
+            for name, tag in tags.items():
                 if cut.refs.tags.get(name) != tag:
-                    objects.delete(tag_ref_path(name))
+                    with suppress(ObjectChangedError):
+                        delete_tag_ref(objects, tag)
         return {info.path: info.size for info in self.there.list()}
 
     def _forget_ledgers(self, plan: CopyPlan) -> None:
@@ -407,6 +423,7 @@ class _Work:
         if self.record.done is not None:
             there = manifest.branches()
             unneeded = [name for name in there if name not in plan.ledgers]
+            self._check_mark()
             for name in sorted(unneeded, key=lambda name: _depth(there, name), reverse=True):
                 manifest.delete_branch(name)
 
