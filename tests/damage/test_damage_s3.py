@@ -10,8 +10,8 @@ from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from tests.s3_server import S3Root
 
 from omnigraph.commit import manifest
-from omnigraph.commit.audit import RecoveryKind
-from omnigraph.errors import OmnigraphError
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, open, repair
 from omnigraph.storage.newest import TORN
 from omnigraph.storage.tables import manifest_name
@@ -50,11 +50,39 @@ def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S
         children.run("write", failpoint="published=kill", **job)
         path = f"__manifest/_versions/{manifest_name(3)}"
         graph._store.objects.put(path, b"")
+    # Nobody sets objects aside by himself: they cannot be removed only if they are unchanged.
+    with pytest.raises(DamagedFileError, match=manifest_name(3)) as refused:
+        open(s3_root.uri, storage_options=s3_root.options)
+    assert "omnigraph repair" in str(refused.value.hint)
+    with open(s3_root.uri, storage_options=s3_root.options, read_only=True) as reader:
+        assert ids(reader) == sorted(SEED)
+    repair(s3_root.uri, confirm=True, storage_options=s3_root.options)
     with open(s3_root.uri, storage_options=s3_root.options) as fresh:
         assert ids(fresh) == sorted([*SEED, "half"])
-        kinds = [record.kind for record in fresh.recovery.list()]
-        assert kinds == [RecoveryKind.TORN_FILE_SET_ASIDE, RecoveryKind.ROLLED_FORWARD]
+        put(fresh, ["next"])
         assert_whole(fresh)
+
+
+@pytest.mark.parametrize("point", [Failpoint.REPAIR_SET_ASIDE, Failpoint.REPAIR_PUBLISH_CHECKED])
+def test_a_repair_that_died_is_only_finished_by_repair(s3_root: S3Root, point: Failpoint) -> None:
+    """A writer that comes next must not take the rows of the lost version for late ones."""
+    with create(s3_root.uri, s3_root.options) as graph:
+        put(graph, ["kept"])
+        graph._store.objects.put(f"__manifest/_versions/{manifest_name(3)}", b"")
+    with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+        repair(s3_root.uri, confirm=True, force=True, storage_options=s3_root.options)
+    with pytest.raises(OmnigraphError) as refused:
+        open_and_put(s3_root, "next")
+    assert "omnigraph repair" in str(refused.value.hint)
+    repair(s3_root.uri, confirm=True, force=True, storage_options=s3_root.options)
+    open_and_put(s3_root, "later")
+    with open(s3_root.uri, storage_options=s3_root.options) as fresh:
+        assert ids(fresh) == sorted([*SEED, "kept", "later"])
+
+
+def open_and_put(root: S3Root, name: str) -> None:
+    with open(root.uri, storage_options=root.options) as graph:
+        put(graph, [name])
 
 
 def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:

@@ -17,7 +17,7 @@ from tests.commit.raw import damage_data, newest_manifest, newest_version, stop_
 
 from omnigraph.cli.main import cli
 from omnigraph.commit.audit import RecoveryKind
-from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.writer import Operation
 from omnigraph.errors import (
     CorruptionError,
@@ -480,3 +480,25 @@ def test_verify_every_branch(graph: Graph, place: Path) -> None:
     assert file.name in said
     assert run("--all", "--json")[0] == 1
     assert run("--all", "--branch", "dev")[0] == 2
+
+
+@pytest.mark.parametrize("point", [Failpoint.REPAIR_SET_ASIDE, Failpoint.REPAIR_PUBLISH_CHECKED])
+@pytest.mark.parametrize("how", ["empty", "removed"])
+def test_a_repair_that_died_is_only_finished_by_repair(graph: Graph, place: Path, how: str, point: Failpoint) -> None:
+    """A writer that comes next must not take the rows of the lost version for late ones."""
+    if how == "removed" and point is Failpoint.REPAIR_SET_ASIDE:
+        pytest.skip("there is nothing to set aside")
+    put(graph, ["kept"])
+    file = newest_manifest(graph)
+    file.write_bytes(b"") if how == "empty" else file.unlink()
+    with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+        repair(place, confirm=True, force=True)
+    for read_only in (True, False):
+        with pytest.raises(DamagedFileError) as refused:
+            open(place, read_only=read_only)
+        assert "omnigraph repair" in str(refused.value.hint)
+    repair(place, confirm=True, force=True)
+    with open(place) as fresh:
+        put(fresh, ["later"])
+        assert ids(fresh) == sorted([*SEED, "kept", "later"])
+        assert_whole(fresh)

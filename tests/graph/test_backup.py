@@ -521,7 +521,7 @@ def test_a_copy_that_was_overtaken_removes_nothing(
     with omnigraph.open(place) as graph, omnigraph.open(place) as other:
         graph.backup(tmp_path / "b")
         held = lease.Lease.check
-        calls = []
+        calls: list[lease.Lease] = []
 
         def overtaken(self: lease.Lease) -> None:
             held(self)

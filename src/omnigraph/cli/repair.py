@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, say_target
+from omnigraph.cli.scope import address, addressed, begin_write, say_target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.repair import Repaired, RepairReport
@@ -39,8 +39,10 @@ def repair(
     if force and not confirm:
         raise click.UsageError("--force goes with --confirm: look at the plan first")
     target = address(uri, uri_option, store)
-    if confirm and not quiet:
-        say_target(target)
+    if confirm:
+        begin_write()
+        if not quiet:
+            say_target(target)
     report = repair_graph(target, confirm=confirm, force=force)
     if as_json:
         print_json(_members(target, report))

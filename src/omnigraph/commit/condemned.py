@@ -160,6 +160,8 @@ def check_present(objects: ObjectStore, refs: Iterable[TableRef]) -> None:
         return  # a graph in memory is never cleaned up
     listed = read(objects)
     for ref in refs:
+        if not listed.readable:
+            raise _reclaimed(ref, f"{PATH} is damaged, and cleanup may be about to remove it: run 'omnigraph cleanup'")
         if listed.takes(ref):
             raise _reclaimed(ref, "cleanup is about to remove it")
     # After the list: a version that went before the list was emptied is seen to be gone.
@@ -194,14 +196,8 @@ def files_token(objects: ObjectStore) -> str | None:
     if objects.uri.scheme is Scheme.MEMORY:
         return None
     listed = read(objects)
-    while not listed.readable:
-        # A cleanup would go on from such an object with a new list, and the object could be damaged alike again. So it
-        # is replaced by an empty list, whose token nobody has seen.
-        try:
-            return _write(objects, Condemned(token=_new_token(), etag=listed.etag)).token
-        except ObjectChangedError:
-            listed = read(objects)
-    return listed.token
+    # Nobody but a cleanup replaces a list that cannot be read: it may be final, and its cleanup at work.
+    return listed.token if listed.readable else f"damaged {listed.etag}"
 
 
 # Cleanup

@@ -18,15 +18,24 @@ from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
 from omnigraph.commit.clock import commit_time
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
+from omnigraph.commit.manifest import MANIFEST_PATH, Change, Commit, Manifest, TablePin
 from omnigraph.commit.rollback import RECOVERY_ACTOR, restored
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.torn import is_set_aside
+from omnigraph.errors import DriftError
+from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.tables import manifest_name, table_directory
 
 LATE_WRITER = "LateVersion"
 """What the audit calls the writer of a version that arrived after its write was settled."""
 
 _LONGEST_GAP = 1026
 """How many versions are looked at; a longer gap is for a person."""
+
+
+def _next_version(view: Manifest) -> str:
+    """Where the next version of a branch's manifest is."""
+    return f"{table_directory(MANIFEST_PATH, view.ledger.branch)}/{VERSIONS}/{manifest_name(view.version + 1)}"
 
 
 def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest | None:
@@ -36,6 +45,9 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         store: the graph.
         view: the newest state of a branch, whose sidecars are settled.
         held: the lease of the branch.
+
+    Raises:
+        DriftError: a repair was interrupted, so nobody can say what the versions are.
     """
     pins: list[TablePin] = []
     outcomes: list[TableOutcome] = []
@@ -45,6 +57,9 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
             continue
         if not all(store.tables.is_ours(pin.ref.at(v)) for v in range(pin.ref.version + 1, head + 1)):
             continue
+        if is_set_aside(store, _next_version(view)):
+            # A repair that stopped has set a published version aside: these may be its rows, which were acknowledged.
+            raise DriftError(key, pin.ref.version, head, hint="a repair was interrupted: run 'omnigraph repair' again")
         held.check()
         reach(Failpoint.LATE_VERSION_CHECKED)
         back = restored(store, pin.ref.at(head), pin.ref.version)

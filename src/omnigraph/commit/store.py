@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -13,8 +13,8 @@ from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.refs import BranchRef, find_branch, list_branch_refs
+from omnigraph.commit.names import SYSTEM, branch_name
+from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
 from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -265,9 +265,7 @@ class Store:
 
     def _no_branch(self, branch: str) -> BranchNotFoundError:
         self.forget(branch)
-        others: list[str] = []
-        with suppress(StorageError):  # another reference may be damaged
-            others = [name for name in self.branch_names() if name != branch]
+        others = [name for name in self.branch_names() if name != branch]
         return BranchNotFoundError(branch, hint=did_you_mean(branch, others))
 
     def _no_ledger(self, branch: str, incarnation: str, name: str | None) -> OmnigraphError:
@@ -279,9 +277,12 @@ class Store:
         return DamagedFileError(str(self.objects.uri), path, f"the manifest of branch '{branch}' is missing", hint=hint)
 
     def branch_names(self) -> list[str]:
-        """All branches but the system's own, `main` first, then by name."""
+        """All branches but the system's own, `main` first, then by name. Costs one listing.
+
+        One that is being created, or deleted meanwhile, may be among them: then there is no such branch.
+        """
         self._check_open()
-        return [MAIN, *(name for name, ref in list_branch_refs(self.objects).items() if not ref.is_hidden)]
+        return [MAIN, *(name for name in branch_ref_names(self.objects) if not name.startswith(SYSTEM))]
 
     def branch_identifier(self, branch: str) -> str | None:
         """The incarnation of a branch; None when there is no such branch."""

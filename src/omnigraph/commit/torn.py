@@ -16,11 +16,16 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
+from omnigraph.errors import DamagedFileError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, dump_hint, read_hint, torn_version
 from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
+
+_BY_HAND = (
+    "an object store does not tear objects, so something else has written it: "
+    "let nobody write to the graph, then run 'omnigraph repair'"
+)
 
 
 def aside_path(store: Store, path: str, number: int = 1) -> str:
@@ -42,7 +47,8 @@ def set_aside(store: Store, path: str, etag: str) -> str:
     """Rename a file that blocks others, and keep it. Returns its new name.
 
     The copy comes first, and the file goes only if it still is what was looked at: somebody else may have set it aside
-    meanwhile, and a good file may have its name.
+    meanwhile, and a good file may have its name. An object store has no such removal, so there nobody but `repair` sets
+    files aside, and only while nobody else writes.
 
     Args:
         store: the graph.
@@ -58,11 +64,20 @@ def set_aside(store: Store, path: str, etag: str) -> str:
         raise ObjectChangedError(str(store.objects.uri), path)
     kept = _copied(store, path, found.data)
     reach(Failpoint.TORN_COPIED)
-    store.objects.delete_if(path, found.etag)
     if store.objects.uri.scheme is Scheme.S3:
-        # There is a tombstone now, which only we may remove: nobody can write over it, and others see no file.
+        # A tombstone would be taken for a version by Lance, and nobody could ever remove it without a condition.
         store.objects.delete(path)
+    else:
+        store.objects.delete_if(path, found.etag)
     return kept
+
+
+def is_set_aside(store: Store, path: str) -> bool:
+    """Whether a file was set aside from a place."""
+    first = aside_path(store, path)
+    directory, _, name = first.removesuffix(TORN).rpartition("/")
+    names = [info.path.rpartition("/")[2] for info in store.objects.list(directory)]
+    return any(each.startswith(name) and each.endswith(TORN) for each in names)
 
 
 def _copied(store: Store, path: str, data: bytes) -> str:
@@ -78,8 +93,18 @@ def _copied(store: Store, path: str, data: bytes) -> str:
     raise AssertionError("there is always another number")
 
 
-def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> None:
-    """Set aside the torn newest versions that sidecars of a branch intend. To be called with the branch's lease."""
+def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, alone: bool = False) -> None:
+    """Set aside the torn newest versions that sidecars of a branch intend. To be called with the branch's lease.
+
+    Args:
+        store: the graph.
+        branch: the branch.
+        sidecars: its sidecars.
+        alone: a person has said that nobody else writes.
+
+    Raises:
+        DamagedFileError: one is torn, in an object store, and others may write.
+    """
     if not sidecars or store.objects.uri.scheme is Scheme.MEMORY:
         return
     for sidecar in sidecars:
@@ -88,13 +113,13 @@ def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar]) -> No
         directory = table_directory(store.manifest.path, store.ledger_of(branch))
         torn = torn_version(store.objects, directory)
         if torn is not None and torn.version == sidecar.commit.manifest_version:
-            _set_aside(store, sidecar, store.manifest.path, torn)
+            _set_aside(store, sidecar, store.manifest.path, torn, alone=alone)
             store.forget(branch)
         correct_hint(store, directory)
         view = store.capture(branch)
         for table in sidecar.tables:
             while (torn := _torn_table(store, view, table)) is not None:
-                _set_aside(store, sidecar, table.key, torn)
+                _set_aside(store, sidecar, table.key, torn, alone=alone)
 
 
 def intends_torn(store: Store, sidecar: Sidecar) -> bool:
@@ -132,7 +157,9 @@ def correct_hint(store: Store, directory: str) -> None:
         return
 
 
-def _set_aside(store: Store, sidecar: Sidecar, key: str, torn: TornVersion) -> None:
+def _set_aside(store: Store, sidecar: Sidecar, key: str, torn: TornVersion, *, alone: bool) -> None:
+    if store.objects.uri.scheme is Scheme.S3 and not alone:
+        raise DamagedFileError(str(store.objects.uri), torn.path, torn.reason, hint=_BY_HAND)
     try:
         set_aside(store, torn.path, torn.etag)
     except (ObjectChangedError, ObjectNotFoundError):

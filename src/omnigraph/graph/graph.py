@@ -961,7 +961,7 @@ class Graph:
         """
         self._writable()
         target = branch_name(self.default_branch if branch is None else branch)
-        receipt = ensure_indexes(self._store, target, lambda view: self._schema_of(view)[1].catalog)
+        receipt = ensure_indexes(self._store, target, lambda view: self._checked_schema(view).catalog)
         view = self._view(target, None)
         self._views.of(view, self._schema_at(view)).topologies.make_all()
         return receipt
@@ -989,7 +989,7 @@ class Graph:
         """
         self._writable()
         receipt = optimize(
-            self._store, lambda view: self._schema_of(view)[1].catalog, rows_per_fragment=rows_per_fragment
+            self._store, lambda view: self._checked_schema(view).catalog, rows_per_fragment=rows_per_fragment
         )
         return replace(receipt, why="in this process")
 
@@ -1168,6 +1168,11 @@ class Graph:
             if now.version != view.version:
                 raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash) from None
             raise
+
+    def _checked_schema(self, view: Manifest) -> AcceptedSchema:
+        """The schema that a branch follows, for a write that needs nothing else of the graph."""
+        self._check_contract(view)
+        return self._schema_of(view)[1]
 
     def _schema_of(self, view: Manifest) -> tuple[str, AcceptedSchema]:
         """The schema that a branch follows now: another handle may have changed it, and branches may differ."""

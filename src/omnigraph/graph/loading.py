@@ -218,7 +218,7 @@ def fork_for(graph: Graph, branch: str, base: Manifest) -> BranchRef | None:
     try:
         return branches.create_branch(graph._store, branch, base)
     except ConflictError:
-        if branch not in graph._store.branch_names():
+        if graph._store.branch_identifier(branch) is None:
             raise
         return None
 

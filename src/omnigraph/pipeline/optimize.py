@@ -122,7 +122,7 @@ def optimize_by(
         with ExitStack() as held:
             done = optimize(
                 graph._store,
-                lambda view: graph._schema_of(view)[1].catalog,
+                lambda view: graph._checked_schema(view).catalog,
                 workers,
                 rows_per_fragment=rows_per_fragment,
                 segment_rows=segment_rows,

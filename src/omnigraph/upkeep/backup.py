@@ -232,7 +232,7 @@ def capture(store: Store, *, hold: bool) -> Cut:
     if not hold:
         raise ConflictError("branches moved faster than they could be looked at", hint="try again")
     with ExitStack() as leases:
-        for name in store.branch_names():
+        for name in seen.heads:
             leases.enter_context(store.exclusive(name))
         leases.enter_context(store.exclusive_refs())
         return _look(store)

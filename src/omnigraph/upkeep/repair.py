@@ -50,7 +50,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.tables import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.repair_report import Action as Action
 from omnigraph.upkeep.repair_report import Classification as Classification
@@ -186,7 +186,7 @@ class _Repair:
 
     def _settle(self, sidecar: Sidecar, held: Lease) -> None:
         try:
-            set_aside_torn(self.store, sidecar.branch, [sidecar])
+            set_aside_torn(self.store, sidecar.branch, [sidecar], alone=True)
             settle(self.store, sidecar, held)
         except ObjectNotFoundError:
             return  # another process has settled it
@@ -281,15 +281,18 @@ class _Repair:
                     return
                 held.check()
                 reach(Failpoint.REPAIR_MANIFEST_CHECKED)
-                if not self._past_manifest(row, recorded, damaged):
+                if not self._past_manifest(row, damaged):
                     return
+                # The hint still names the lost version, so nobody goes on from this one before it is published anew.
                 self.store.forget(recorded)
-                view = self.store.capture(recorded)
+                view = self.store.manifest_at(recorded, view.version)
             pins = list(self._tables(view, held, dropping, went_back=damaged is not None))
             given_up = [found for found in self.abandoned if found.sidecar.branch == recorded and found.etag]
             # A late request to publish a write that is given up must find its version taken.
             if pins or damaged is not None or given_up:
                 self._publish(view, pins, held, forced=damaged is not None or bool(given_up))
+            if damaged is not None:
+                correct_hint(self.store, table_directory(self.store.manifest.path, view.ledger.branch))
             self._leave_behind(recorded, held)
         if dropping:
             self._drop_indexes(recorded, dropping)
@@ -333,18 +336,11 @@ class _Repair:
         )
         return row
 
-    def _past_manifest(self, row: Repaired, branch: str, damaged: _Unreadable) -> bool:
+    def _past_manifest(self, row: Repaired, damaged: _Unreadable) -> bool:
         """Set aside the versions of a branch's manifest that cannot be read. Whether nobody else was at it."""
-        directory = table_directory(self.store.manifest.path, self.store.ledger_of(branch))
         for path, etag in damaged.files:
             if not self.set_aside(row, path, etag):
                 return False
-        if self.store.objects.uri.scheme is Scheme.S3 and row.head is not None:
-            # Who died while setting a file aside may have left a tombstone, which Lance takes for a version.
-            path = f"{directory}/{VERSIONS}/{manifest_name(row.head + 1)}"
-            if not self.store.objects.exists(path):
-                self.store.objects.delete(path)
-        correct_hint(self.store, directory)
         row.action = Action.QUARANTINED
         return True
 
@@ -397,7 +393,8 @@ class _Repair:
 def referenced_branches(store: Store) -> list[str]:
     """The branches that have a readable reference, sorted; also if the manifest of `main` cannot be read."""
     damaged = _damaged_references(store)
-    return [name for name in branch_ref_names(store.objects) if branch_ref_path(name) not in damaged]
+    whole = [name for name in branch_ref_names(store.objects) if branch_ref_path(name) not in damaged]
+    return [name for name in whole if find_branch(store.objects, name) is not None]  # others are being created
 
 
 def _damaged_references(store: Store) -> dict[str, tuple[str, str]]:

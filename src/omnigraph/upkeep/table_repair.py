@@ -258,7 +258,8 @@ class TableRepair:
         assert self.held is not None
         self.held.check()
         reach(Failpoint.REPAIR_TABLE_CHECKED)
-        visible = good.version != self.pin.ref.version  # the graph has pointed, or may have, at what is taken back
+        # The graph has pointed, or may have, at what is taken back.
+        visible = self.went_back or good.version != self.pin.ref.version
         staged = tables.stage_restore(good.at(head), good.version, visible=visible)
         try:
             for step in staged.steps:
