@@ -12,9 +12,10 @@ from omnigraph.commit import ancestors, manifest
 from omnigraph.commit.ancestors import CommonAncestors, History, lineage_of
 from omnigraph.commit.lineage import commits, find_in
 from omnigraph.commit.manifest import RowKind
-from omnigraph.errors import InputError
+from omnigraph.errors import DamagedFileError, InputError, MergeConflictsError
 from omnigraph.graph import Graph
 from omnigraph.storage.ledger import LedgerVersion
+from omnigraph.storage.tables import manifest_name
 
 
 @pytest.fixture
@@ -228,3 +229,27 @@ def test_all_commits_are_decoded_once(graph: Graph) -> None:
     rows = lineage_of(graph._store.capture("side"))
     assert len(set(rows["id"].to_pylist())) == rows.num_rows
     assert rows.schema == ancestors.LINEAGE
+
+
+def test_a_base_that_is_damaged_is_no_reason_to_drop_rows(tmp_path: Path) -> None:
+    """With a strategy, rows that only the target has would be conflicts, and go."""
+    with omnigraph.init(tmp_path / "g", "node A { k: String @key }") as graph:
+        graph.load({"A": [{"k": "1"}]}, mode="append")
+        base = graph.snapshot().manifest_version
+        graph.branches.create("dev")
+        graph.load({"A": [{"k": "dev"}]}, mode="append", branch="dev")
+        for name in ("main2", "main3"):
+            graph.load({"A": [{"k": name}]}, mode="append")
+    file = tmp_path / "g" / "__manifest" / "_versions" / manifest_name(base)
+    file.rename(tmp_path / "aside")
+    with omnigraph.open(tmp_path / "g") as graph:
+        with pytest.raises(MergeConflictsError):
+            graph.merge("dev")
+        with pytest.raises(DamagedFileError, match=file.name):
+            graph.merge("dev", strategy="theirs")
+        assert [damage.path.rpartition("/")[2] for damage in graph.verify().files.damages] == [file.name]
+    (tmp_path / "aside").rename(file)
+    with omnigraph.open(tmp_path / "g") as graph:
+        graph.merge("dev", strategy="theirs")
+        assert sorted(graph.snapshot().scan("node:A")["k"].to_pylist()) == ["1", "dev", "main2", "main3"]
+        assert graph.verify().ok

@@ -313,6 +313,11 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
                 hint="files were removed from outside; restore the table from a backup",
             )
         if head > intent.base.version:
+            try:
+                held.check()
+            except LeaseLostError as lost:
+                # It slept through its turn, and whoever has the turn now has moved the table.
+                raise ReadSetChangedError(intent.key, intent.base.version, head) from lost
             waiting = _interrupted(store, view, intent)
             settled = settle_late_versions(store, view, held) if waiting is None else None
             if settled is not None:

@@ -624,7 +624,8 @@ def _overtaken(
     """Another writer took the lease, and settles this write before its own. See how it ended."""
     try:
         if not store.objects.exists(sidecar.path):
-            published = find_in(store.capture(sidecar.branch), sidecar.commit.id)
+            current = store.capture(sidecar.branch)
+            published = find_in(current, sidecar.commit.id)
             if published is not None and unflushed is not None:
                 # The other one flushed the files with success, after we had failed. That proves nothing.
                 raise FlushFailedError(
@@ -636,6 +637,9 @@ def _overtaken(
                 )
             if published is not None:
                 return published
+            if unflushed is None and current.incarnation == sidecar.branch_identifier:
+                # It was undone, so it can be run again.
+                raise ReadSetChangedError(GRAPH_HEAD, sidecar.base_head, current.head.id) from lost
             raise lost
     except FlushFailedError:
         raise

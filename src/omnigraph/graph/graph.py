@@ -33,6 +33,7 @@ from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
 from omnigraph.embed import Embedder, default_embedder
 from omnigraph.errors import (
+    CorruptionError,
     InputError,
     NotFoundError,
     OmnigraphError,
@@ -173,7 +174,11 @@ def open(
     if not read_only:
         with unless_full():
             probe_create_if_absent(store.objects)
-    return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
+    try:
+        return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
+    except (NotFoundError, CorruptionError):
+        refuse_half_copy(store.objects)  # a copy gets its schema files last
+        raise
 
 
 def repair(

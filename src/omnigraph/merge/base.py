@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.ancestors import History
-from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, CorruptionError, VersionReclaimedError
+from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileError, VersionReclaimedError
 from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer
@@ -23,6 +23,8 @@ from omnigraph.merge.holders import holders
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import Overlay, State
 from omnigraph.merge.three_way import SchemaOf, ThreeWay
+from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.tables import manifest_name, table_directory
 from omnigraph.write.checks import Room
 from omnigraph.write.validate import broken
 
@@ -43,6 +45,8 @@ class Bases:
         schema_of: the schema that a state follows.
         comparer: compares the tables.
         room: how much memory a check of constraints may take.
+        by_strategy: whether one side is chosen for all conflicts. Then a base that is damaged is an error: rows that
+            only the other side has would be conflicts, and go.
     """
 
     store: Store
@@ -50,6 +54,7 @@ class Bases:
     schema_of: SchemaOf
     comparer: Comparer
     room: Room
+    by_strategy: bool = False
 
     def of(self, best: Sequence[str], depth: int = 0) -> State:
         """The base that some best common ancestors make."""
@@ -70,9 +75,22 @@ class Bases:
 
     def _view(self, name: str) -> Manifest | None:
         try:
-            return self.store.manifest_of(self.history.commit(name))
+            commit = self.history.commit(name)
         except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
             return None
+        try:
+            return self.store.manifest_of(commit)
+        except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
+            if not self.by_strategy or self.store.manifest.open(commit.ledger) is None:
+                return None
+        # Cleanup removes the manifest of a deleted branch as a whole, and no version of another.
+        path = f"{table_directory(MANIFEST_PATH, commit.ledger)}/{VERSIONS}/{manifest_name(commit.manifest_version)}"
+        raise DamagedFileError(
+            str(self.store.objects.uri),
+            path,
+            "it is missing, and the branches parted there",
+            hint="put the file back from a backup; without a strategy, each row that differs is a conflict to resolve",
+        )
 
     def _is_there(self, view: Manifest) -> bool:
         """Whether all tables of a state can be read. Of a single base, that is asked where a table is compared."""

@@ -123,7 +123,8 @@ class Merge:
         brought = history.brought(common)
         if target.head.id in common.best:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, brought)
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._room)
+        by_strategy = self._choices.default is not None
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._room, by_strategy)
         begun = bases.of(common.best) if common.is_certain else UNKNOWN
         return self._merged(MergeOutcome.MERGED, common.best, begun, target, brought)
 

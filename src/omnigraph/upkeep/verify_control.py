@@ -39,6 +39,8 @@ from omnigraph.errors import (
 from omnigraph.storage.checksums import read_records, record_names
 from omnigraph.storage.file_checks import FileDamage
 from omnigraph.storage.ledger_files import LookedLedger, look_at_ledger
+from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.tables import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 HARMLESS = ""
@@ -103,8 +105,18 @@ def _history(store: Store, view: Manifest) -> LookedLedger:
         looked = LookedLedger()
     else:
         looked = look_at_ledger(store.objects, MANIFEST_PATH, wanted)
+        _add(looked, _gaps(store, view))
     _add(looked, undecoded)
     return looked
+
+
+def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
+    """Versions that are missing between others. Cleanup removes none of them, and a merge may begin at any."""
+    branch = view.ledger.branch
+    there = set(store.manifest.versions(branch))
+    for version in sorted(set(range(min(there, default=view.version), view.version)) - there):
+        path = f"{table_directory(MANIFEST_PATH, branch)}/{VERSIONS}/{manifest_name(version)}"
+        yield FileDamage(path, "it is missing: the commit of that version cannot be read")
 
 
 def _audit(store: Store) -> Iterator[FileDamage]:
