@@ -149,8 +149,14 @@ def state_refs(view: Manifest) -> set[TableRef]:
     return {pin.ref for pin in view.tables.values()} | {TableRef(MANIFEST_PATH, view.ledger.branch, view.version)}
 
 
-def check_present(objects: ObjectStore, refs: Iterable[TableRef]) -> None:
+def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, certain: bool = True) -> None:
     """The same for single versions of tables.
+
+    Args:
+        objects: the graph's objects.
+        refs: the versions.
+        certain: whether a list that cannot be read is a reason to refuse. Not for whoever only reads: should a cleanup
+            be at work, the read ends in the same error.
 
     Raises:
         VersionReclaimedError: one is listed, or gone.
@@ -160,7 +166,7 @@ def check_present(objects: ObjectStore, refs: Iterable[TableRef]) -> None:
         return  # a graph in memory is never cleaned up
     listed = read(objects)
     for ref in refs:
-        if not listed.readable:
+        if certain and not listed.readable:
             raise _reclaimed(ref, f"{PATH} is damaged, and cleanup may be about to remove it: run 'omnigraph cleanup'")
         if listed.takes(ref):
             raise _reclaimed(ref, "cleanup is about to remove it")

@@ -158,7 +158,7 @@ class Work:
             fresh = self._needs - known
             if fresh and self._etag is not None:
                 self._write()
-        check_present(self._objects, fresh)
+        check_present(self._objects, fresh, certain=False)
 
     def _add(self, view: Manifest | Iterable[TableRef]) -> None:
         if isinstance(view, Manifest):
@@ -199,7 +199,7 @@ class Work:
                 return
             self._write()
         try:
-            check_present(self._objects, self._needs)
+            check_present(self._objects, self._needs, certain=False)
         except BaseException:
             self.end()
             raise

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ _MEMORY = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
 
 _PROBE_SECONDS = 5
 """How long a master may take to accept a connection. Spark itself tries for more than a minute."""
+
+_START_SECONDS = 5.0
+_PAUSE = 0.2
+"""How long a master that refuses connections may still be starting, and how often it is asked."""
 
 _JAVA_SECONDS = 30
 """How long `java -version` may take."""
@@ -71,6 +76,20 @@ def _check_master(master: str) -> None:
         raise SparkUnavailableError(f"'{cut(master)}' is not a Spark master", hint=_MASTERS)
 
 
+def _connect(host: str, port: int) -> None:
+    """Connect to a master, and wait a moment for one that has just been started and does not listen yet."""
+    until = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
 def _probe(master: str, addresses: str) -> None:
     """See whether one of the masters accepts a connection."""
     failures = []
@@ -81,8 +100,7 @@ def _probe(master: str, addresses: str) -> None:
                 f"'{cut(master)}' is not a Spark master: '{cut(text)}' is not host:port", hint=_MASTERS
             )
         try:
-            place = (found["host"].strip("[]"), int(found["port"]))
-            socket.create_connection(place, timeout=_PROBE_SECONDS).close()
+            _connect(found["host"].strip("[]"), int(found["port"]))
         except (OSError, UnicodeError) as error:
             failures.append(_unreachable(error))
         else:
