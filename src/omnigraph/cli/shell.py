@@ -263,7 +263,7 @@ class Lines:
         return found
 
     def finish(self) -> str | None:
-        """What is left when no more lines come."""
+        """The text that is left at the end of the input."""
         left, command, self._command = self._statements.finish(), self._command, ""
         return None if left is None else command + left
 

@@ -70,7 +70,7 @@ class Statements:
         return found
 
     def finish(self) -> str | None:
-        """What is left when no more lines come."""
+        """The text that is left at the end of the input."""
         left, self.pending = self.pending.strip(), ""
         return left or None
 

@@ -85,7 +85,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
 
 
 def _said(texts: pa.ChunkedArray) -> pa.Table:
-    """What rows say about the lineage."""
+    """Decode the lineage that the metadata of rows holds."""
     if len(texts) == 0:
         return _SAID.empty_table()
     lines = pc.binary_join(pa.array([texts.to_pylist()], pa.list_(pa.utf8())), "\n")[0].as_buffer()

@@ -13,13 +13,11 @@ from dataclasses import replace
 from ulid_transform import ulid_now
 
 from omnigraph.commit import audit
-from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
-from omnigraph.commit.clock import commit_time
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import MANIFEST_PATH, Change, Commit, Manifest, TablePin
-from omnigraph.commit.rollback import RECOVERY_ACTOR, restored
+from omnigraph.commit.manifest import MANIFEST_PATH, Change, Manifest, TablePin
+from omnigraph.commit.rollback import recovery_commit, restored
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.torn import is_set_aside
 from omnigraph.errors import DriftError
@@ -68,20 +66,8 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
     if not pins:
         return None
     operation = ulid_now()
-    commit = Commit(
-        id=ulid_now(),
-        branch=view.branch,
-        manifest_version=view.version + 1,
-        parent=view.head.id,
-        merged_parent=None,
-        actor=RECOVERY_ACTOR,
-        created_at=commit_time(view),
-        message="undo of table versions that arrived after their write was settled",
-        writer=LATE_WRITER,
-        operation_id=operation,
-        ledger=view.ledger.branch,
-        generation=1 + generation_of(store, view),
-    )
+    message = "undo of table versions that arrived after their write was settled"
+    commit = recovery_commit(store, view, message, LATE_WRITER, operation)
     published = store.publish(view, Change(tuple(pins)), commit, held)
     record = RecoveryRecord(
         operation,

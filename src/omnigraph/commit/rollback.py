@@ -54,7 +54,7 @@ def roll_back(
             after = back.version
         outcomes.append(TableOutcome(table.key, state, head, after))
     reach(Failpoint.RECOVERY_RESTORED)
-    commit = _commit(store, sidecar, view)
+    commit = _undoing(store, sidecar, view)
     if settled:
         commit = replace(commit, message=f"late requests of write {sidecar.operation_id} undone", operation_id=None)
     undone = store.publish(view, Change(tuple(pins)), commit, held).head
@@ -92,7 +92,7 @@ def undo(
         None if before.schema_hash == view.schema_hash else before.schema_hash,
     )
     # A retry with the key of the write finds that it was undone.
-    commit = replace(_commit(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
+    commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
     if published.merged_parent is not None:
         # Nothing of the merged branch is left, so it must not count as merged.
         commit = replace(commit, parent=before.head.id)
@@ -120,7 +120,7 @@ def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Comm
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     commit = replace(
-        _commit(store, sidecar, view), message=f"second copy of write {sidecar.operation_id}", operation_id=None
+        _undoing(store, sidecar, view), message=f"second copy of write {sidecar.operation_id}", operation_id=None
     )
     return store.publish(view, Change(), commit, held).head
 
@@ -154,18 +154,24 @@ def restored(store: Store, base: TableRef, version: int, *, visible: bool = Fals
     raise TableConflictError(f"{base.path} moves while it is restored")
 
 
-def _commit(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:
+def _undoing(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:
+    message = f"undo of interrupted write {sidecar.operation_id}"
+    return recovery_commit(store, view, message, sidecar.kind.value, sidecar.operation_id)
+
+
+def recovery_commit(store: Store, view: Manifest, message: str, writer: str, operation_id: str) -> Commit:
+    """A commit of the recovery, after a state."""
     return Commit(
         id=ulid_now(),
-        branch=sidecar.branch,
+        branch=view.branch,
         manifest_version=view.version + 1,
         parent=view.head.id,
         merged_parent=None,
         actor=RECOVERY_ACTOR,
         created_at=commit_time(view),
-        message=f"undo of interrupted write {sidecar.operation_id}",
-        writer=sidecar.kind.value,
-        operation_id=sidecar.operation_id,
+        message=message,
+        writer=writer,
+        operation_id=operation_id,
         ledger=view.ledger.branch,
         generation=1 + generation_of(store, view),
     )

@@ -202,9 +202,9 @@ class ContractWatch:
                 self.read(view)
             except OmnigraphError:
                 if self._main().version == view.version:
-                    raise
+                    raise  # otherwise another commit has just changed the schema
             else:
-                return  # else another commit has just changed the schema
+                return
         self.read(self._main())
 
     def _stamps(self) -> Stamps:

@@ -198,7 +198,7 @@ class _Work:
         self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}
         self.resolved = sum(compared.resolved for compared in self.tables.values())
         self.edges_kept = 0
-        # What the source has was checked when it was written there, and with the same rules.
+        # The rows of the source were checked by the same rules when they were written.
         if not unchecked or merge._source.schema_hash != target.schema_hash:
             self._check()
 

@@ -120,7 +120,7 @@ class ThreeWay:
             return None
         columns = Columns.of(schemas[0])
         base = there.ref if unknown or before is None or self._same(there.ref, before.ref) else before.ref
-        # Where the target is as it was, one of the two is read.
+        # If the target has not changed since the base, only one of the two is read.
         return Versions(
             key, base, pin.ref, there.ref, columns, columns.schema(schemas[0]), aside, unknown, self._virtual
         )
