@@ -158,6 +158,24 @@ def test_a_shell_goes_on_after_lines_that_mean_nothing(shell: Shell, filled: str
     assert "1 row" in ended.output
 
 
+INTERRUPTED_IN_EXEC = """
+import sys
+
+from omnigraph.cli.failures import report
+
+try:
+    exec("raise KeyboardInterrupt")
+except KeyboardInterrupt as error:
+    sys.exit(report(error))
+"""
+
+
+def test_an_interrupt_inside_exec_has_the_same_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IN_EXEC)
+    ended = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
     if isinstance(error, KeyboardInterrupt):
         with suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for Spark to end
+        # An interrupt inside an exec() of a string, as in the making of a dataclass, leaves a flag in CPython that ends
+        # `python -m` by the signal instead of the exit code. Every evaluation of a string clears it.
+        eval("None")
         _say("stopped")
         code = INTERRUPTED
     elif isinstance(error, OmnigraphError):
