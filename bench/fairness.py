@@ -25,9 +25,9 @@ from typing import Any
 import omnigraph
 from harness import figure
 from omnigraph.commit import attempts
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 
 SCHEMA = """
 node Person { name: String @key  age: I64? }

@@ -30,7 +30,7 @@ from typing import Any
 
 from bulk.data import write_files
 from harness import Benchmark, Comparison, Timing, figure
-from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.engine.opening import FSYNC_VARIABLE
 
 HERE = Path(__file__).resolve().parent
 LADYBUG = HERE.parent / ".venv-bench" / "bin" / "python"

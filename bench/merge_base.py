@@ -58,10 +58,10 @@ def extend(store: Store, branch: str, count: int) -> Manifest:
 def diverged(source: int, target: int, before: int) -> Iterator[Graph]:
     """A graph with a branch `side`: so many commits on each side since they parted, and so many before that."""
     with tempfile.TemporaryDirectory() as place, omnigraph.init(Path(place) / "graph", SCHEMA) as graph:
-        extend(graph._store, "main", before)
+        extend(graph.session.store, "main", before)
         graph.branches.create("side")
-        extend(graph._store, "side", source)
-        extend(graph._store, "main", target)
+        extend(graph.session.store, "side", source)
+        extend(graph.session.store, "main", target)
         yield graph
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     }
     for name, sizes in cases.items():
         with diverged(*sizes) as graph:
-            store = graph._store
+            store = graph.session.store
             views = opened(store, "side"), opened(store, "main")
             found = bench.compare(name, ours=partial(search, store, *views))
             bench.goal(name, found.ours.median * 1000, LIMIT_MS, "ms")

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Benchmark, Comparison, Timing, figure
-from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.storage.cache_directory import DIRECTORY_VARIABLE
 
 HERE = Path(__file__).resolve().parent

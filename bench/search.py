@@ -35,8 +35,8 @@ import pyarrow as pa
 
 import omnigraph
 from harness import QUICK_ROUNDS, Benchmark, Comparison, Timing, duration
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from searching.cases import LIMIT, Case, cases
 from searching.data import CITED, SCHEMA, read_file, write_files
 

@@ -22,9 +22,9 @@ from pyspark.sql import functions as sql
 
 import omnigraph
 from harness import Benchmark, duration
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
-from omnigraph.pipeline.session import Session, SparkSettings
+from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 SCHEMA = """\
 node Person {

@@ -32,8 +32,8 @@ from lance.fragment import write_fragments
 import omnigraph
 from bulk.data import SCHEMA, write_files
 from harness import Benchmark, Comparison, Timing, Work, figure
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 
 HERE = Path(__file__).resolve().parent
 LADYBUG = HERE.parent / ".venv-bench" / "bin" / "python"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph.errors import SparkUnavailableError
-from omnigraph.pipeline.session import check_available
+from omnigraph.pipeline.spark.session import check_available
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = "examples/papers"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.s3_server import S3Root, S3Server, running
 
-from omnigraph.pipeline.session import SparkSettings, session
+from omnigraph.pipeline.spark.session import SparkSettings, session
 
 ROOT = Path(__file__).parents[1]
 

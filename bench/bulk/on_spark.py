@@ -14,10 +14,10 @@ from bulk.data import SCHEMA, write_files
 from bulk.measure import report
 from bulk.processes import Workers, java_peak, processor_seconds
 from bulk.state import Phases, state
+from omnigraph.engine.engines import JobProgress
 from omnigraph.graph import Graph
-from omnigraph.pipeline.jobs import JobProgress
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 
 WARM = 20_000
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.cli.shell import Shell
 
 from omnigraph.cli.progress import progress_shown
-from omnigraph.pipeline.jobs import JobProgress
+from omnigraph.engine.engines import JobProgress
 from omnigraph.upkeep.vectors import Counts, EmbedProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
 

@@ -15,7 +15,7 @@ import omnigraph
 from omnigraph.cli.load import _say as say
 from omnigraph.cli.main import cli
 from omnigraph.cli.progress import progress_shown
-from omnigraph.pipeline.jobs import JobProgress
+from omnigraph.engine.engines import JobProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.receipt import LoadMode, LoadReceipt, MergedType, MergeWay
 

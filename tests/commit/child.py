@@ -54,8 +54,8 @@ Job = dict[str, Any]
 def _graph(job: Job) -> Graph:
     """The graph. Nobody gives up or is given up because the machine is slow, unless the job says so."""
     graph = open(job["uri"], actor=job.get("actor"), storage_options=job.get("options"))
-    graph._store.timeouts.ttl = job.get("ttl", PATIENCE)
-    graph._store.timeouts.wait = job.get("wait", PATIENCE)
+    graph.session.store.timeouts.ttl = job.get("ttl", PATIENCE)
+    graph.session.store.timeouts.wait = job.get("wait", PATIENCE)
     return graph
 
 
@@ -226,7 +226,7 @@ def _rounds(job: Job, act: Callable[[Graph, int], Sequence[str]]) -> object:
 
 
 def _names(graph: Graph, branch: str | None = None, at: str | None = None) -> list[str]:
-    view = graph._view(branch, at)
+    view = graph.session.snapshot_at(branch, at)
     left, right = (sorted(view.scan(key, columns=["id"])["id"].to_pylist()) for key in ("node:A", "node:B"))
     assert left == right
     return left

@@ -9,8 +9,8 @@ import pytest
 from tests.commit.child import Children, running
 from tests.commit.graphs import create
 
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -99,7 +99,7 @@ def contents(graph: Graph, branch: str = MAIN) -> dict[str, list[str]]:
 
 
 def sidecars(graph: Graph) -> list[str]:
-    return [info.path for info in graph._store.objects.list("__recovery")]
+    return [info.path for info in graph.session.store.objects.list("__recovery")]
 
 
 def drift(view: Manifest, graph: Graph) -> dict[str, tuple[int, int | None]]:
@@ -107,7 +107,7 @@ def drift(view: Manifest, graph: Graph) -> dict[str, tuple[int, int | None]]:
     found = {}
     for key, pin in view.tables.items():
         own = view.branch == MAIN or (pin.ref.branch or "").startswith(view.incarnation)
-        head = graph._store.tables.head(pin.ref.path, pin.ref.branch)
+        head = graph.session.store.tables.head(pin.ref.path, pin.ref.branch)
         if own and head != pin.ref.version:
             found[key] = (pin.ref.version, head)
     return found
@@ -117,10 +117,10 @@ def assert_whole(graph: Graph) -> None:
     """What holds when nothing is in flight: every table is where the graph points, and every history is a chain."""
     assert sidecars(graph) == []
     for branch in [found.name for found in graph.branches]:
-        view = graph._store.capture(branch)
+        view = graph.session.store.capture(branch)
         assert drift(view, graph) == {}, branch
         for key, pin in view.tables.items():
-            assert graph._store.tables.count(pin.ref) == pin.row_count, (branch, key)
+            assert graph.session.store.tables.count(pin.ref) == pin.row_count, (branch, key)
         assert_chain(graph, branch)
 
 

@@ -298,5 +298,5 @@ class LossyObjects(FaultyStore):
 
 def behind(graph: Graph, disk: LossyDisk) -> None:
     """Put a graph behind a lossy disk."""
-    graph._store.objects = LossyObjects(graph._store.objects, disk)
-    graph._store.leases = LossyObjects(graph._store.leases, disk)
+    graph.session.store.objects = LossyObjects(graph.session.store.objects, disk)
+    graph.session.store.leases = LossyObjects(graph.session.store.leases, disk)

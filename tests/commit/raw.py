@@ -47,7 +47,7 @@ def restore(graph: Graph, key: str, version: int) -> None:
 
 def restore_late(graph: Graph, key: str, version: int) -> None:
     """Bring back an earlier version of a table as this engine does, with nobody left to publish it."""
-    tables, ref = graph._store.tables, graph.snapshot().pin(key).ref
+    tables, ref = graph.session.store.tables, graph.snapshot().pin(key).ref
     head = tables.head(ref.path, ref.branch)
     assert head is not None
     tables.commit_staged(tables.stage_restore(ref.at(head), version))
@@ -61,7 +61,7 @@ def newest_manifest(graph: Graph) -> Path:
 def newest_version(graph: Graph, key: str = "node:A") -> Path:
     """The file of the newest version of a table."""
     pin = graph.snapshot().pin(key)
-    head = graph._store.tables.head(pin.ref.path, pin.ref.branch)
+    head = graph.session.store.tables.head(pin.ref.path, pin.ref.branch)
     assert head is not None
     return directory(graph, pin) / "_versions" / manifest_name(head)
 

@@ -100,8 +100,8 @@ def test_a_small_file_system(tmp_path: Path) -> None:
 
 def test_a_lease_that_somebody_else_has_is_not_taken(graph: Graph, place: Path) -> None:
     """A second handle of this process waits for the first, and does not take what is held for left behind."""
-    with graph._store.exclusive("main"), pytest.raises(LeaseTimeoutError):
-        lease.acquire(graph._store.leases, "main", wait=0.1)
+    with graph.session.store.exclusive("main"), pytest.raises(LeaseTimeoutError):
+        lease.acquire(graph.session.store.leases, "main", wait=0.1)
 
 
 # A schema write that died
@@ -159,7 +159,7 @@ def test_stray_files_are_ignored(graph: Graph, place: Path) -> None:
 @pytest.mark.s3
 def test_a_folder_marker_is_ignored(s3_root: S3Root) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
-        graph._store.objects.put("__recovery/.keep", b"")
+        graph.session.store.objects.put("__recovery/.keep", b"")
         put(graph, ["new"], PAIR)
         assert graph.recovery.pending() == []
 

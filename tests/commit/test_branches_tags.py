@@ -14,6 +14,7 @@ from tests.commit.matrix import ELSEWHERE
 from omnigraph.commit.branches import create_branch
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Operation
+from omnigraph.engine.load import take_back
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -22,7 +23,6 @@ from omnigraph.errors import (
     OmnigraphError,
 )
 from omnigraph.graph import Graph, open
-from omnigraph.graph.loading import take_back
 
 # Branches
 
@@ -369,29 +369,29 @@ def test_a_tag_on_a_fresh_branch_names_the_commit_it_began_at(graph: Graph) -> N
 def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the_last_moment(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = graph._store.capture("main")
-    dev = create_branch(graph._store, "dev", base)
-    exclusive = type(graph._store).exclusive
+    base = graph.session.store.capture("main")
+    dev = create_branch(graph.session.store, "dev", base)
+    exclusive = type(graph.session.store).exclusive
 
     def held(self: Store, branch: str, **said: Any) -> Any:
-        monkeypatch.setattr(type(graph._store), "exclusive", exclusive)
+        monkeypatch.setattr(type(graph.session.store), "exclusive", exclusive)
         put(graph, ["late"], ["node:A"], branch="dev")
         return exclusive(self, branch, **said)
 
-    monkeypatch.setattr(type(graph._store), "exclusive", held)
-    take_back(graph, dev, base)
+    monkeypatch.setattr(type(graph.session.store), "exclusive", held)
+    take_back(graph.session, dev, base)
     assert "late" in ids(graph, branch="dev")
-    idle = create_branch(graph._store, "idle", base)
-    take_back(graph, idle, base)
-    assert "idle" not in graph._store.branch_names()
+    idle = create_branch(graph.session.store, "idle", base)
+    take_back(graph.session, idle, base)
+    assert "idle" not in graph.session.store.branch_names()
 
 
 def test_a_load_does_not_take_back_a_newer_branch_of_the_name(graph: Graph) -> None:
-    base = graph._store.capture("main")
-    made = create_branch(graph._store, "dev", base)
+    base = graph.session.store.capture("main")
+    made = create_branch(graph.session.store, "dev", base)
     graph.branches.delete("dev")
     graph.branches.create("dev")
-    take_back(graph, made, base)
+    take_back(graph.session, made, base)
     assert "dev" in graph.branches
 
 

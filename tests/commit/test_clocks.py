@@ -58,9 +58,9 @@ def test_a_head_in_the_future_is_not_followed(graph: Graph, shifted: list[float]
 
 
 def test_an_undo_follows_the_same_rule(graph: Graph, place: Path, shifted: list[float]) -> None:
-    assert clock.commit_time(graph._store.capture("main")) <= store.now_micros()
+    assert clock.commit_time(graph.session.store.capture("main")) <= store.now_micros()
     shifted.append(-HOUR)
-    assert clock.commit_time(graph._store.capture("main")) > store.now_micros() - HOUR * 1_000_000
+    assert clock.commit_time(graph.session.store.capture("main")) > store.now_micros() - HOUR * 1_000_000
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "0", "inf", "nan"])

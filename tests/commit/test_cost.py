@@ -92,7 +92,7 @@ def costs(place: Path, commits: int) -> dict[str, Counter[str]]:
     """What each operation calls, in a graph with a history of this length."""
     with create(place) as graph:
         while len(list(graph.commits)) < commits - 1:
-            publish(graph._store)
+            publish(graph.session.store)
         graph.branches.create("side")
     found: dict[str, Counter[str]] = {}
     for operation in OPERATIONS:

@@ -13,8 +13,8 @@ from tests.commit.matrix import ELSEWHERE
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.writer import Operation
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph, open
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage.objects.local import LocalObjectStore
 from omnigraph.storage.tables import manifest_name, table_directory
 
@@ -112,7 +112,7 @@ def test_a_publish_of_a_dead_writer_is_on_disk(flushed: set[str], place: Path, b
     flushed.clear()
     with open(place) as reopened:
         version = reopened.snapshot(branch=branch).manifest_version
-        directory = table_directory("__manifest", reopened._store.capture(branch).ledger.branch)
+        directory = table_directory("__manifest", reopened.session.store.capture(branch).ledger.branch)
     assert f"{directory}/_versions/{manifest_name(version)}" in flushed
     assert any(path.startswith(f"{directory}/data/") for path in flushed)
 

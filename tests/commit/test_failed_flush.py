@@ -24,9 +24,9 @@ from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.sidecar import pending
 from omnigraph.commit.writer import Operation
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import FlushFailedError, KeyConflictError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
 from omnigraph.graph import Graph, init, open
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.storage.tables import table_directory
 
 PAIR = ("node:A", "node:B")
@@ -182,7 +182,7 @@ def test_another_process_honours_the_mark(place: Path, flushes: Flushes, childre
             pytest.raises(SimulatedCrashError),
         ):
             put(graph, ["new"], PAIR)
-        (sidecar,) = pending(graph._store.objects)
+        (sidecar,) = pending(graph.session.store.objects)
         assert sidecar.rollback_only
         children.run("write", uri=str(place), writes=[("node:C", "append", ["next"])]).ok()
         assert ids(graph) == ids(graph, "node:B") == sorted(SEED)
@@ -241,7 +241,7 @@ def test_a_mark_that_cannot_be_written_is_written_later(place: Path, flushes: Fl
 
         with flushes.failing(broken), pytest.raises(RecoveryRequiredError):
             put(graph, ["new"], PAIR)
-        (sidecar,) = pending(graph._store.objects)
+        (sidecar,) = pending(graph.session.store.objects)
         assert not sidecar.rollback_only
         assert sidecar.operation_id in distrust_module._unmarked
         graph.refresh()

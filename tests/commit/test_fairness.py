@@ -391,7 +391,7 @@ def test_a_load_that_runs_again_adopts_its_rows(graph: Graph, monkeypatch: pytes
 
 
 def test_a_deadline_that_passes_is_a_conflict(graph: Graph) -> None:
-    with graph._store.exclusive("main"):
+    with graph.session.store.exclusive("main"):
         began = time.monotonic()
         with pytest.raises(WriteTimeoutError) as caught:
             graph.mutate('query q() { insert A { k: "x" } }', timeout=0.3)

@@ -76,8 +76,8 @@ TRANSACTION = Act("commit by transaction", transact, lambda g: ids(g) == ids(g, 
 
 def faulty(graph: Graph) -> FaultyStore:
     """All calls of a graph through one store that can fail."""
-    graph._store.objects = graph._store.leases = faults = FaultyStore(graph._store.objects)
-    graph._store.timeouts.ttl = 0.3
+    graph.session.store.objects = graph.session.store.leases = faults = FaultyStore(graph.session.store.objects)
+    graph.session.store.timeouts.ttl = 0.3
     return faults
 
 
@@ -120,7 +120,7 @@ def test_any_call_may_fail(tmp_path: Path, act: Act, when: str) -> None:
                 assert happened or error is not None, (operation, nth)
                 if error is not None and error.disposition is not Disposition.UNKNOWN and "commit" in act.name:
                     assert not happened, f"{error!r} says that nothing happened"
-                reopened._store.timeouts.ttl = 0.3
+                reopened.session.store.timeouts.ttl = 0.3
                 put(reopened, ["next"], PAIR)
                 assert_whole(reopened)
             put(graph, ["last"], PAIR)
@@ -132,7 +132,7 @@ def test_slow_storage_is_only_slow(place: Path, act: Act) -> None:
     with create(place) as graph:
         graph.branches.create("dev")
         faults = faulty(graph)
-        graph._store.timeouts.ttl = 5
+        graph.session.store.timeouts.ttl = 5
         operations: list[Operation] = ["get", "list", "create", "replace", "delete"]
         for operation in operations:
             faults.delay(operation, 0.2)
@@ -201,7 +201,7 @@ def test_two_creators_cannot_both_win(place: Path, monkeypatch: pytest.MonkeyPat
         init(place, SCHEMA, force=True)
     with open(place) as graph:
         assert ids(graph) == sorted(SEED)
-        assert not graph._store.objects.exists(CLAIM_PATH)
+        assert not graph.session.store.objects.exists(CLAIM_PATH)
         assert_whole(graph)
 
 
@@ -316,28 +316,28 @@ def test_read_only_handle_writes_nothing(graph: Graph, place: Path) -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("path", CONTRACT)
 def test_missing_schema_file(graph: Graph, place: Path, path: str, read_only: bool) -> None:
-    kept = graph._store.objects.get(path).data
-    graph._store.objects.delete(path)
+    kept = graph.session.store.objects.get(path).data
+    graph.session.store.objects.delete(path)
     with pytest.raises(NotFoundError, match=path) as caught:
         open(place, read_only=read_only)
     assert "backup" in str(caught.value.hint)
-    assert not graph._store.objects.exists(path), "nothing is made again silently"
-    graph._store.objects.put(path, kept)
+    assert not graph.session.store.objects.exists(path), "nothing is made again silently"
+    graph.session.store.objects.put(path, kept)
     open(place, read_only=read_only).close()
 
 
 def test_edited_schema(graph: Graph, place: Path) -> None:
     """A comment is harmless; anything that changes what the schema says is refused."""
-    source = graph._store.objects.get(SOURCE_PATH).data
-    graph._store.objects.put(SOURCE_PATH, source + b"\n// a remark\n")
+    source = graph.session.store.objects.get(SOURCE_PATH).data
+    graph.session.store.objects.put(SOURCE_PATH, source + b"\n// a remark\n")
     open(place).close()
-    graph._store.objects.put(SOURCE_PATH, source.replace(b"node C", b"node D"))
+    graph.session.store.objects.put(SOURCE_PATH, source.replace(b"node C", b"node D"))
     with pytest.raises((CatalogError, CorruptionError)):
         open(place)
-    graph._store.objects.put(SOURCE_PATH, source + b"\nnode {")
+    graph.session.store.objects.put(SOURCE_PATH, source + b"\nnode {")
     with pytest.raises(OmnigraphError):
         open(place)
-    graph._store.objects.put(SOURCE_PATH, source)
+    graph.session.store.objects.put(SOURCE_PATH, source)
     with open(place) as reopened:
         assert_whole(reopened)
 
@@ -346,7 +346,7 @@ def test_schema_files_of_another_graph(graph: Graph, place: Path, tmp_path: Path
     """They agree with each other, and not with the tables."""
     other = init(tmp_path / "other", SCHEMA.replace("node C", "node D").replace("-> C", "-> D"))
     for path in CONTRACT:
-        graph._store.objects.put(path, other._store.objects.get(path).data)
+        graph.session.store.objects.put(path, other.session.store.objects.get(path).data)
     with pytest.raises(CorruptionError):
         open(place)
 

@@ -139,8 +139,8 @@ def test_the_number_grows_though_the_object_is_deleted(graph: Graph) -> None:
     fences = []
     for number in range(3):
         put(graph, [f"n{number}"])
-        fences.append(graph._store.capture("main").fence)
-        graph._store.objects.delete(lease_path("main"))
+        fences.append(graph.session.store.capture("main").fence)
+        graph.session.store.objects.delete(lease_path("main"))
     assert fences == sorted(set(fences))
 
 
@@ -148,10 +148,10 @@ def test_the_number_grows_though_the_object_is_deleted(graph: Graph) -> None:
 def test_an_unreadable_object_is_a_free_lease(graph: Graph, content: bytes) -> None:
     """After a power failure: lease objects are not flushed to disk."""
     put(graph, ["one"])
-    before = graph._store.capture("main").fence
-    graph._store.objects.put(lease_path("main"), content)
+    before = graph.session.store.capture("main").fence
+    graph.session.store.objects.put(lease_path("main"), content)
     put(graph, ["two"])
-    assert graph._store.capture("main").fence > before
+    assert graph.session.store.capture("main").fence > before
     assert_whole(graph)
 
 
@@ -229,11 +229,11 @@ def test_it_is_lost_when_the_object_is(store: ObjectStore, answer: bytes | None)
 
 def test_processes_take_turns(children: Children, graph: Graph) -> None:
     writer = held_write(children, graph, Failpoint.SIDECAR_WRITTEN, ttl=PATIENCE)
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = PATIENCE, 0.2
+    graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = PATIENCE, 0.2
     with pytest.raises(LeaseTimeoutError, match=str(writer.pid)):
         put(graph, ["hasty"])
-    graph._store.leases = looks = FaultyStore(graph._store.leases)
-    graph._store.timeouts.wait = PATIENCE
+    graph.session.store.leases = looks = FaultyStore(graph.session.store.leases)
+    graph.session.store.timeouts.wait = PATIENCE
 
     def let_go() -> None:
         until(lambda: looks.count("get") > 3)
@@ -253,8 +253,8 @@ def test_a_long_write_stays_alive(
 ) -> None:
     """It takes several times as long as an owner may be silent."""
     writer = held_write(children, graph, Failpoint.TABLE_COMMITTED, ttl=0.2)
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = 0.2, 1.2
-    beaten_clock(graph._store.leases, 0.19)
+    graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = 0.2, 1.2
+    beaten_clock(graph.session.store.leases, 0.19)
     with pytest.raises(LeaseTimeoutError):
         put(graph, ["other"])
     writer.go_on()
@@ -268,14 +268,14 @@ def test_a_killed_owner_is_replaced_at_once(children: Children, graph: Graph) ->
     writes = [("node:A", "append", ["slow"])]
     job = {"uri": graph.uri, "writes": writes}
     assert children.run("write", failpoint="before_publish=kill", **job).signal == signal.SIGKILL
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = PATIENCE, 0
+    graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = PATIENCE, 0
     put(graph, ["next"])
     assert ids(graph) == sorted([*SEED, "slow", "next"])
 
 
 def test_a_silent_owner_is_replaced_in_time(children: Children, graph: Graph) -> None:
     held_write(children, graph, Failpoint.LEASED).fall_asleep()
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = TTL, PATIENCE
+    graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = TTL, PATIENCE
     started = time.monotonic()
     put(graph, ["next"])
     assert time.monotonic() - started >= TTL * 0.9
@@ -297,9 +297,9 @@ def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failp
     """An owner that wakes up after it was replaced publishes nothing of what it began, and runs its write again."""
     writer = held_write(children, graph, point)
     writer.fall_asleep()
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = TTL, PATIENCE
+    graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = TTL, PATIENCE
     if meanwhile == "recovers":
-        with graph._store.exclusive("main"):
+        with graph.session.store.exclusive("main"):
             pass
         graph.refresh()
     else:
@@ -339,7 +339,7 @@ def test_a_sleeper_on_its_own_forks(children: Children, graph: Graph, point: Fai
     graph.branches.create("dev")
     writer = held_write(children, graph, point, branch="dev")
     writer.fall_asleep()
-    graph._store.timeouts.ttl, graph._store.timeouts.wait = TTL, PATIENCE
+    graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = TTL, PATIENCE
     put(graph, ["next"], PAIR, branch="dev")
     writer.wake_up()
     assert children.wait(writer.pid).ok(), "it was finished by the other, or undone and run again"
@@ -352,13 +352,13 @@ def test_a_sleeper_on_its_own_forks(children: Children, graph: Graph, point: Fai
 
 def test_a_lease_deleted_under_a_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer cannot know that it is alone any more, so it stops; the next one finishes what it began."""
-    durable = graph._store.tables.make_durable
+    durable = graph.session.store.tables.make_durable
 
     def careless(*arguments: object) -> None:
         durable(*arguments)  # type: ignore[arg-type]
-        graph._store.objects.delete(lease_path("main"))
+        graph.session.store.objects.delete(lease_path("main"))
 
-    monkeypatch.setattr(type(graph._store.tables), "make_durable", lambda self, staged: careless(staged))
+    monkeypatch.setattr(type(graph.session.store.tables), "make_durable", lambda self, staged: careless(staged))
     with pytest.raises(RecoveryRequiredError):
         put(graph, ["unlucky"], PAIR)
     monkeypatch.undo()
@@ -373,7 +373,7 @@ def test_the_owner_is_this_process(place: Path, graph: Graph) -> None:
     assert not here.is_dead()
     assert Owner(here.host, 2**22 + 1, "1").is_dead()
     assert not Owner("elsewhere", 2**22 + 1, "1").is_dead()
-    free = orjson.loads(graph._store.objects.get(lease_path("main")).data)
+    free = orjson.loads(graph.session.store.objects.get(lease_path("main")).data)
     assert free["owner"] is None
 
 

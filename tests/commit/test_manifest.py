@@ -31,7 +31,7 @@ def publish(store: Store, branch: str = "main") -> Commit:
 
 def test_long_history(graph: Graph, place: Path) -> None:
     """Commits are folded into larger parts as they grow old; none is lost, doubled or moved."""
-    made = [publish(graph._store) for _ in range(5 * TAIL_COMMITS)]
+    made = [publish(graph.session.store) for _ in range(5 * TAIL_COMMITS)]
     history = assert_chain(graph)
     assert history[: len(made)] == made[::-1]
     with open(place) as reopened:
@@ -40,7 +40,7 @@ def test_long_history(graph: Graph, place: Path) -> None:
         for number in (0, 1, TAIL_COMMITS - 1, TAIL_COMMITS, TAIL_COMMITS + 1, len(made) - 1):
             assert reopened.commits.get(made[number].id) == made[number]
             assert reopened.snapshot(commit=made[number].id).commit == made[number]
-    assert len(graph._store.capture("main").ledger.parts) <= FAN_IN
+    assert len(graph.session.store.capture("main").ledger.parts) <= FAN_IN
     assert ids(graph) == sorted(SEED)
     assert_whole(graph)
 
@@ -52,8 +52,8 @@ def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) 
     made: list[Commit] = []
     widest = 0
     for number in range(330):
-        made.append(publish(graph._store))
-        parts = graph._store.capture("main").ledger.parts
+        made.append(publish(graph.session.store))
+        parts = graph.session.store.capture("main").ledger.parts
         widest = max(widest, len(parts))
         if number % 47 == 0:
             assert assert_chain(graph)[: len(made)] == made[::-1]
@@ -64,10 +64,10 @@ def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) 
 def test_branches_share_the_history_before_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_module, "TAIL_COMMITS", 4)
     monkeypatch.setattr(manifest_module, "FAN_IN", 3)
-    shared = [publish(graph._store) for _ in range(20)]
+    shared = [publish(graph.session.store) for _ in range(20)]
     graph.branches.create("dev")
-    own = [publish(graph._store, "dev") for _ in range(20)]
-    other = [publish(graph._store) for _ in range(20)]
+    own = [publish(graph.session.store, "dev") for _ in range(20)]
+    other = [publish(graph.session.store) for _ in range(20)]
     assert assert_chain(graph, "dev")[:40] == [*own[::-1], *shared[::-1]]
     assert assert_chain(graph)[:40] == [*other[::-1], *shared[::-1]]
     assert graph.commits.get(own[3].id) == own[3]
@@ -75,7 +75,7 @@ def test_branches_share_the_history_before_them(graph: Graph, monkeypatch: pytes
 
 
 def test_pages(graph: Graph) -> None:
-    made = [publish(graph._store).id for _ in range(30)]
+    made = [publish(graph.session.store).id for _ in range(30)]
     pages, cursor = [], None
     while True:
         page = graph.commits.list(limit=7, cursor=cursor)
@@ -128,7 +128,7 @@ def test_expected_head_is_held_until_the_end(graph: Graph, place: Path) -> None:
 
 def test_idempotency_key(graph: Graph, place: Path) -> None:
     first = put(graph, ["new"], idempotency_key="k")
-    publish(graph._store)
+    publish(graph.session.store)
     assert put(graph, ["new"], idempotency_key="k") == first
     assert put(graph, ["new"], idempotency_key="k", expect_head="anything") == first, "the first answer, whatever else"
     with open(place) as reopened:
@@ -136,7 +136,7 @@ def test_idempotency_key(graph: Graph, place: Path) -> None:
         put(reopened, ["newer"], idempotency_key="K")
     assert ids(graph) == sorted([*SEED, "new", "newer"])
     for _ in range(2 * TAIL_COMMITS):
-        publish(graph._store)
+        publish(graph.session.store)
     assert put(graph, ["new"], idempotency_key="k") == first, "though it is long ago"
 
 
@@ -216,7 +216,7 @@ def test_threads_of_one_handle(graph: Graph) -> None:
     """Eight threads write, read and branch through the same handle."""
     failures: list[BaseException] = []
     barrier = Barrier(8)
-    graph._store.timeouts.wait = PATIENCE
+    graph.session.store.timeouts.wait = PATIENCE
 
     def work(number: int) -> None:
         try:

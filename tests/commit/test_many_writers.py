@@ -115,7 +115,7 @@ def test_branches_come_and_go_meanwhile(children: Children, place: Path, tmp_pat
         assert [branch.name for branch in graph.branches] == ["main"]
         graph.cleanup(keep=1)
         for pin in graph.snapshot().tables.values():
-            assert graph._store.tables.forks(pin.ref.path) == [], "no fork outlives its branch"
+            assert graph.session.store.tables.forks(pin.ref.path) == [], "no fork outlives its branch"
 
 
 def test_those_who_make_and_delete_branches_die(children: Children, place: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ ROWS = {"main": [*SEED, "later"], "dev": [*SEED, "own"], "kid": [*SEED, "own", "
 def _first_format(place: Path) -> None:
     """Make a graph as the first format has it: branches and tags are references of the Lance dataset."""
     with create(place) as graph:
-        store = graph._store
+        store = graph.session.store
         _branch(store, "dev", None, "own")
         _branch(store, "kid", "dev", "deeper")
         put(graph, ["later"])
@@ -80,7 +80,7 @@ def test_the_format_before_references(place: Path) -> None:
     with pytest.raises(FormatError, match="format 1"):
         open(place, read_only=True)
     with open(place) as graph:
-        ledger = graph._store.manifest.open()
+        ledger = graph.session.store.manifest.open()
         assert ledger is not None
         assert read_stamp(ledger) == CURRENT
         _check(graph)

@@ -86,7 +86,7 @@ def test_branches(graph: Graph) -> None:
 def test_files_without_a_ref_are_no_branch(graph: Graph) -> None:
     graph.branches.create("dev")
     put(graph, ["old"], branch="dev")
-    graph._store.objects.delete(branch_ref_path("dev"))
+    graph.session.store.objects.delete(branch_ref_path("dev"))
     with pytest.raises(BranchNotFoundError):
         graph.snapshot(branch="dev")
     graph.branches.create("dev")

@@ -40,7 +40,7 @@ WIDER = SCHEMA + "\nnode Extra { k: String @key }\n"
 @pytest.fixture
 def graph(place: Path) -> Iterator[Graph]:
     with create(place) as made:
-        made._store.timeouts.ttl, made._store.timeouts.wait = TTL, PATIENCE
+        made.session.store.timeouts.ttl, made.session.store.timeouts.wait = TTL, PATIENCE
         yield made
 
 
@@ -238,7 +238,7 @@ def test_publishing_into_a_branch_that_was_made_again_at_the_same_version(
             assert (ending.error is None) is ("slow" in shown), ending
         else:  # the deletion settled it first: it went with the branch that is gone
             assert shown == sorted(SEED)
-            kinds = [record.kind for record in audit.records(graph._store.audit)]
+            kinds = [record.kind for record in audit.records(graph.session.store.audit)]
             assert kinds == [RecoveryKind.ROLLED_FORWARD]
         assert ids(graph) == sorted(SEED)
 
@@ -342,7 +342,7 @@ def test_repairing_the_manifest_that_another_repairs_and_writes_to(
     """The versions that the other makes have the names of those that the paused one was about to set aside."""
     put(graph, ["kept"], NODES)
     raw.tear(raw.newest_manifest(graph))
-    graph._store.forget("main")
+    graph.session.store.forget("main")
     child = paused("repair_all", point)
     graph.repair(confirm=True, force=True)
     put(graph, MANY, NODES)

@@ -41,7 +41,7 @@ def crash(
     """A write that stops at a place as if its process had ended there. Returns the sidecar that it leaves."""
     with armed(point, "crash"), pytest.raises(SimulatedCrashError):
         put(graph, ["new"], keys, branch=branch, actor="act-kim")
-    return pending(graph._store.objects)[-1]
+    return pending(graph.session.store.objects)[-1]
 
 
 def only(graph: Graph) -> RecoveryRecord:
@@ -205,7 +205,7 @@ def test_a_write_to_one_branch_leaves_the_sidecar_of_another(graph: Graph) -> No
 def test_sidecar_of_a_branch_that_is_gone(graph: Graph, place: Path, point: Failpoint, again: bool) -> None:
     graph.branches.create("dev")
     crash(graph, point, branch="dev")
-    graph._store.objects.delete(branch_ref_path("dev"))
+    graph.session.store.objects.delete(branch_ref_path("dev"))
     if again:
         graph.branches.create("dev")
         put(graph, ["mine"], branch="dev")
@@ -219,7 +219,9 @@ def test_sidecar_of_a_branch_that_is_gone(graph: Graph, place: Path, point: Fail
         else:
             with pytest.raises(BranchNotFoundError):
                 ids(reopened, branch="dev")
-        left = [fork for key in PAIR for fork in reopened._store.tables.forks(reopened.snapshot().pin(key).ref.path)]
+        left = [
+            fork for key in PAIR for fork in reopened.session.store.tables.forks(reopened.snapshot().pin(key).ref.path)
+        ]
         assert len(left) == (1 if again else 0), "the fork of the interrupted write is removed"
 
 
@@ -227,9 +229,9 @@ def test_discarding_is_written_down_once(graph: Graph, place: Path) -> None:
     """The sidecar could not be removed at first: the next attempt only does that."""
     graph.branches.create("dev")
     crash(graph, Failpoint.TABLES_COMMITTED, branch="dev")
-    graph._store.objects.delete(branch_ref_path("dev"))
-    faults = FaultyStore(graph._store.objects)
-    graph._store.objects = faults
+    graph.session.store.objects.delete(branch_ref_path("dev"))
+    faults = FaultyStore(graph.session.store.objects)
+    graph.session.store.objects = faults
     faults.fail_before("delete")
     with pytest.raises(StorageError):
         graph.refresh()
@@ -255,15 +257,15 @@ def test_deleting_a_branch_settles_its_writes(graph: Graph) -> None:
 )
 def test_unreadable_sidecar_is_refused_loudly(graph: Graph, place: Path, content: bytes) -> None:
     path = "__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json"
-    graph._store.objects.put(path, content)
+    graph.session.store.objects.put(path, content)
     for attempt in (lambda: open(place), lambda: put(graph, ["new"]), graph.refresh):
         with pytest.raises(CorruptionError, match=path):
             attempt()
-    assert graph._store.objects.get(path).data == content, "it is kept for a person"
+    assert graph.session.store.objects.get(path).data == content, "it is kept for a person"
     with open(place, read_only=True) as reader:
         assert ids(reader) == sorted(SEED)
         reader.refresh()
-    graph._store.objects.delete(path)
+    graph.session.store.objects.delete(path)
     put(graph, ["new"])
     assert_whole(graph)
 
@@ -283,9 +285,9 @@ def test_recovery_is_never_skipped_silently(graph: Graph, place: Path, monkeypat
     with pytest.raises(StorageError, match="injected"):
         open(place)
     monkeypatch.undo()
-    graph._store.objects = FaultyStore(graph._store.objects)
+    graph.session.store.objects = FaultyStore(graph.session.store.objects)
     for attempt in (lambda: put(graph, ["next"]), graph.refresh):
-        graph._store.objects.fail_before("list", path="__recovery")
+        graph.session.store.objects.fail_before("list", path="__recovery")
         with pytest.raises(StorageError, match="injected"):
             attempt()
     with open(place) as reopened:
@@ -371,11 +373,11 @@ def test_audit_is_exactly_once(graph: Graph, point: Failpoint, monkeypatch: pyte
 
 def test_a_sidecar_that_cannot_be_written_stops_the_write(graph: Graph) -> None:
     before = graph.snapshot()
-    graph._store.objects = faults = FaultyStore(graph._store.objects)
+    graph.session.store.objects = faults = FaultyStore(graph.session.store.objects)
     faults.fail_before("create")
     with pytest.raises(StorageError, match="injected"):
         put(graph, ["new"], NODES)
-    assert drift(graph._store.capture("main"), graph) == {}
+    assert drift(graph.session.store.capture("main"), graph) == {}
     assert graph.snapshot().commit == before.commit
     put(graph, ["new"], NODES)
     assert graph.recovery.list() == []
@@ -383,7 +385,7 @@ def test_a_sidecar_that_cannot_be_written_stops_the_write(graph: Graph) -> None:
 
 
 def test_a_sidecar_that_cannot_be_removed_does_not_fail_the_write(graph: Graph) -> None:
-    graph._store.objects = faults = FaultyStore(graph._store.objects)
+    graph.session.store.objects = faults = FaultyStore(graph.session.store.objects)
     faults.fail_before("delete")
     commit = put(graph, ["new"])
     assert len(sidecars(graph)) == 1
@@ -456,7 +458,7 @@ def test_a_delete_that_matches_nothing_moves_nothing(graph: Graph) -> None:
 
 def test_sidecar_round_trip(graph: Graph) -> None:
     sidecar = crash(graph, Failpoint.SIDECAR_WRITTEN)
-    data = graph._store.objects.get(sidecar.path).data
+    data = graph.session.store.objects.get(sidecar.path).data
     assert orjson.loads(data)["sidecar_version"] == 1
     assert Sidecar.load(sidecar.path, data) == sidecar
     assert sidecar.dump() == data

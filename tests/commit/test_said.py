@@ -133,14 +133,14 @@ def test_what_cannot_be_published_is_not_promised(graph: Graph, monkeypatch: pyt
 def test_a_sidecar_that_cannot_be_published_is_named(graph: Graph, place: Path) -> None:
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         put(graph, ["new"])
-    (left,) = pending(graph._store.objects)
-    whole = graph._store.objects.get(left.path).data
+    (left,) = pending(graph.session.store.objects)
+    whole = graph.session.store.objects.get(left.path).data
     members = orjson.loads(whole)
     members["commit"]["labels"] = [[1, "a"]]
-    graph._store.objects.put(left.path, orjson.dumps(members))
+    graph.session.store.objects.put(left.path, orjson.dumps(members))
     for attempt in (lambda: omnigraph.open(place), lambda: put(graph, ["next"]), graph.refresh):
         with pytest.raises(CorruptionError, match=left.path):
             attempt()
-    graph._store.objects.put(left.path, whole)
+    graph.session.store.objects.put(left.path, whole)
     graph.refresh()
     assert ids(graph) == sorted([*SEED, "new"])

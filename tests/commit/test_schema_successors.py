@@ -127,7 +127,7 @@ def test_edited_files_are_refused(place: Path) -> None:
         old = place.parent / "old"
         with create(old) as other:
             for path in CONTRACT:
-                graph._store.objects.put(path, other._store.objects.get(path).data)
+                graph.session.store.objects.put(path, other.session.store.objects.get(path).data)
     with pytest.raises(CorruptionError, match="schema files"):
         open(place)
 
@@ -204,7 +204,7 @@ def test_a_change_of_another_schema_is_refused(place: Path) -> None:
 
 def change_elsewhere(children: Children, graph: Graph) -> None:
     """Another process takes the lease away, as if its owner had slept, and puts the next schema in force."""
-    store = graph._store
+    store = graph.session.store
     store.leases.put(lease_path("main"), LeaseRecord(store.capture("main").fence + 1, None).dump())
     children.run("change_schema", uri=graph.uri, source=NEXT, ids=["new"]).ok()
 

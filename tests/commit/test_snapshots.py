@@ -152,6 +152,6 @@ def test_finding_a_commit_while_branches_go(graph: Graph, monkeypatch: pytest.Mo
     """A branch that is deleted between the listing and the look is no reason to fail."""
     graph.branches.create("z")
     made = put(graph, ["own"], branch="z")
-    names = graph._store.branch_names()
-    monkeypatch.setattr(type(graph._store), "branch_names", lambda self: ["main", "ghost", *names[1:]])
+    names = graph.session.store.branch_names()
+    monkeypatch.setattr(type(graph.session.store), "branch_names", lambda self: ["main", "ghost", *names[1:]])
     assert graph.commits.get(made.id) == made

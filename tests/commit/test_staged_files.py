@@ -80,7 +80,7 @@ def test_a_blob_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_others_wrote_cannot_be_staged_again(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write is refused, after a second look, and nothing happened."""
     ref = graph.snapshot().pin("node:A").ref
-    fragments = graph._store.tables.write_fragments(ref, rows("node:A", ["new"]))
+    fragments = graph.session.store.tables.write_fragments(ref, rows("node:A", ["new"]))
     cleaned(str(place))
     before = graph.snapshot()
     with pytest.raises(StagedFilesRemovedError, match="staged file nodes/") as caught:

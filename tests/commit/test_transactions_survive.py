@@ -31,7 +31,7 @@ def merges(forks: bool) -> Write:
 
 def left(graph: Graph) -> list[str]:
     """What hidden branches have left: records, refs, forks and leases."""
-    store = graph._store
+    store = graph.session.store
     refs = list_branch_refs(store.objects)
     public = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     forks = {fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)}
@@ -120,7 +120,9 @@ def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
         for branch in ("main", "dev"):
             job: Job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
             assert children.run("transact", dies=True, **job).signal == signal.SIGKILL
-        assert len(hidden.hidden_branches(graph._store)) == 1, "the second process has cleared up after the first"
+        assert len(hidden.hidden_branches(graph.session.store)) == 1, (
+            "the second process has cleared up after the first"
+        )
         assert [branch.name for branch in graph.branches] == ["main", "dev"]
         assert contents(graph) == contents(graph, "dev") == BEFORE
         put(graph, ["next"], TABLES)
@@ -137,7 +139,7 @@ def test_a_live_transaction_of_another_process_is_left_alone(children: Children,
         until(sign.exists)
         graph.refresh()
         with open(place) as other:
-            assert len(hidden.hidden_branches(other._store)) == 1
+            assert len(hidden.hidden_branches(other.session.store)) == 1
             assert contents(other) == BEFORE
         sign.unlink()
         children.wait(pid).ok()

@@ -86,7 +86,7 @@ def create(place: Path) -> None:
             with stopping(cleanup._Plan, "remove_versions"):
                 graph.cleanup(keep=2)
             Work(
-                graph._store.objects, WorkKind.EXPORT, "01m7gddpw2k0htre3nn9sq12jj", [graph.snapshot().manifest]
+                graph.session.store.objects, WorkKind.EXPORT, "01m7gddpw2k0htre3nn9sq12jj", [graph.snapshot().manifest]
             ).begin()
             with stopping(Store, "publish"):
                 graph.merge("side", "half")
@@ -175,7 +175,7 @@ def _old(graph: Graph) -> object:
 def _base(graph: Graph) -> object:
     found = []
     for source, target in (("side", "main"), ("main", "side"), ("old", "half")):
-        store = graph._store
+        store = graph.session.store
         common = History(store, store.capture(source), store.capture(target)).common()
         found.append((common.best, sorted(common.source_only), common.is_certain))
     return found

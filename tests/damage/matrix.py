@@ -18,9 +18,9 @@ from pathlib import Path
 from tests.damage.graphs import READS, answers, create, files
 
 from omnigraph.commit.schema_files import CONTRACT
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, open
-from omnigraph.graph.graph import FSYNC_VARIABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "damage-matrix.md"
 
@@ -136,7 +136,7 @@ def change(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome
     try:
         with open(place) as graph:
             # A record or a lease that cannot be read belongs to nobody: it is given up after this time.
-            graph._store.timeouts.ttl, graph._store.timeouts.wait = 0.2, 2.0
+            graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = 0.2, 2.0
             for name, write in WRITES.items():
                 try:
                     write(graph)

@@ -40,7 +40,7 @@ def a_list() -> dict[str, CondemnedTable]:
 
 
 def test_a_flipped_bit_condemns_no_other_version(graph: Graph, place: Path) -> None:
-    objects = graph._store.objects
+    objects = graph.session.store.objects
     final = condemned.decide(objects, condemned.propose(objects, Condemned(), a_list()), a_list())
     assert condemned.read(objects) == final
     data = (place / PATH).read_bytes()
@@ -52,7 +52,7 @@ def test_a_flipped_bit_condemns_no_other_version(graph: Graph, place: Path) -> N
 
 def test_a_token_never_comes_back(graph: Graph, place: Path) -> None:
     """Whatever happens to the object between two looks of a write, a proposal in between is seen."""
-    objects = graph._store.objects
+    objects = graph.session.store.objects
     seen = {files_token(objects)}
     for damage in (b"", b"", b"{", b"\x00" * 100, None, b"[]", b'{"number":1}', b""):
         before = condemned.read(objects)
@@ -74,28 +74,28 @@ def test_a_list_of_an_older_release(graph: Graph, place: Path) -> None:
     text = {"version": 1, "number": 4, "state": "proposed", "tables": {}}
     (place / "__cleanup").mkdir(exist_ok=True)
     (place / PATH).write_bytes(orjson.dumps(text))
-    listed = condemned.read(graph._store.objects)
+    listed = condemned.read(graph.session.store.objects)
     assert (listed.number, listed.state, listed.readable) == (4, ListState.PROPOSED, True)
-    assert files_token(graph._store.objects) == "4"
+    assert files_token(graph.session.store.objects) == "4"
 
 
 # Records of work
 
 
 def test_a_record_of_work_is_whole_or_unreadable(graph: Graph, place: Path) -> None:
-    view = graph._store.capture("main")
-    with at_work(graph._store.objects, WorkKind.EXPORT, view) as work:
-        (record,) = read_records(graph._store.objects)
+    view = graph.session.store.capture("main")
+    with at_work(graph.session.store.objects, WorkKind.EXPORT, view) as work:
+        (record,) = read_records(graph.session.store.objects)
         assert record.kind is WorkKind.EXPORT
         file = place / record.path
         data = file.read_bytes()
         for changed in flips(data):
             file.write_bytes(changed)
-            (read,) = read_records(graph._store.objects)
+            (read,) = read_records(graph.session.store.objects)
             assert read.kind is None or (read.needs, read.owner) == (record.needs, record.owner)
         work.renew()
         work.renew()
-        (read,) = read_records(graph._store.objects)
+        (read,) = read_records(graph.session.store.objects)
         assert read.needs == record.needs, "its work puts it right"
 
 
@@ -119,12 +119,12 @@ def test_a_flipped_sidecar_is_not_acted_upon(children: Children, graph: Graph, p
 def test_damaged_ancestors_are_not_published(graph: Graph, place: Path) -> None:
     commit = graph.snapshot().commit
     rows = commit_rows([commit]).cast(SCHEMA)
-    path = ancestor_files.write_ancestors(graph._store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
-    assert ancestor_files.read_ancestors(graph._store.objects, path) == rows
+    path = ancestor_files.write_ancestors(graph.session.store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
+    assert ancestor_files.read_ancestors(graph.session.store.objects, path) == rows
     data = (place / path).read_bytes()
     for changed in flips(data):
         (place / path).write_bytes(changed)
-        assert ancestor_files.read_ancestors(graph._store.objects, path) is None
+        assert ancestor_files.read_ancestors(graph.session.store.objects, path) is None
 
 
 # Archived schemas
@@ -132,7 +132,7 @@ def test_damaged_ancestors_are_not_published(graph: Graph, place: Path) -> None:
 
 def test_a_past_schema_is_that_of_its_name(graph: Graph, place: Path) -> None:
     graph.branches.create("old")
-    hash_before = graph._store.capture("main").schema_hash.rpartition(":")[2]
+    hash_before = graph.session.store.capture("main").schema_hash.rpartition(":")[2]
     evolve_to(graph, SOURCE.replace("node C {", "node C { more: String?"), [])
     with open(place, read_only=True) as fresh:
         assert ids(fresh, branch="old") == sorted(SEED)

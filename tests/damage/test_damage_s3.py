@@ -27,7 +27,7 @@ def version_file(graph: Graph) -> str:
 def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         put(graph, ["kept"])
-        path, objects = version_file(graph), graph._store.objects
+        path, objects = version_file(graph), graph.session.store.objects
         objects.put(path, data)
         for read_only in (True, False):
             with pytest.raises(OmnigraphError, match=manifest_name(3)):
@@ -41,7 +41,7 @@ def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
         put(fresh, ["next"])
         assert_whole(fresh)
         assert fresh.verify().ok
-        assert fresh._store.objects.list("__checksums") == []
+        assert fresh.session.store.objects.list("__checksums") == []
 
 
 def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S3Root, place: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S
         job = {"uri": graph.uri, "options": s3_root.options, "writes": [("node:A", "append", ["half"])]}
         children.run("write", failpoint="published=kill", **job)
         path = f"__manifest/_versions/{manifest_name(3)}"
-        graph._store.objects.put(path, b"")
+        graph.session.store.objects.put(path, b"")
     # Nobody sets objects aside by himself: they cannot be removed only if they are unchanged.
     with pytest.raises(DamagedFileError, match=manifest_name(3)) as refused:
         open(s3_root.uri, storage_options=s3_root.options)
@@ -68,7 +68,7 @@ def test_a_repair_that_died_is_only_finished_by_repair(s3_root: S3Root, point: F
     """A writer that comes next must not take the rows of the lost version for late ones."""
     with create(s3_root.uri, s3_root.options) as graph:
         put(graph, ["kept"])
-        graph._store.objects.put(f"__manifest/_versions/{manifest_name(3)}", b"")
+        graph.session.store.objects.put(f"__manifest/_versions/{manifest_name(3)}", b"")
     with armed(point, "crash"), pytest.raises(SimulatedCrashError):
         repair(s3_root.uri, confirm=True, force=True, storage_options=s3_root.options)
     with pytest.raises(OmnigraphError) as refused:
@@ -87,7 +87,7 @@ def open_and_put(root: S3Root, name: str) -> None:
 
 def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
-        objects = graph._store.objects
+        objects = graph.session.store.objects
         listed = objects.list(graph.snapshot().pin("node:A").ref.path)
         file = next(info.path for info in listed if "/data/" in info.path)
         objects.delete(file)
@@ -104,9 +104,9 @@ def test_verify_looks_at_the_history(s3_root: S3Root, monkeypatch: pytest.Monkey
         for i in range(8):
             put(graph, [f"m{i}"])
         graph.branches.create("side")
-        objects = graph._store.objects
+        objects = graph.session.store.objects
         assert graph.verify().ok
-        ledger = graph._store.capture("main").ledger
+        ledger = graph.session.store.capture("main").ledger
         assert len(ledger.parts) > 1
         for path, data in (
             (f"__manifest/_versions/{manifest_name(3)}", b""),

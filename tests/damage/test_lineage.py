@@ -44,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def parts(place: Path) -> list[Path]:
     with open(place, read_only=True) as graph:
-        return [place / path for path, _ in graph._store.capture("main").ledger._files]
+        return [place / path for path, _ in graph.session.store.capture("main").ledger._files]
 
 
 def flip(file: Path, text: bytes) -> None:
@@ -86,7 +86,7 @@ def test_every_read_of_parts_compares_checksums(place: Path) -> None:
     ]
     for read in reads:
         with open(place, read_only=True) as graph:
-            version = graph._store.capture("main").ledger
+            version = graph.session.store.capture("main").ledger
             with pytest.raises(DamagedFileError, match=file.name):
                 read(version)
 
@@ -101,8 +101,8 @@ def test_a_part_is_summed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ledger_seal, "sum_file", counted)
     with open(place, read_only=True) as graph:
         for _ in range(3):
-            source, target = graph._store.capture("dev"), graph._store.capture("main")
-            History(graph._store, source, target).common()
+            source, target = graph.session.store.capture("dev"), graph.session.store.capture("main")
+            History(graph.session.store, source, target).common()
             lineage_of(target)
     assert len(summed) == len(set(summed)) > 1
 
@@ -110,8 +110,8 @@ def test_a_part_is_summed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
 READS: dict[str, Read] = {
     "merge": lambda graph: graph.merge("dev", "main"),
     "preview": lambda graph: graph.merge("dev", "main", preview=True),
-    "list": lambda graph: list(commits(graph._store.capture("main"))),
-    "lineage": lambda graph: lineage_of(graph._store.capture("main")),
+    "list": lambda graph: list(commits(graph.session.store.capture("main"))),
+    "lineage": lambda graph: lineage_of(graph.session.store.capture("main")),
     "cleanup": lambda graph: graph.cleanup(keep=1, preview=True),
 }
 
@@ -146,7 +146,7 @@ def test_a_part_that_lance_cannot_read(place: Path, monkeypatch: pytest.MonkeyPa
     file = merge_part(place)
     file.write_bytes(bytes(len(file.read_bytes())))
     with open(place, read_only=True) as graph:
-        view = graph._store.capture("main")
+        view = graph.session.store.capture("main")
         with pytest.raises(DamagedFileError, match=file.name):
             view.ledger.read()
         with pytest.raises(DamagedFileError, match=file.name):
@@ -156,7 +156,7 @@ def test_a_part_that_lance_cannot_read(place: Path, monkeypatch: pytest.MonkeyPa
 def test_columns_of_a_version_are_numbered_as_written(place: Path) -> None:
     """A version whose columns have other numbers would read other columns, or nothing."""
     with open(place, read_only=True) as graph:
-        version = graph._store.capture("main").ledger
+        version = graph.session.store.capture("main").ledger
         fields = [field.id() for field in version._dataset.lance_schema.fields()]
         assert fields == list(range(len(version.schema)))
         (one, *rest) = version._fragments

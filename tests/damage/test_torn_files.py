@@ -49,7 +49,7 @@ def branch(request: pytest.FixtureRequest, graph: Graph) -> str:
 
 
 def manifest_directory(graph: Graph, branch: str) -> Path:
-    return Path(graph.uri) / table_directory("__manifest", graph._store.ledger_of(branch))
+    return Path(graph.uri) / table_directory("__manifest", graph.session.store.ledger_of(branch))
 
 
 def kill(children: Children, place: Path, branch: str, failpoint: str) -> None:

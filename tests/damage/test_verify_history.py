@@ -76,7 +76,7 @@ def test_a_whole_graph_has_no_damage(long: Graph) -> None:
 
 @pytest.mark.parametrize("branch", ["main", "side"])
 def test_parts_and_versions_of_the_history(long: Graph, place: Path, branch: str) -> None:
-    view = long._store.capture(branch)
+    view = long.session.store.capture(branch)
     assert len(view.ledger.parts) > 2
     directory = table_directory("__manifest", view.ledger.branch)
     versions = sorted((place / directory / "_versions").glob("*.manifest"))
@@ -139,7 +139,7 @@ def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: 
     def stop(*_: object, **__: object) -> None:
         raise Stop
 
-    monkeypatch.setattr(type(graph._store), "publish", stop)
+    monkeypatch.setattr(type(graph.session.store), "publish", stop)
     with pytest.raises(Stop):
         graph.merge("side")
     monkeypatch.undo()
@@ -148,10 +148,10 @@ def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: 
 
 
 def test_objects_that_can_be_done_without(graph: Graph, place: Path) -> None:
-    objects = graph._store.objects
+    objects = graph.session.store.objects
     condemned.finish(objects, condemned.propose(objects, Condemned(), {}))
     assert_found(place, condemned.PATH, b"{")
-    with at_work(objects, WorkKind.EXPORT, graph._store.capture("main")) as work:
+    with at_work(objects, WorkKind.EXPORT, graph.session.store.capture("main")) as work:
         assert_found(place, f"__work/{work.name}.json", b"{")
 
 
@@ -164,7 +164,7 @@ def test_other_files_are_no_finding(long: Graph, place: Path) -> None:
 
 def test_a_long_history_is_looked_at_once(long: Graph) -> None:
     """Each file counts once, however many versions need it."""
-    looked = look_at_ledger(long._store.objects, "__manifest", {None: None})
+    looked = look_at_ledger(long.session.store.objects, "__manifest", {None: None})
     root = Path(long.uri) / "__manifest"
     files = len([*root.glob("_versions/*.manifest"), *root.glob("data/*.lance")])
     assert looked.files == files
@@ -174,6 +174,6 @@ def test_a_long_history_is_looked_at_once(long: Graph) -> None:
 def test_damaged_ancestors_file_without_a_sidecar(graph: Graph) -> None:
     """Left over: nobody will read it."""
     rows = commit_rows([graph.snapshot().commit])
-    path = ancestor_files.write_ancestors(graph._store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
-    graph._store.objects.put(path, b"")
+    path = ancestor_files.write_ancestors(graph.session.store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
+    graph.session.store.objects.put(path, b"")
     assert graph.verify().ok

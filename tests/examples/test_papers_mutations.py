@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.write.mutation import MutationReceipt
 from papers import TYPES, generate
 

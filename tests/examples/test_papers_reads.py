@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read.result.result import Result
 from papers import TYPES, embed, generate
 

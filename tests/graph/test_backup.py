@@ -72,7 +72,7 @@ def test_a_backup_is_a_graph(world: World, tmp_path: Path) -> None:
         history = [commit.id for commit in graph.commits]
         for commit in history:
             graph.snapshot(commit=commit).scan("node:Person", columns=["id"])
-        assert all(not name.startswith("__") for name in graph._store.manifest.branches())
+        assert all(not name.startswith("__") for name in graph.session.store.manifest.branches())
     names = {path.partition("/")[0] for path in listing(tmp_path / "b") if ".og-" not in path}
     assert not names & {"__lease", "__recovery", "__transactions", "__staging", "__work", "__cleanup"}
     shutil.rmtree(place)
@@ -215,7 +215,7 @@ def test_what_no_merge_needs_of_a_deleted_branch_goes(tmp_path: Path) -> None:
         graph.backup(tmp_path / "b")
     with omnigraph.open(tmp_path / "b", read_only=True) as kept:
         assert [branch.name for branch in kept.branches] == ["main"]
-        assert kept._store.manifest.branches() == {}
+        assert kept.session.store.manifest.branches() == {}
 
 
 def test_checksums_are_copied(world: World, tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_pa
     place, _ = world
     with omnigraph.open(place) as graph:
         graph.backup(tmp_path / "b")
-        lines = {branch.name: graph._store.ledger_of(branch.name) for branch in graph.branches}
+        lines = {branch.name: graph.session.store.ledger_of(branch.name) for branch in graph.branches}
     omnigraph.restore(tmp_path / "b", tmp_path / "r")
     for there, (branch, ledger) in product((tmp_path / "b", tmp_path / "r"), lines.items()):
         versions = there / table_directory("__manifest", ledger) / "_versions"

@@ -356,7 +356,7 @@ def test_a_link_to_a_graph_is_the_graph(place: Path, graph: Graph) -> None:
 def test_many_threads_may_share_a_handle(graph: Graph) -> None:
     """Writers on two branches, with readers and refreshes between them: nothing is lost, nothing is torn."""
     graph.branches.create("draft")
-    graph._store.timeouts.wait = PATIENCE
+    graph.session.store.timeouts.wait = PATIENCE
     done = threading.Event()
 
     def read() -> int:

@@ -223,7 +223,7 @@ class GraphMachine(RuleBasedStateMachine):
             self.observe()
             begun = self.head(branch)
             for plan in plans:
-                graph.write_tables(WriteRequest(branch=tx._work or ""), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
+                graph.write_tables(WriteRequest(branch=tx.snapshot().branch), lambda _, plan=plan: plan.writes())  # type: ignore[misc]
             worked = tx.snapshot().commit.id != begun.id
             if rival is not None:
                 self.interleave(1 - handle, branch, rival)
@@ -322,13 +322,13 @@ class GraphMachine(RuleBasedStateMachine):
 
     def leave_lease(self, handle: int, branch: str) -> None:
         """A process that dies keeps its lease; others see that it is dead."""
-        store = self.handles[handle]._store
+        store = self.handles[handle].session.store
         fence = LeaseRecord.load(store.leases.get(lease_path(branch)).data).fence if self.has_lease(branch) else 0
         dead = Owner(Owner.here().host, 2**22 + 1, "0")
         store.leases.put(lease_path(branch), LeaseRecord(fence + 1, dead).dump())
 
     def has_lease(self, branch: str) -> bool:
-        return self.handles[0]._store.leases.exists(lease_path(branch))
+        return self.handles[0].session.store.leases.exists(lease_path(branch))
 
     def wait_for_recovery(self, branch: str, left: set[str], content: Content | None, *, published: bool) -> None:
         for operation in left:

@@ -93,7 +93,7 @@ def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypat
     place, before = world
     new = copy(place, tmp_path / "new")
     left = poison(place)
-    monkeypatch.setattr("omnigraph.graph.graph.settle_place", lambda store: None)
+    monkeypatch.setattr("omnigraph.engine.session.settle_place", lambda store: None)
     with omnigraph.open(new) as writer:
         assert told(writer) == before
         with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
@@ -209,7 +209,11 @@ def test_several_come_first(world: World, tmp_path: Path) -> None:
 def test_a_lease_of_the_old_place_stalls_nobody(world: World, tmp_path: Path) -> None:
     """Its owner lives, and holds it there: that says nothing about the copy, and stays as it is."""
     place, _ = world
-    with omnigraph.open(place) as old, old._store.exclusive("dev") as held, old._store.exclusive_refs() as refs:
+    with (
+        omnigraph.open(place) as old,
+        old.session.store.exclusive("dev") as held,
+        old.session.store.exclusive_refs() as refs,
+    ):
         new = copy(place, tmp_path / "new")
         began = time.monotonic()
         with omnigraph.open(new) as graph:
@@ -223,11 +227,11 @@ def test_a_lease_of_the_old_place_stalls_nobody(world: World, tmp_path: Path) ->
 def test_a_lease_is_kept_when_the_directory_is_the_same(world: World, tmp_path: Path) -> None:
     """Under another name it may be another mount: its owner may be at work."""
     place, _ = world
-    with omnigraph.open(place) as old, old._store.exclusive("dev"):
+    with omnigraph.open(place) as old, old.session.store.exclusive("dev"):
         new = tmp_path / "new"
         place.rename(new)
         with omnigraph.open(new) as graph:
-            graph._store.timeouts.wait = 0.2
+            graph.session.store.timeouts.wait = 0.2
             with pytest.raises(omnigraph.errors.LeaseTimeoutError):
                 graph.load({"Person": people(500, 1)}, mode="append", branch="dev")
         new.rename(place)
@@ -261,7 +265,7 @@ def test_a_transaction_of_the_old_place(world: World, tmp_path: Path) -> None:
             new = copy(place, tmp_path / "new")
             with omnigraph.open(new) as graph:
                 assert list((new / "__transactions").glob("*.json")) == []
-                assert all(not name.startswith("__tx") for name in graph._store.manifest.branches())
+                assert all(not name.startswith("__tx") for name in graph.session.store.manifest.branches())
         aged = old.query(QUERIES, name="aged", params={"age": 55}, branch="dev").to_pylist()
         assert [row["name"] for row in aged] == ["p0021"]
 
@@ -269,7 +273,10 @@ def test_a_transaction_of_the_old_place(world: World, tmp_path: Path) -> None:
 def test_a_record_of_work_of_the_old_place(world: World, tmp_path: Path) -> None:
     """It would keep cleanup in the copy from what only a process of the old place reads."""
     place, _ = world
-    with omnigraph.open(place) as old, at_work(old._store.leases, WorkKind.PIN, old._store.capture("dev")) as record:
+    with (
+        omnigraph.open(place) as old,
+        at_work(old.session.store.leases, WorkKind.PIN, old.session.store.capture("dev")) as record,
+    ):
         new = copy(place, tmp_path / "new")
         assert list((new / "__work").glob("*.json"))
         with omnigraph.open(new):
@@ -309,7 +316,7 @@ def test_a_base_path_that_is_damaged(world: World, table: str) -> None:
     """The seal of a version leaves its base paths out. One that leads to another table is noticed all the same."""
     place, _ = world
     with omnigraph.open(place, read_only=True) as graph:
-        ledger = graph._store.ledger_of("dev-child")
+        ledger = graph.session.store.ledger_of("dev-child")
         pins = graph.snapshot(branch="dev-child").tables.values()
         forks = [pin.ref.branch for pin in pins if pin.ref.branch and pin.ref.path.startswith("nodes/")]
     directory = ledger if table == "__manifest" else forks[0]

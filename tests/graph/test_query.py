@@ -148,7 +148,7 @@ def test_a_query_is_compiled_once(graph: Graph, monkeypatch: pytest.MonkeyPatch)
         compiled.append(text)
         return compile_query(text, catalog, name)
 
-    monkeypatch.setattr("omnigraph.graph.compiled.compile_query", noted)
+    monkeypatch.setattr("omnigraph.engine.compiled_queries.compile_query", noted)
     for name in ("ann", "bob", "cid"):
         graph.query(FRIENDS, {"name": name})
     add(graph, "dan")
@@ -236,24 +236,24 @@ def test_a_past_state_is_read_with_the_schema_of_its_time(graph: Graph) -> None:
 
 def test_what_a_commit_does_not_touch_is_kept(graph: Graph) -> None:
     graph.query(FRIENDS, {"name": "ann"})
-    before = graph._views.of(graph.snapshot(), graph.accepted_schema)
+    before = graph.session.views.of(graph.snapshot(), graph.accepted_schema)
     cities = before.spaces.nodes("City")
     add(graph, "dan")
-    after = graph._views.of(graph.snapshot(), graph.accepted_schema)
+    after = graph.session.views.of(graph.snapshot(), graph.accepted_schema)
     assert after.spaces.edges("Knows") is before.spaces.edges("Knows")
     assert after.spaces.nodes("City") is cities
     assert after.spaces.nodes("Person") is not before.spaces.nodes("Person")
-    assert graph._views.of(graph.snapshot(), graph.accepted_schema) is after
+    assert graph.session.views.of(graph.snapshot(), graph.accepted_schema) is after
 
 
 def test_only_so_many_states_are_remembered(graph: Graph) -> None:
     for number in range(KEPT + 3):
         add(graph, f"p{number}")
         graph.query(PEOPLE)
-    assert len(graph._views._views) == KEPT
+    assert len(graph.session.views._views) == KEPT
     assert len(graph.query(PEOPLE)) == KEPT + 6
     graph.close()
-    assert len(graph._views._views) == 0
+    assert len(graph.session.views._views) == 0
     with pytest.raises(InputError, match="closed"):
         graph.query(PEOPLE)
 

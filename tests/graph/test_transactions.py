@@ -94,7 +94,7 @@ def edges(graph: Graph, key: str) -> set[tuple[str, str]]:
 
 def left(graph: Graph) -> list[object]:
     """Everything of a hidden branch that may be left: its record, its ref, its forks, its lease, its sidecars."""
-    store = graph._store
+    store = graph.session.store
     forks = [fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)]
     refs = list_branch_refs(store.objects)
     own = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
@@ -191,7 +191,7 @@ def test_blobs_come_along(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         tx.load({"Person": rows}, mode="append")
         run(tx, "age", name="large", age=3)
-    stored = graph._store.tables._open(graph.snapshot().pin("node:Person").ref)
+    stored = graph.session.store.tables._open(graph.snapshot().pin("node:Person").ref)
     found = stored.scanner(columns=["id", "photo"], blob_handling="all_binary").to_table().to_pylist()
     assert {row["id"]: row["photo"] for row in found} == photos | {"ann": None, "bob": None, "cas": None}
 
@@ -577,7 +577,7 @@ def test_a_branch_that_is_not_there(graph: Graph) -> None:
 def test_nobody_can_name_a_hidden_branch(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
-        (found,) = hidden.hidden_branches(graph._store)
+        (found,) = hidden.hidden_branches(graph.session.store)
         name = str(found.name)
         assert [branch.name for branch in graph.branches] == ["main"]
         assert name not in graph.branches
@@ -625,7 +625,7 @@ def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypat
             run(tx, "add", name="dan")
     assert left(graph)
     assert [branch.name for branch in graph.branches] == ["main", "draft"]
-    hidden.reclaim(graph._store)
+    hidden.reclaim(graph.session.store)
     assert left(graph) == []
     graph.branches.delete("draft")
 
@@ -664,8 +664,8 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
     def block() -> None:
         with graph.branch().transaction() as tx:
             run(tx, "add", name="dan")
-            (found,) = hidden.hidden_branches(graph._store)
-            hidden._remove(graph._store, found.name, forks=None)
+            (found,) = hidden.hidden_branches(graph.session.store)
+            hidden._remove(graph.session.store, found.name, forks=None)
             run(tx, "add", name="eve")
 
     with pytest.raises(TransactionEndedError, match="given up"):
@@ -697,16 +697,16 @@ def test_when_a_hidden_branch_counts_as_abandoned(monkeypatch: pytest.MonkeyPatc
 
 def test_a_transaction_shows_that_it_lives(graph: Graph) -> None:
     """Another machine sees its record change, however long it lasts."""
-    graph._store.timeouts.ttl = 0.15
+    graph.session.store.timeouts.ttl = 0.15
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
-        (before,) = hidden.hidden_branches(graph._store)
-        until(lambda: hidden.hidden_branches(graph._store)[0].content != before.content)
+        (before,) = hidden.hidden_branches(graph.session.store)
+        until(lambda: hidden.hidden_branches(graph.session.store)[0].content != before.content)
     assert left(graph) == []
 
 
 def test_an_unreadable_record_harms_nobody(graph: Graph, place: Path) -> None:
-    graph._store.objects.put("__transactions/01kx0000000000000000000000.json", b"{")
+    graph.session.store.objects.put("__transactions/01kx0000000000000000000000.json", b"{")
     graph.refresh()
     with omnigraph.open(place) as other, other.branch().transaction() as tx:
         run(tx, "add", name="dan")

@@ -11,6 +11,7 @@ import pytest
 
 import omnigraph
 from omnigraph.commit.store import Store
+from omnigraph.engine.query_text import ListedRead
 from omnigraph.errors import (
     ChangedSinceError,
     InputError,
@@ -20,7 +21,6 @@ from omnigraph.errors import (
     report_for,
 )
 from omnigraph.graph import Graph
-from omnigraph.graph.preconditions import ListedRead
 from omnigraph.write.mutation import MutationReceipt
 
 SCHEMA = """

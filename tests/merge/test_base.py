@@ -29,7 +29,7 @@ def _add(graph: Graph, name: str, branch: str = "main") -> str:
 
 
 def _common(graph: Graph, source: str, target: str = "main") -> CommonAncestors:
-    store = graph._store
+    store = graph.session.store
     return History(store, store.capture(source), store.capture(target)).common()
 
 
@@ -126,7 +126,7 @@ def test_a_merge_brings_the_whole_lineage(graph: Graph, monkeypatch: pytest.Monk
     assert one is not None
     two = graph.merge("two", delete_branch=True).commit
     assert two is not None
-    view = graph._store.capture("main")
+    view = graph.session.store.capture("main")
     rows = {row["id"]: row for row in lineage_of(view).to_pylist()}
     assert rows.keys() == {*made, one.id, *(commit.id for commit in commits(view))}
     assert {name for name, row in rows.items() if row["is_ancestor"]} == {*made, one.id}
@@ -200,7 +200,7 @@ def test_commits_of_an_older_release_have_no_generation(graph: Graph, monkeypatc
     # The second parent of the old merge is known to the other branch alone. The next merge brings it along.
     graph.merge("third")
     graph.branches.delete("side")
-    ids = set(lineage_of(graph._store.capture("main"))["id"].to_pylist())
+    ids = set(lineage_of(graph.session.store.capture("main"))["id"].to_pylist())
     assert merged in ids
 
 
@@ -226,7 +226,7 @@ def test_all_commits_are_decoded_once(graph: Graph) -> None:
     """A branch that was just made has its head in its history, and as its head."""
     _add(graph, "a")
     graph.branches.create("side")
-    rows = lineage_of(graph._store.capture("side"))
+    rows = lineage_of(graph.session.store.capture("side"))
     assert len(set(rows["id"].to_pylist())) == rows.num_rows
     assert rows.schema == ancestors.LINEAGE
 

@@ -80,20 +80,20 @@ def test_the_source_is_what_it_was_when_the_merge_began(graph: Graph, monkeypatc
 
 def test_what_is_written_when_the_branch_is_about_to_go_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last moment is when the branch is held: later nobody can write to it."""
-    exclusive = type(graph._store).exclusive
+    exclusive = type(graph.session.store).exclusive
     deleting = branches.delete_branch
     written: list[bool] = []
 
     def held(self: Any, branch: str, *given: Any, **said: Any) -> Any:
         if branch == "side" and not written:
             written.append(True)
-            monkeypatch.setattr(type(graph._store), "exclusive", exclusive)
+            monkeypatch.setattr(type(graph.session.store), "exclusive", exclusive)
             with omnigraph.open(graph.uri) as other:
                 _do(other, 'insert Person { name: "late" }', "side")
         return exclusive(self, branch, *given, **said)
 
     def delete(*given: Any) -> None:
-        monkeypatch.setattr(type(graph._store), "exclusive", held)
+        monkeypatch.setattr(type(graph.session.store), "exclusive", held)
         deleting(*given)
 
     monkeypatch.setattr(branches, "delete_branch", delete)

@@ -86,7 +86,7 @@ def test_after_a_merge_the_next_one_sees_what_came_since(graph: Graph, compared:
 def test_a_table_is_forked_by_the_first_merge_that_changes_it(graph: Graph) -> None:
     graph.branches.create("other")
     _do(graph, 'insert City { name: "oslo" }', "side")
-    forks = graph._store.tables.forks
+    forks = graph.session.store.tables.forks
     person, city = (graph.snapshot().pin(key).ref.path for key in ("node:Person", "node:City"))
     assert (len(forks(person)), len(forks(city))) == (0, 1)
     graph.merge("side", into="other")
@@ -110,7 +110,7 @@ def _everywhere(graph: Graph) -> None:
 def _versions(graph: Graph) -> Versions:
     side, main = graph.snapshot(branch="side"), graph.snapshot()
     ref = side.tables["node:Person"].ref
-    begun = TableRef(ref.path, None, graph._store.tables.fork_points(ref.path)[str(ref.branch)].version)
+    begun = TableRef(ref.path, None, graph.session.store.tables.fork_points(ref.path)[str(ref.branch)].version)
     columns = Columns.of(side.schema("node:Person"))
     schema = columns.schema(side.schema("node:Person"))
     return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
@@ -120,7 +120,7 @@ def test_parts_take_a_share_of_the_memory(graph: Graph, monkeypatch: pytest.Monk
     monkeypatch.setattr(touched, "FEW", 0)
     _everywhere(graph)
     versions = _versions(graph)
-    whole, parts = LocalComparer(graph._store.tables), LocalComparer(graph._store.tables, 64 << 10)
+    whole, parts = LocalComparer(graph.session.store.tables), LocalComparer(graph.session.store.tables, 64 << 10)
     largest = _largest(monkeypatch)
     one = whole.compare(versions, Choice(), ["id"])
     at_once = largest.pop()

@@ -8,10 +8,9 @@ from tests.pipeline.in_process import InProcess
 from tests.s3_server import S3Root
 
 import omnigraph
+from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import InputError, MergeConflictsError
 from omnigraph.graph import Graph
-from omnigraph.graph.merging import MergeRequest
-from omnigraph.pipeline.merge import MergeOptions, merge
 
 SCHEMA = "node Person { name: String @key  age: I64? }\nedge Knows: Person -> Person\n"
 
@@ -53,7 +52,7 @@ def test_in_an_object_store(s3_root: S3Root) -> None:
 def test_in_an_object_store_by_tasks(s3_root: S3Root) -> None:
     with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
         _fill(graph)
-        receipt = merge(graph, MergeRequest("side", "main"), MergeOptions(InProcess(), tasks=2, threshold=1))
+        receipt = graph.merge("side", engine="spark", spark=SparkOptions(InProcess(), tasks=2, merge_threshold=1))
         assert (receipt.outcome, receipt.engine) == ("merged", "spark")
         _check(graph)
 
@@ -62,6 +61,6 @@ def test_in_memory() -> None:
     with omnigraph.init("memory://merging", SCHEMA) as graph:
         _fill(graph)
         with pytest.raises(InputError, match="tasks cannot reach"):
-            merge(graph, MergeRequest("side", "main"), MergeOptions(InProcess()))
+            graph.merge("side", engine="spark", spark=SparkOptions(InProcess()))
         assert graph.merge("side").outcome == "merged"
         _check(graph)

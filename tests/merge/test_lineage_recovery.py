@@ -44,16 +44,16 @@ def _staged(place: Path) -> list[Path]:
 @pytest.mark.parametrize("failpoint", [Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH])
 def test_rolling_forward_needs_no_source(place: Path, failpoint: Failpoint) -> None:
     graph, made = _interrupted(place, failpoint)
-    (sidecar,) = pending(graph._store.objects)
+    (sidecar,) = pending(graph.session.store.objects)
     assert sidecar.ancestors is not None
     graph.branches.delete("side")
     graph = omnigraph.open(place)
     assert _names(graph) == {*(f"s{i}" for i in range(5)), "m"}
-    rows = lineage_of(graph._store.capture("main"))
+    rows = lineage_of(graph.session.store.capture("main"))
     assert set(rows.filter(rows["is_ancestor"])["id"].to_pylist()) == made
     assert graph.branch("main").head.merged_parent in made
     assert not _staged(place)
-    assert not pending(graph._store.objects)
+    assert not pending(graph.session.store.objects)
 
 
 def test_without_its_file_a_merge_is_undone(place: Path) -> None:
@@ -97,4 +97,4 @@ def test_a_file_without_a_sidecar_is_cleaned_up(place: Path, monkeypatch: pytest
         os.utime(file, (hours_ago, hours_ago))
     graph.cleanup(keep=10, orphans_older_than=timedelta(0))
     assert not _staged(place)
-    assert ancestor_files.read_ancestors(graph._store.objects, "__staging/gone/ancestors.arrow") is None
+    assert ancestor_files.read_ancestors(graph.session.store.objects, "__staging/gone/ancestors.arrow") is None

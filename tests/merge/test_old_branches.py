@@ -242,7 +242,7 @@ def test_a_base_that_cannot_be_read_guesses_nothing(graph: Graph, monkeypatch: p
     _set(graph, "a", 2, "side")
     _drop(graph, "b", "side")
     _set(graph, "c", 3)
-    store = graph._store
+    store = graph.session.store
     plain = type(store).manifest_of
 
     def gone(self: object, commit: object) -> object:

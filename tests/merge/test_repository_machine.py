@@ -120,7 +120,7 @@ class Machine:
         return self._gone(commit) if self.cleaned else set()
 
     def _gone(self, commit: str) -> set[str]:
-        store = self.graph._store
+        store = self.graph.session.store
         try:
             tables = store.manifest_of(self.made[commit]).tables
         except VersionReclaimedError:

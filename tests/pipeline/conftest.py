@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.commit.conftest import _no_fsync
 
-from omnigraph.pipeline.session import Session
-from omnigraph.pipeline.session import session as of_this_process
+from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import session as of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.pipeline.load.tasks import PartDone, Work, run
+from omnigraph.pipeline.load.partition_task import PartDone, Work, run
 
 
 class Victim(StrEnum):

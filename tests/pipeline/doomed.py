@@ -18,9 +18,10 @@ from typing import Any
 from omnigraph.commit import attempts, writer
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.graph import open
-from omnigraph.pipeline.load import driver, reading
-from omnigraph.pipeline.load.tasks import PartDone, Work, run
-from omnigraph.pipeline.session import Session, SparkSettings
+from omnigraph.pipeline.load import reading
+from omnigraph.pipeline.load.partition_task import PartDone, Work, run
+from omnigraph.pipeline.load.rows import SparkRows
+from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 READING = "reading"
 """In a task, when its rows are written, and while other tasks are not done."""
@@ -57,19 +58,19 @@ def main(file: str) -> None:
             Path(job["sign"]).touch()
             _stop()
 
-    collect = driver._SparkLoad._collect
+    collect = SparkRows._collect
 
     def reached(point: Failpoint) -> None:
         stops(point.value)
         reach(point)
 
-    def collected(self: driver._SparkLoad) -> None:
+    def collected(self: SparkRows) -> None:
         stops(READ)
         collect(self)
 
     for module in (attempts, writer):
         module.reach = reached  # type: ignore[attr-defined]  # imported there by name
-    driver._SparkLoad._collect = collected  # type: ignore[method-assign]
+    SparkRows._collect = collected  # type: ignore[method-assign]
     session = Session(
         SparkSettings(
             master="local[2,4]",

@@ -17,10 +17,10 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
 
 from omnigraph.pipeline.frames import NAME
-from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.types import batch_schema
+from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.session import Session
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _KINDS = {"int": pa.int32(), "binary": pa.binary(), "string": pa.string()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.patience import until
 
-from omnigraph.pipeline.session import Session, SparkSettings
+from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 ROOT = Path(__file__).parents[2]
 HOSTS = ("127.0.0.1", "127.0.0.2")

@@ -15,7 +15,7 @@ from omnigraph.graph import Graph
 from omnigraph.pipeline.analytics import Engine, analyse
 from omnigraph.pipeline.analytics.analysis import Analysis
 from omnigraph.pipeline.analytics.outcome import Outcome
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

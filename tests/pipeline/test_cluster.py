@@ -32,14 +32,15 @@ from tests.pipeline.test_same_graph import (
 from tests.pipeline.worlds import graph_at, numbered, outcome, rows, write
 from tests.upkeep.reached import listing, pins, unreached, views
 
+from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph, open
-from omnigraph.graph.loading import LoadRequest
-from omnigraph.pipeline.load import SparkOptions, exchange, load, reading
-from omnigraph.pipeline.load.exchange import Exchange
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.load import reading
+from omnigraph.pipeline.spark import shuffle
+from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.shuffle import Exchange
 from omnigraph.write.load import LoadPhase, LoadProgress
-from omnigraph.write.receipt import LoadMode, LoadReceipt
+from omnigraph.write.receipt import LoadReceipt
 
 __all__ = ["children", "parent"]
 
@@ -85,7 +86,7 @@ def test_the_same_graph_and_the_same_errors(cluster: Session, tmp_path: Path, mo
 def _loaded(graph: Graph, source: Any, mode: str, cluster: Session, parts: int = 7, **said: Any) -> LoadReceipt:
     """Load in about so many parts, and compare some rows at a time."""
     options = SparkOptions(cluster, split_bytes=-(-_size(source) // parts), part_rows=200)
-    return load(graph, source, LoadRequest(LoadMode(mode), "main", **said), options)
+    return graph.load(source, mode=mode, engine="spark", spark=options, **said)
 
 
 MOMENTS = ["reading", "written", "routing", "comparing", "worker", "slow"]
@@ -127,8 +128,8 @@ def _arm(monkeypatch: pytest.MonkeyPatch, moment: str, marker: Path) -> None:
 
         monkeypatch.setattr(Exchange, "together", deadly)
     elif moment == "routing":
-        router = exchange._router
-        monkeypatch.setattr(exchange, "_router", lambda *said: DeadlyRouting(router(*said), marker))
+        router = shuffle._router
+        monkeypatch.setattr(shuffle, "_router", lambda *said: DeadlyRouting(router(*said), marker))
     elif moment == "slow":
         monkeypatch.setattr(reading, "run", SlowReading(marker))
     else:
@@ -138,7 +139,7 @@ def _arm(monkeypatch: pytest.MonkeyPatch, moment: str, marker: Path) -> None:
 
 def _cleaned(graph: Graph) -> int:
     """Clean up, see that nothing but orphans went, and say how many files those were."""
-    place = Path(graph._store.objects.uri.path)
+    place = Path(graph.session.store.objects.uri.path)
     before, content = listing(place), b"".join(graph.export())
     refs = pins(graph, views(graph, 99))
     gone = unreached(place, refs)
@@ -233,9 +234,9 @@ def test_mutations_beside_a_load(cluster: Session, children: Children, tmp_path:
         _overlapping(content)
     source = write(tmp_path / "input", content, "ndjson")
     graph = graph_at(tmp_path / "graph")
-    graph._store.timeouts.wait = PATIENCE
+    graph.session.store.timeouts.wait = PATIENCE
     beside = Beside(open(graph.uri), children)
-    beside.graph._store.timeouts.wait = PATIENCE
+    beside.graph.session.store.timeouts.wait = PATIENCE
     threads = [threading.Thread(target=beside.work, args=(which, range(which, ALL, 2))) for which in (0, 1)]
     for thread in threads:
         thread.start()

@@ -11,18 +11,18 @@ import pytest
 from tests.pipeline.in_process import Frame, InProcess
 from tests.pipeline.worlds import SCHEMA, Rows, graph_at, outcome, rows, write
 
+from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import KeyConflictError
 from omnigraph.graph import Graph, init
-from omnigraph.graph.loading import LoadRequest
-from omnigraph.pipeline.load import SparkOptions, compared, load, tasks
-from omnigraph.pipeline.load.exchange import cut
-from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.load import compare_columns, partition_task
+from omnigraph.pipeline.spark.shuffle import cut
+from omnigraph.pipeline.spark.staging import Place
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 
 
 def on_spark(graph: Graph, source: Any, mode: str) -> LoadReceipt:
     options = SparkOptions(InProcess(), split_bytes=6_000, part_rows=60)
-    return load(graph, source, LoadRequest(LoadMode(mode), "main"), options)
+    return graph.load(source, mode=mode, engine="spark", spark=options)
 
 
 def test_equal_values_are_in_the_same_part_of_every_table() -> None:
@@ -72,10 +72,9 @@ def test_a_small_load_into_a_large_graph_is_compared_in_many_parts(
     graph.load([{"type": "Person", "data": {"name": f"early {i}"}} for i in range(40)], mode="append")
     options = SparkOptions(InProcess(), part_rows=10)
     known = [{"type": "Person", "data": {"name": name}} for name in ("early 7", "late")]
-    request = LoadRequest(LoadMode.APPEND, "main")
     with pytest.raises(KeyConflictError, match="early 7"):
-        load(graph, known, request, options)
-    assert load(graph, known[1:], request, options).total == 1
+        graph.load(known, mode="append", engine="spark", spark=options)
+    assert graph.load(known[1:], mode="append", engine="spark", spark=options).total == 1
     assert counts
     assert min(counts) >= 4
 
@@ -112,11 +111,11 @@ CHANGES: list[Callable[[Rows], None]] = [_as_it_is, _nowhere, _shared, _twins, _
 
 
 def _few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "CUT_ROWS", 5)
+    monkeypatch.setattr(partition_task, "CUT_ROWS", 5)
 
 
 def _all_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compared, "_DISTINCT", 2.0)
+    monkeypatch.setattr(compare_columns, "_DISTINCT", 2.0)
 
 
 def _through_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ import pytest
 from tests.s3_server import S3Root
 
 import omnigraph
+from omnigraph.engine.engines import Engine
 from omnigraph.errors import BadRowsError, ConstraintError, InputError, PipelineCheckError
 from omnigraph.graph import Graph
 from omnigraph.graph.collections import Branches
 from omnigraph.pipeline.declared import Stage
-from omnigraph.pipeline.engine import Engine
 from omnigraph.storage.objects import open_store
 
 SCHEMA = """

@@ -12,12 +12,12 @@ import pyarrow.parquet
 import pytest
 
 import omnigraph
+from omnigraph.engine.engines import Engine
 from omnigraph.errors import InputError, PipelineCheckError, SparkError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared import Stage
-from omnigraph.pipeline.engine import Engine
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

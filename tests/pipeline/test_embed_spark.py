@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Thread
@@ -17,6 +18,7 @@ from tests.pipeline.in_process import InProcess
 
 import omnigraph
 from omnigraph.embed import Purpose
+from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.errors import (
     BadRowsError,
     CancelledError,
@@ -26,10 +28,8 @@ from omnigraph.errors import (
     InputError,
 )
 from omnigraph.graph import Graph
-from omnigraph.pipeline.embedding import way
-from omnigraph.pipeline.engine import Engine
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 from omnigraph.read.budget import Cancellation
 from omnigraph.upkeep.vectors import EmbedProgress
 
@@ -188,13 +188,21 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
 def test_the_way_goes_by_the_size_of_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = made(tmp_path / "graph", Model())
     graph.load(rows(tmp_path / "in.ndjson", 300), mode="append")
-    assert way(graph, "auto", "main", ()).engine is Engine.LOCAL
+
+    def way(engine: str = "auto", types: str | tuple[str, ...] = ()) -> Engine:
+        chosen: list[Choice] = []
+        options = SparkOptions(InProcess())
+        with suppress(InputError):  # where a type does not exist
+            graph.embed(engine=engine, types=types, spark=options, chosen=chosen.append, check=True)
+        return chosen[0].engine
+
+    assert way() is Engine.LOCAL
     monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD", "1 KiB")
-    assert way(graph, "auto", "main", (), started=True).engine is Engine.SPARK
-    assert way(graph, "auto", "main", ("Nothing",), started=True).engine is Engine.LOCAL
-    assert way(graph, "local", "main", ()).engine is Engine.LOCAL
+    assert way() is Engine.SPARK
+    assert way(types="Nothing") is Engine.LOCAL
+    assert way("local") is Engine.LOCAL
     with pytest.raises(InputError, match="not an engine"):
-        way(graph, "flink", "main", ())
+        graph.embed(engine="flink")
 
 
 # With Spark

@@ -1,66 +1,103 @@
-"""A load goes to Spark when it is large, when Spark can be had, and when it is asked to."""
+"""A load goes to Spark when it is large, when Spark is available, and when it is asked to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.pipeline.in_process import InProcess
 
+import omnigraph
+from omnigraph.engine.backends import THRESHOLD_VARIABLE, choose, input_bytes
+from omnigraph.engine.engines import Choice, Engine, SparkOptions
+from omnigraph.engine.requests import LoadRequest
+from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, SparkUnavailableError
-from omnigraph.pipeline import engine
-from omnigraph.pipeline.engine import THRESHOLD_VARIABLE, Engine, choose, input_bytes
+from omnigraph.pipeline import backend
 
 
 @pytest.fixture(autouse=True)
 def _available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "check_available", lambda: None)
+    monkeypatch.setattr(backend, "check_available", lambda: None)
     monkeypatch.setenv(THRESHOLD_VARIABLE, "1 KiB")
 
 
 @pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with omnigraph.init(tmp_path / "graph", "node Person { name: String @key }") as graph:
+        yield graph.session
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "people.ndjson"
+    (tmp_path / "input").mkdir()
+    path = tmp_path / "input" / "people.ndjson"
     path.write_bytes(b"x" * 1024)
     return path
 
 
-def test_by_size(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose("auto", str(file)).engine is Engine.SPARK
-    assert choose("auto", [str(file)]).why == "0.0 MiB of input, and from 0.0 MiB on it goes to Spark"
+def chosen(session: Session, source: Any, engine: str = "auto", spark: SparkOptions | None = None) -> Choice:
+    request = LoadRequest(mode="append", engine=engine, spark=spark)
+    return choose(session, request, lambda: input_bytes(source), "of input")
+
+
+def test_by_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(session, str(file)).engine is Engine.SPARK
+    assert chosen(session, [str(file)]).why == "0.0 MiB of input, and from 0.0 MiB on it goes to Spark"
     monkeypatch.setenv(THRESHOLD_VARIABLE, "1025")
-    assert choose("auto", str(file)).engine is Engine.LOCAL
-    assert choose("auto", [str(file), str(file)]).engine is Engine.SPARK
+    assert chosen(session, str(file)).engine is Engine.LOCAL
+    assert chosen(session, [str(file), str(file)]).engine is Engine.SPARK
     monkeypatch.delenv(THRESHOLD_VARIABLE)
-    assert choose("auto", str(tmp_path)).engine is Engine.LOCAL
+    assert chosen(session, str(file.parent)).engine is Engine.LOCAL
 
 
-def test_what_is_asked_for_is_done(file: Path) -> None:
-    assert choose("local", str(file)).engine is Engine.LOCAL
-    assert choose(Engine.SPARK, "x").engine is Engine.SPARK
+def test_a_graph_in_memory_stays_in_the_process(file: Path) -> None:
+    with omnigraph.init("memory://engines", "node Person { name: String @key }") as graph:
+        assert chosen(graph.session, str(file)).engine is Engine.LOCAL
+
+
+def test_a_named_engine_is_used(session: Session, file: Path) -> None:
+    assert chosen(session, str(file), "local").engine is Engine.LOCAL
+    assert chosen(session, "x", Engine.SPARK).engine is Engine.SPARK
     with pytest.raises(InputError, match="'sparc' is not an engine"):
-        choose("sparc", str(file))
+        chosen(session, str(file), "sparc")
 
 
-def test_where_spark_cannot_be_had(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_is_not_available(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise SparkUnavailableError("no Java here")
 
-    monkeypatch.setattr(engine, "check_available", missing)
-    found = choose("auto", str(file))
+    monkeypatch.setattr(backend, "check_available", missing)
+    found = chosen(session, str(file), spark=SparkOptions(Stopped()))
     assert (found.engine, found.amiss) == (Engine.LOCAL, True)
     assert found.why.endswith(" on it goes to Spark, but no Java here")
-    assert choose("auto", str(file), started=True).engine is Engine.SPARK
+    assert chosen(session, str(file), spark=SparkOptions(Started())).engine is Engine.SPARK
 
 
-def test_how_large_the_input_is(file: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "more.ndjson.gz"
+class Stopped(InProcess):
+    started = False
+
+
+class Started(InProcess):
+    started = True
+
+
+def test_a_session_of_another_type_is_refused(session: Session, file: Path) -> None:
+    with pytest.raises(InputError, match=r"spark\.session is a str"):
+        chosen(session, str(file), spark=SparkOptions("local"))
+
+
+def test_how_large_the_input_is(session: Session, file: Path) -> None:
+    packed = file.parent / "more.ndjson.gz"
     packed.write_bytes(b"x" * 10)
     table = pa.table({"n": pa.array([1, 2], pa.int64())})
     assert input_bytes(str(packed)) == 40
-    assert input_bytes(str(tmp_path)) == 1064
+    assert input_bytes(str(file.parent)) == 1064
     assert input_bytes({"Person": str(file), "Knows": table}) == 1024 + 16
     assert input_bytes(b"123") == 3
     assert input_bytes(iter([])) is None
     assert input_bytes([{"type": "Person"}]) is None
-    assert choose("auto", iter([])).engine is Engine.LOCAL
+    assert chosen(session, iter([])).engine is Engine.LOCAL

@@ -13,7 +13,7 @@ import omnigraph
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import export as exporting
-from omnigraph.pipeline.export import export
+from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.storage.objects.s3 import S3ObjectStore
 from omnigraph.storage.output_files import UNFINISHED, S3Directory
 from omnigraph.storage.uri import GraphUri
@@ -53,7 +53,7 @@ def names(store: S3ObjectStore) -> list[str]:
 
 
 def test_one_file(graph: Graph, session: InProcess, store: S3ObjectStore, s3_root: S3Root) -> None:
-    export(graph, f"{s3_root.uri}/all.ndjson", session=session)
+    Pipeline(graph, session).export(f"{s3_root.uri}/all.ndjson")
     assert store.get("all.ndjson").data == b"".join(graph.export())
     assert names(store) == ["all.ndjson"]
 
@@ -69,8 +69,8 @@ def test_directories_of_parts(
     format: str,
 ) -> None:
     monkeypatch.setattr(exporting, "PARTITION_BYTES", 1000)
-    receipt = export(graph, f"{s3_root.uri}/all", format=format, session=session)
-    assert receipt == export(graph, tmp_path / "here", format=format, session=session)
+    receipt = Pipeline(graph, session).export(f"{s3_root.uri}/all", format=format)
+    assert receipt == Pipeline(graph, session).export(tmp_path / "here", format=format)
     here = {f"all/{file.relative_to(tmp_path / 'here')}": file for file in (tmp_path / "here").rglob("part-*")}
     assert names(store) == sorted(here)
     assert f"all/node.Person.{format}/part-00001.{format}" in here
@@ -83,9 +83,9 @@ def test_directories_of_parts(
 
     for taken in ("all", f"all/node.Empty.{format}"):
         with pytest.raises(InputError, match="is not an empty directory"):
-            export(graph, f"{s3_root.uri}/{taken}", format=format, session=session)
+            Pipeline(graph, session).export(f"{s3_root.uri}/{taken}", format=format)
         with pytest.raises(InputError, match="it is a directory"):
-            export(graph, f"{s3_root.uri}/{taken}", session=session)
+            Pipeline(graph, session).export(f"{s3_root.uri}/{taken}")
     assert names(store) == sorted(here)
 
 
@@ -95,7 +95,7 @@ def test_a_missing_bucket_is_noticed_before_the_work(
     monkeypatch.setattr(exporting, "_written", lambda *_: pytest.fail("work was begun"))
     for format in ("ndjson", "parquet"):
         with pytest.raises(StorageError, match="NoSuchBucket"):
-            export(graph, "s3://there-is-none/all", format=format, session=session)
+            Pipeline(graph, session).export("s3://there-is-none/all", format=format)
 
 
 def test_a_failure_leaves_nothing(
@@ -113,7 +113,7 @@ def test_a_failure_leaves_nothing(
 
     monkeypatch.setattr(S3Directory, "file", fail)
     with pytest.raises(RuntimeError, match="half way"):
-        export(graph, f"{s3_root.uri}/all", format="arrow", session=session)
+        Pipeline(graph, session).export(f"{s3_root.uri}/all", format="arrow")
     assert names(store) == []
     marks = [f"all/{name}{UNFINISHED}" for name in ("", "edge.Knows.arrow/", "node.Empty.arrow/", "node.Person.arrow/")]
     parts = [f"all/{name}/part-00000.arrow" for name in ("edge.Knows.arrow", "node.Empty.arrow")]

@@ -13,9 +13,8 @@ import omnigraph
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import export as exporting
-from omnigraph.pipeline.export import export
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +41,7 @@ def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("_parts")
 def test_ndjson_is_the_same_byte_by_byte(session: Session, graph: Graph, tmp_path: Path) -> None:
-    receipt = export(graph, tmp_path / "there.ndjson", session=session)
+    receipt = Pipeline(graph, session).export(tmp_path / "there.ndjson")
     assert receipt == graph.export(tmp_path / "here.ndjson")
     assert (tmp_path / "there.ndjson").read_bytes() == (tmp_path / "here.ndjson").read_bytes()
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["here.ndjson", "there.ndjson"]
@@ -59,7 +58,7 @@ def test_any_state_and_some_types(session: Session, graph: Graph, tmp_path: Path
 @pytest.mark.usefixtures("_parts")
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_files_of_columns_have_the_same_rows(session: Session, graph: Graph, tmp_path: Path, format: str) -> None:
-    receipt = export(graph, tmp_path / "there", format=format, session=session)
+    receipt = Pipeline(graph, session).export(tmp_path / "there", format=format)
     assert receipt == graph.export(tmp_path / "here", format=format)
     for file in sorted((tmp_path / "here").iterdir()):
         parts = sorted((tmp_path / "there" / file.name).iterdir())
@@ -74,12 +73,12 @@ def test_files_of_columns_have_the_same_rows(session: Session, graph: Graph, tmp
 
 def test_what_cannot_be_exported_is_refused(session: Session, graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'xml' is not a format"):
-        export(graph, tmp_path / "x", format="xml", session=session)
+        Pipeline(graph, session).export(tmp_path / "x", format="xml")
     with pytest.raises(InputError, match="there is no type 'Nothing'"):
-        export(graph, tmp_path / "x", types="Nothing", session=session)
+        Pipeline(graph, session).export(tmp_path / "x", types="Nothing")
     with pytest.raises(InputError, match="local files"):
-        export(graph, "gs://bucket/x", session=session)
+        Pipeline(graph, session).export("gs://bucket/x")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(InputError, match="not an empty directory"):
-        export(graph, tmp_path / "full", format="arrow", session=session)
+        Pipeline(graph, session).export(tmp_path / "full", format="arrow")

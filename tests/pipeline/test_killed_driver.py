@@ -87,7 +87,7 @@ def test_a_killed_driver(tmp_path: Path) -> None:
                 assert content == before[load], load.place
             other = "dev" if load.branch == "main" else "main"
             assert b"".join(graph.export(branch=other)) == before[load]
-            assert graph._store.objects.list("__recovery") == []
+            assert graph.session.store.objects.list("__recovery") == []
             key = load.job(source)["key"]
             again = graph.load(source, mode=load.mode, branch=load.branch, idempotency_key=key)
             assert numbered(b"".join(graph.export(branch=load.branch))) == after.content, load.place

@@ -15,7 +15,7 @@ from tests.pipeline.test_same_graph import on_spark
 from tests.pipeline.worlds import outcome
 
 from omnigraph.graph import Graph, init
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 
 SCHEMA = """
 node Day { day: Date @key  note: String? }

@@ -22,7 +22,7 @@ import omnigraph
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.objects import open_store
 from omnigraph.write.table_mapping import TableMapping
 

@@ -34,7 +34,7 @@ def by_tasks(graph: Graph, source: Any, threshold: int | str | None = 0, **said:
 def stamped(graph: Graph, key: str, branch: str = "main") -> list[dict[str, Any]]:
     """Everything that a table holds, as it lies there, with what Lance knows of each row."""
     ref = graph.snapshot(branch=branch).pin(key).ref
-    tables = graph._store.tables
+    tables = graph.session.store.tables
     columns = [*tables.schema(ref).names, *_STAMPS]
     found: list[dict[str, Any]] = tables.batches(ref, columns=columns).read_all().to_pylist()
     return found
@@ -43,11 +43,11 @@ def stamped(graph: Graph, key: str, branch: str = "main") -> list[dict[str, Any]
 def changed(graph: Graph, key: str, before: Any) -> tuple[dict[str, list[Any]], list[str]]:
     """What one step did to a table, as a feed tells it: ids that came and that were written, and ids that went."""
     after = graph.snapshot().pin(key).ref
-    dataset = graph._store.tables._open(after)
+    dataset = graph.session.store.tables._open(after)
     delta = dataset.delta(begin_version=before.version, end_version=after.version)
     came = delta.get_inserted_rows().read_all()["id"].to_pylist()
     written = delta.get_updated_rows().read_all()["id"].to_pylist()
-    found = graph._store.tables.difference(before, after)
+    found = graph.session.store.tables.difference(before, after)
     return {"came": sorted(came), "written": sorted(written)}, found.deleted.to_pylist()
 
 
@@ -96,7 +96,7 @@ def test_the_tables_are_the_same(tmp_path: Path, world: Any, indexed: bool) -> N
 
 def _found(graph: Graph) -> list[list[str]]:
     """What is found by values that are indexed, if there are indexes."""
-    tables, person = graph._store.tables, graph.snapshot().pin("node:Person").ref
+    tables, person = graph.session.store.tables, graph.snapshot().pin("node:Person").ref
     wanted = [("name", f"person {i}") for i in range(0, 140, 7)] + [("email", f"person {i}@x.org") for i in range(12)]
     return [sorted(tables.scan(person, columns=["id"], filter=pc.field(c) == v)["id"].to_pylist()) for c, v in wanted]
 
@@ -115,7 +115,7 @@ def test_on_a_branch(tmp_path: Path, forked: bool) -> None:
     for key in _NAMED:
         assert stamped(there, key, "draft") == stamped(here, key, "draft")
     assert b"".join(there.export()) == main
-    forks = {key: there._store.tables.forks(there.snapshot().pin(key).ref.path) for key in _NAMED}
+    forks = {key: there.session.store.tables.forks(there.snapshot().pin(key).ref.path) for key in _NAMED}
     assert {key: len(names) for key, names in forks.items()} == {"node:Person": 1, "node:Note": 1, "edge:Wrote": 0}
 
 
@@ -159,7 +159,7 @@ def test_a_commit_that_comes_first(tmp_path: Path, branch: str) -> None:
     ids = [row["id"] for row in stamped(graph, "node:Person", branch)]
     assert len(ids) == len(set(ids)) == 90
     assert graph.verify(branch=branch).ok
-    assert len(graph._store.tables.forks(snapshot.pin("node:Person").ref.path)) == (branch != "main")
+    assert len(graph.session.store.tables.forks(snapshot.pin("node:Person").ref.path)) == (branch != "main")
 
 
 def test_the_size_decides_and_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,15 @@ from tests.merge.repository_model import empty
 from tests.pipeline.in_process import InProcess
 
 import omnigraph
+from omnigraph.engine.engines import SparkOptions
+from omnigraph.engine.merge import merge
+from omnigraph.engine.requests import MergeRequest
 from omnigraph.errors import MergeConflictsError
 from omnigraph.graph import Graph
-from omnigraph.graph.merging import MergeRequest
-from omnigraph.pipeline.merge import MergeOptions, merge, on_spark
+from omnigraph.merge.receipt import MergeReceipt
+from omnigraph.pipeline import merge as on_spark
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 
 SEEDS = range(8)
 
@@ -48,7 +51,7 @@ def _told(graph: Graph, how: Any, target: str = "main") -> object:
         receipt = (error.conflicts, error.total)
     assert not list(Path(graph.uri).glob("__staging/*")), "nothing is left lying about"
     whole = graph.snapshot(branch=target).tables.values()
-    assert all(graph._store.tables.count(pin.ref) == pin.row_count for pin in whole)
+    assert all(graph.session.store.tables.count(pin.ref) == pin.row_count for pin in whole)
     return receipt, b"".join(graph.export(branch=target))
 
 
@@ -57,6 +60,10 @@ def _copy(world: World, place: Path) -> Graph:
     shutil.rmtree(world.graph.uri)
     shutil.copytree(place, world.graph.uri)
     return omnigraph.open(world.graph.uri)
+
+
+def by_spark(graph: Graph, request: MergeRequest, options: SparkOptions) -> MergeReceipt:
+    return merge(graph.session, replace(request, engine="spark", spark=options))
 
 
 @pytest.mark.parametrize("strategy", [None, "theirs"])
@@ -70,9 +77,9 @@ def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch
     request = MergeRequest("side", target, strategy)
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
         monkeypatch.setattr(on_spark, "_SIFTED", 0 if tasks == 2 else 1_000_000)
-        options = MergeOptions(InProcess(), tasks=tasks, threshold=threshold)
+        options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         graph = _copy(world, kept)
-        assert _told(graph, lambda graph, o=options: merge(graph, request, o), target) == wanted, f"{tasks} tasks"
+        assert _told(graph, lambda graph, o=options: by_spark(graph, request, o), target) == wanted, f"{tasks} tasks"
         assert graph.verify(branch=target).ok
         graph.mutate('query q() { insert B { k: "next" } }', branch=target)
 
@@ -86,9 +93,9 @@ def test_same_graph_on_spark(tmp_path: Path, session: Session, seed: int) -> Non
     shutil.copytree(world.graph.uri, kept)
     wanted = _told(world.graph, lambda graph: graph.merge("side", strategy="theirs"))
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
-        options = MergeOptions(session, tasks=tasks, threshold=threshold)
+        options = SparkOptions(session, tasks=tasks, merge_threshold=threshold)
         request = MergeRequest("side", "main", "theirs")
-        found = _told(_copy(world, kept), lambda graph, o=options, r=request: merge(graph, r, o))
+        found = _told(_copy(world, kept), lambda graph, o=options, r=request: by_spark(graph, r, o))
         assert found == wanted, f"{tasks} tasks"
     graph = _copy(world, kept)
     receipt = Pipeline(graph, session).merge("side", strategy="theirs", delete_branch=True, message="by tasks")
@@ -142,8 +149,8 @@ def test_tasks_write_what_is_large(tmp_path: Path, strategy: str, monkeypatch: p
 
     monkeypatch.setattr(on_spark.SparkComparer, "_tasks_write", noted)
     again = _copy(world, kept)
-    options = MergeOptions(InProcess(), tasks=3, threshold=1)
-    assert _told(again, lambda graph: merge(graph, MergeRequest("side", "main", strategy), options)) == wanted
+    options = SparkOptions(InProcess(), tasks=3, merge_threshold=1)
+    assert _told(again, lambda graph: by_spark(graph, MergeRequest("side", "main", strategy), options)) == wanted
     assert written[:1] == ["node:Ship"]
     assert again.verify().ok
     assert _row_ids(again).items() >= {name: numbers[name] for name in numbers if "s000" <= name < "s080"}.items()
@@ -173,23 +180,23 @@ def test_a_target_that_moves_meanwhile(tmp_path: Path, outcome: str, monkeypatch
         return made
 
     monkeypatch.setattr(on_spark.SparkComparer, "_tasks_write", noted)
-    request, options = MergeRequest("side", "dev"), MergeOptions(InProcess(), tasks=2, threshold=1)
+    request, options = MergeRequest("side", "dev"), SparkOptions(InProcess(), tasks=2, merge_threshold=1)
     if outcome == "fails":
         with pytest.raises(RuntimeError, match="no, wait"):
-            merge(graph, request, options)
+            by_spark(graph, request, options)
     elif outcome == "conflicts":
         with pytest.raises(MergeConflictsError) as caught:
-            merge(graph, request, options)
+            by_spark(graph, request, options)
         assert [(c.kind.value, c.entity_id) for c in caught.value.conflicts] == [("divergent_update", "s001")]
     else:
-        receipt = merge(graph, request, options)
+        receipt = by_spark(graph, request, options)
         assert (receipt.outcome, receipt.changes["node:Ship"].updated) == ("merged", 79)
         assert calls.count("node:Ship") == 2
         assert graph.verify(branch="dev").ok
-    identifier = graph._store.branch_identifier("dev")
+    identifier = graph.session.store.branch_identifier("dev")
     pins = graph.snapshot(branch="dev").tables.values()
     for pin in pins:
-        own = [fork for fork in graph._store.tables.forks(pin.ref.path) if fork.startswith(f"{identifier}-")]
+        own = [fork for fork in graph.session.store.tables.forks(pin.ref.path) if fork.startswith(f"{identifier}-")]
         assert own == [pin.ref.branch] * (pin.ref.branch in own), pin.key
 
 
@@ -221,6 +228,6 @@ def test_several_common_ancestors(
     for tasks, threshold in ((2, None), (3, "1 B")):
         monkeypatch.setattr(on_spark, "_SIFTED", 0 if tasks == 2 else 1_000_000)
         graph = _copy(world, kept)
-        options = MergeOptions(InProcess(), tasks=tasks, threshold=threshold)
-        assert _told(graph, lambda graph, o=options: merge(graph, request, o)) == wanted, f"{tasks} tasks"
+        options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
+        assert _told(graph, lambda graph, o=options: by_spark(graph, request, o)) == wanted, f"{tasks} tasks"
         assert graph.verify().ok

@@ -12,13 +12,12 @@ from tests.pipeline.in_process import InProcess
 from tests.pipeline.test_embed_spark import Failing, Model
 
 import omnigraph
+from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import ConstraintError, EmbeddingUnavailableError, MergeConflictsError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.analytics import analyse
-from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.optimize import optimize_by
 from omnigraph.pipeline.pipeline import Pipeline
+from omnigraph.pipeline.spark.staging import Place
 
 SCHEMA = """
 node Note { name: String @key  text: String?  rank: F64?  vec: Vector(4)? @embed("text") }
@@ -73,7 +72,8 @@ def _embed(graph: Graph, place: Path) -> None:
 
 
 def _optimize(graph: Graph, place: Path) -> None:
-    optimize_by(graph, "spark", InProcess, Watch(), rows_per_fragment=50, segment_rows=50)
+    options = SparkOptions(InProcess(), segment_rows=50)
+    graph.optimize(engine="spark", rows_per_fragment=50, spark=options)
 
 
 def _export(graph: Graph, place: Path) -> None:

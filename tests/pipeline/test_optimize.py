@@ -14,13 +14,14 @@ from tests.upkeep.test_optimize import SCHEMA, covered, fill, fragments, people,
 
 import omnigraph
 from omnigraph.commit.work_records import read_records
+from omnigraph.engine.backends import choose
+from omnigraph.engine.engines import Choice, SparkOptions
+from omnigraph.engine.requests import OptimizeRequest
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import Choice, choose_by_size
-from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.optimize import OnSpark, optimize_by
+from omnigraph.pipeline.optimize import SparkWorkers
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.packing import Packed
 from omnigraph.upkeep.optimize import OptimizeReceipt, PackJob
 from omnigraph.write.receipt import MergeWay
@@ -38,8 +39,8 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def by_tasks(graph: Graph, session: Session, **said: Any) -> OptimizeReceipt:
-    said = {"rows_per_fragment": 20, "segment_rows": 15, **said}
-    return optimize_by(graph, "spark", lambda: session, Watch(), **said)
+    options = SparkOptions(session, segment_rows=said.pop("segment_rows", 15))
+    return graph.optimize(engine="spark", spark=options, **{"rows_per_fragment": 20, **said})
 
 
 def _check(graph: Graph, session: Session) -> None:
@@ -74,7 +75,7 @@ def test_all_indexes_in_segments(tmp_path: Path) -> None:
     assert fragments(graph) == 6
     assert seen(graph) == before
     ref = graph.snapshot().pin("node:Person").ref
-    segments = {i.name: len(i.segments) for i in graph._store.tables._open(ref).describe_indices()}
+    segments = {i.name: len(i.segments) for i in graph.session.store.tables._open(ref).describe_indices()}
     assert set(segments.values()) == {1}, "they were merged"
     graph.load({"Person": people(["p3", "p4", "new"], 4)}, mode="merge")
     before = seen(graph)
@@ -90,8 +91,8 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
     assert [str(choice) for choice in told] == [f"in this process: {receipt.why}"]
     assert receipt.to_json()["engine"] == "local"
     monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD", "1 KiB")
-    assert choose_by_size("auto", 1024, started=True).engine == "spark"
-    assert choose_by_size("local", 1 << 40).engine == "local"
+    assert choose(graph.session, OptimizeRequest(), lambda: 1024).engine == "spark"
+    assert choose(graph.session, OptimizeRequest(engine="local"), lambda: 1 << 40).engine == "local"
     with pytest.raises(InputError, match="is not an engine"):
         Pipeline(graph, InProcess()).optimize(engine="bus")
 
@@ -110,24 +111,24 @@ def test_a_graph_in_s3(s3_root: S3Root) -> None:
     assert by_tasks(graph, InProcess()).commit is not None
     assert seen(graph) == before
     assert covered(graph) == {0}
-    assert not [info.path for info in graph._store.objects.list("nodes") if "/_versions/d" in info.path]
+    assert not [info.path for info in graph.session.store.objects.list("nodes") if "/_versions/d" in info.path]
 
 
 def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cleanup sees a record of whoever is at work, which goes with the work."""
     at_work: list[int] = []
-    pack = OnSpark.pack
+    pack = SparkWorkers.pack
 
-    def packing(self: OnSpark, jobs: Sequence[PackJob]) -> list[Packed]:
+    def packing(self: SparkWorkers, jobs: Sequence[PackJob]) -> list[Packed]:
         packed = pack(self, jobs)
         graph.cleanup(keep=0, orphans_older_than=timedelta(0))
-        at_work.append(len(read_records(graph._store.objects)))
+        at_work.append(len(read_records(graph.session.store.objects)))
         return packed
 
-    monkeypatch.setattr(OnSpark, "pack", packing)
+    monkeypatch.setattr(SparkWorkers, "pack", packing)
     before = seen(graph)
     assert by_tasks(graph, InProcess(), rows_per_fragment=8, segment_rows=8).commit is not None
     assert at_work == [2], "its own, and that of what tasks put aside"
-    assert read_records(graph._store.objects) == []
+    assert read_records(graph.session.store.objects) == []
     assert seen(graph) == before
     assert graph.verify().ok

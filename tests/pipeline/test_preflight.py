@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import SparkUnavailableError
-from omnigraph.pipeline.preflight import check_java, check_settings, start_failure
+from omnigraph.pipeline.spark.preflight import check_java, check_settings, start_failure
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_master_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object, **__: object) -> None:
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr("omnigraph.pipeline.preflight.socket.create_connection", silent)
+    monkeypatch.setattr("omnigraph.pipeline.spark.preflight.socket.create_connection", silent)
     with pytest.raises(SparkUnavailableError, match="no answer within 5 seconds"):
         check_settings("spark://[::1]:7077", None)
 

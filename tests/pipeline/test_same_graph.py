@@ -10,10 +10,9 @@ import pytest
 from tests.pipeline.in_process import InProcess
 from tests.pipeline.worlds import Rows, graph_at, outcome, rows, write
 
+from omnigraph.engine.engines import SparkOptions
 from omnigraph.graph import Graph
-from omnigraph.graph.loading import LoadRequest
-from omnigraph.pipeline.load import SparkOptions, load
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 
 Change = Callable[[Rows], None]
@@ -186,8 +185,7 @@ def on_spark(
         part_rows=10_000 if parts == 1 else 60,
         merge_threshold=merge_threshold,
     )
-    request = LoadRequest(LoadMode(mode), said.pop("branch", "main"), **said)
-    return load(graph, source, request, options)
+    return graph.load(source, mode=mode, engine="spark", spark=options, **said)
 
 
 def _size(source: Any) -> int:

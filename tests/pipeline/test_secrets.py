@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from omnigraph.pipeline.declared import RunRequest, read_document
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.session import SparkSettings
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Place as Pinned
+from omnigraph.pipeline.spark.session import SparkSettings
+from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.input_files import S3File, tree_of
 from omnigraph.storage.uri import GraphUri
 

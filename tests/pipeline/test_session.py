@@ -13,11 +13,12 @@ import pytest
 from pyspark.errors import PySparkException
 from tests.pipeline.in_process import InProcess
 
+from omnigraph.engine.engines import JobProgress
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline import session as sessions
-from omnigraph.pipeline.jobs import JobProgress, Watch
-from omnigraph.pipeline.preflight import java_path
-from omnigraph.pipeline.session import Session, SparkSettings, _no_copy
+from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.preflight import java_path
+from omnigraph.pipeline.spark.session import Session, SparkSettings, _no_copy
 from omnigraph.read.budget import Cancellation
 
 if TYPE_CHECKING:

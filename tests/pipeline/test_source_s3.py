@@ -29,9 +29,9 @@ def test_a_graph_in_s3(s3_root: S3Root) -> None:
     writer = writing.writer(writing.schema(), False)
     rows = pa.table({"name": ["a", "b"], "n": [1, 2]})
     writer.commit([writer.write(iter(rows.to_batches()))])
-    assert graph._store.objects.list("__staging") == []
+    assert graph.session.store.objects.list("__staging") == []
     writer.abort([writer.write(iter(rows.to_batches())), None])
-    assert graph._store.objects.list("__staging") == []
+    assert graph.session.store.objects.list("__staging") == []
     start = graph.snapshot().commit.id
     graph.load(pa.table({"name": ["b"], "n": [3]}), mode="merge", type_name="P")
 

@@ -177,7 +177,7 @@ def test_others_see_a_write_that_loads_its_rows(graph: Graph, monkeypatch: pytes
     load = Graph.load
 
     def looked(self: Graph, *given: Any, **named: Any) -> Any:
-        records = read_records(graph._store.objects)
+        records = read_records(graph.session.store.objects)
         seen.extend((each.writes, watch.is_alive(each, 30)) for each in records)
         return load(self, *given, **named)
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read import blobs
 from omnigraph.read.blobs import RANGE_BYTES
 

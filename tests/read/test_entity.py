@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.storage.blobs import BlobInfo
 
 

@@ -16,9 +16,9 @@ from tests.read.everything import SCHEMA, SINGLE, full, things
 import omnigraph
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
 from omnigraph.read.export import export as export_module
 from omnigraph.read.export import files, ordered

@@ -10,9 +10,9 @@ import pytest
 from tests.s3_server import S3Root
 
 import omnigraph
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read.export.export import TypeExport
 from omnigraph.storage import output_files
 from omnigraph.storage.objects import s3

@@ -14,9 +14,9 @@ from tests.read.test_spilled import fill
 
 import omnigraph
 from omnigraph import Budget
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BudgetExceededError, InputError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read import engine, portions, sorting
 from omnigraph.read.match import expand, hops, match
 from omnigraph.read.match.shortest import Search

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests.read.everything import full
 
 import omnigraph
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read.result.result import Result, for_people
 
 UTC = dt.UTC

@@ -111,7 +111,7 @@ class Library(World):
         yield self._state_of("full index", "main")
 
     def _cover(self) -> None:
-        ensure_indexes(self.graph._store, "main", lambda _: self.catalog, fewest_vectors=1)
+        ensure_indexes(self.graph.session.store, "main", lambda _: self.catalog, fewest_vectors=1)
 
     def _state_of(self, name: str, branch: str) -> State:
         return State(

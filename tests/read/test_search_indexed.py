@@ -47,7 +47,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
             graph.load({"Doc": pa.table(columns)}, mode="append")
             if start == 0:
                 # The other half is not covered.
-                ensure_indexes(graph._store, "main", lambda _: graph.catalog, fewest_vectors=1)
+                ensure_indexes(graph.session.store, "main", lambda _: graph.catalog, fewest_vectors=1)
         yield graph
 
 

@@ -268,7 +268,7 @@ def test_whole_numbers_are_found_as_numbers() -> None:
 
 def with_index(graph: Graph, column: str, kind: IndexKind = IndexKind.BTREE) -> Snapshot:
     """The graph with an index on a column of persons."""
-    store = graph._store
+    store = graph.session.store
     pin = graph.snapshot().pin("node:Person")
     staged = store.tables.stage_indexes(pin.ref, [IndexSpec(column, kind)])
     assert staged is not None

@@ -18,9 +18,9 @@ from tests.read.test_sorting import Counting
 
 import omnigraph
 from omnigraph import Budget
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BudgetExceededError, CancelledError, StorageError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.read.match import bag
 from omnigraph.read.match.frame import Frame
 

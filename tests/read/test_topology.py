@@ -355,7 +355,7 @@ def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
     view = View(
         graph,
         files,
-        Snapshot(graph._store, replace(manifest, tables={**manifest.tables, "edge:Follows": packed})),
+        Snapshot(graph.session.store, replace(manifest, tables={**manifest.tables, "edge:Follows": packed})),
     )
     assert view.spaces.edges("Follows").fingerprint != graph.snapshot().fingerprint("edge:Follows")
     with asked() as calls:

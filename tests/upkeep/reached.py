@@ -26,7 +26,7 @@ def listing(root: Path) -> dict[str, str]:
 
 def views(graph: Graph, keep: int) -> list[Manifest]:
     """The states that have to stay: heads, beginnings of branches, tags, and the newest commits of each branch."""
-    store = graph._store
+    store = graph.session.store
     found = []
     for name in store.branch_names():
         found.append(store.capture(name))
@@ -43,7 +43,7 @@ def pins(graph: Graph, states: Iterable[Manifest]) -> set[TableRef]:
     """The table versions of states, and where the forks among them began."""
     found = {pin.ref for view in states for pin in view.tables.values()}
     for path in {ref.path for ref in found}:
-        for fork, point in graph._store.tables.fork_points(path).items():
+        for fork, point in graph.session.store.tables.fork_points(path).items():
             if any((ref.path, ref.branch) == (path, fork) for ref in found):
                 found |= {point, TableRef(path, fork, point.version)}
     return found

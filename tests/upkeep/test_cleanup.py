@@ -61,7 +61,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 def root(graph: Graph) -> Path:
-    return Path(graph._store.objects.uri.path)
+    return Path(graph.session.store.objects.uri.path)
 
 
 def people(graph: Graph, *names: str, age: int = 0, mode: str = "append", branch: str = "main", photo: int = 0) -> None:
@@ -74,20 +74,20 @@ def people(graph: Graph, *names: str, age: int = 0, mode: str = "append", branch
 def orphan(graph: Graph, key: str = "node:Person", branch: str = "main") -> None:
     """Rows that a writer wrote and never committed."""
     ref = graph.snapshot(branch=branch).pin(key).ref
-    schema = graph._store.tables.schema(ref)
+    schema = graph.session.store.tables.schema(ref)
     rows = pa.table({"id": ["lost"], "name": ["lost"]}) if key == "node:Town" else None
     if rows is None:
         empty = pa.Table.from_pylist([], schema=graph.snapshot().scan(key).schema)
         columns = {f.name: pa.nulls(1, f.type) for f in empty.schema} | {"id": pa.array(["lost"]), "name": ["lost"]}
         rows = pa.table(columns).select(schema.names)
-    graph._store.tables.write_fragments(ref, rows)
+    graph.session.store.tables.write_fragments(ref, rows)
 
 
 def states(graph: Graph, keep: int) -> dict[str, bytes]:
     """Everything that stays readable, as it is exported."""
-    found = {f"branch {name}": b"".join(graph.export(branch=name)) for name in graph._store.branch_names()}
+    found = {f"branch {name}": b"".join(graph.export(branch=name)) for name in graph.session.store.branch_names()}
     found |= {f"tag {tag.name}": b"".join(graph.export(at=tag.name)) for tag in graph.tags}
-    for name in graph._store.branch_names():
+    for name in graph.session.store.branch_names():
         for commit in list(graph.commits.list(branch=name).commits)[:keep]:
             found[f"commit {commit.id}"] = b"".join(graph.export(at=commit.id))
     return found
@@ -96,7 +96,7 @@ def states(graph: Graph, keep: int) -> dict[str, bytes]:
 def live_through(graph: Graph, chance: Random, steps: int) -> None:
     """Any history: rows come, change and go, branches and tags come and go, writers die."""
     for step in range(steps):
-        names = graph._store.branch_names()
+        names = graph.session.store.branch_names()
         branch = chance.choice(names)
         act = chance.randrange(12)
         if act < 3:
@@ -146,7 +146,7 @@ def test_what_stays_is_the_same_and_the_rest_is_gone(graph: Graph, seed: int) ->
     assert unreached(root(graph), refs) == set()
     with open(graph.uri) as reopened:
         assert states(reopened, keep) == before
-        for name in reopened._store.branch_names():
+        for name in reopened.session.store.branch_names():
             assert reopened.verify(branch=name).ok
             people(reopened, f"afterwards {name}", branch=name)
     assert states(graph, 0).keys() == {name for name in before if not name.startswith("commit")}
@@ -287,19 +287,19 @@ def test_a_name_that_is_made_meanwhile_keeps_a_type_that_was_dropped(
 
 def test_a_load_that_begins_meanwhile_keeps_what_it_writes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     people(graph, "a")
-    listed = type(graph._store.objects).list
+    listed = type(graph.session.store.objects).list
     begun: list[object] = []
 
     def overtaken(self: object, prefix: str = "") -> object:
         if prefix == "nodes" and not begun:
             begun.append(True)
-            work.enter_context(at_work(graph._store.objects, WorkKind.LOAD))
+            work.enter_context(at_work(graph.session.store.objects, WorkKind.LOAD))
             orphan(graph)
             aged(root(graph) / "nodes", 60)  # the clock of the store is behind
         return listed(self, prefix)  # type: ignore[arg-type]  # passed on
 
     with ExitStack() as work:
-        monkeypatch.setattr(type(graph._store.objects), "list", overtaken)
+        monkeypatch.setattr(type(graph.session.store.objects), "list", overtaken)
         assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
     assert begun
 
@@ -354,7 +354,7 @@ ELSEWHERE = Owner("another machine", 7, "1")
 def test_what_a_load_at_work_needs_stays(graph: Graph) -> None:
     people(graph, "a")
     name = ulid_now().lower()
-    with at_work(graph._store.objects, WorkKind.LOAD, name=name):
+    with at_work(graph.session.store.objects, WorkKind.LOAD, name=name):
         orphan(graph)
         fork = _fork(graph)
         assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
@@ -378,14 +378,14 @@ def test_what_a_load_at_work_needs_stays(graph: Graph) -> None:
 def _fork(graph: Graph) -> str:
     """A fork that a load made on a branch, and that nothing points at yet."""
     graph.branches.create("dev")
-    view = graph._store.capture("dev")
-    fork = graph._store.tables.fork(view.tables["node:Person"].ref, f"{view.incarnation}-{ulid_now().lower()}")
+    view = graph.session.store.capture("dev")
+    fork = graph.session.store.tables.fork(view.tables["node:Person"].ref, f"{view.incarnation}-{ulid_now().lower()}")
     assert fork.branch is not None
     return fork.branch
 
 
 def _forks(graph: Graph) -> list[str]:
-    return graph._store.tables.forks(graph.snapshot().pin("node:Person").ref.path)
+    return graph.session.store.tables.forks(graph.snapshot().pin("node:Person").ref.path)
 
 
 def test_records_of_other_machines_are_watched_and_not_timed(graph: Graph) -> None:
@@ -393,7 +393,7 @@ def test_records_of_other_machines_are_watched_and_not_timed(graph: Graph) -> No
     people(graph, "a")
     orphan(graph)
     aged(root(graph) / "nodes", 1)
-    graph._store.timeouts.ttl = 0.6
+    graph.session.store.timeouts.ttl = 0.6
     name = ulid_now().lower()
     aged(record(graph, name, ELSEWHERE), 30 * 86400)
     ended = threading.Event()
@@ -469,7 +469,7 @@ def test_the_report_tells_for_whose_sake_something_stayed(graph: Graph) -> None:
     people(graph, "a")
     here = Owner.here()
     name = ulid_now().lower()
-    with at_work(graph._store.objects, WorkKind.LOAD, name=name):
+    with at_work(graph.session.store.objects, WorkKind.LOAD, name=name):
         assert graph.cleanup(keep=9).loads_at_work == (), "what is that old stays for nobody's sake"
         for preview in (True, False):
             (load,) = graph.cleanup(keep=9, orphans_older_than=NOW, preview=preview).loads_at_work
@@ -650,14 +650,14 @@ def test_failures_concern_one_table(graph: Graph, monkeypatch: pytest.MonkeyPatc
         people(graph, f"p{i}")
         graph.load({"Town": pa.table({"name": [f"t{i}"]})}, mode="append")
     failing = graph.snapshot().pin("node:Person").ref.path
-    needs = type(graph._store.tables).needs
+    needs = type(graph.session.store.tables).needs
 
     def broken(self: object, path: str, *more: object) -> object:
         if path == failing:
             raise OmnigraphError("the disk is on fire")
         return needs(self, path, *more)  # type: ignore[arg-type]  # passed on
 
-    monkeypatch.setattr(type(graph._store.tables), "needs", broken)
+    monkeypatch.setattr(type(graph.session.store.tables), "needs", broken)
     done: CleanupReport = graph.cleanup(keep=1)
     assert done.errors == ("node:Person: the disk is on fire",)
     assert [table.old_versions_removed for table in done.tables if table.type_key == "node:Town"] == [3]
@@ -675,11 +675,11 @@ def test_in_s3(s3_root: S3Root) -> None:
         before = states(graph, 1)
         orphan(graph)
         name = ulid_now().lower()
-        with at_work(graph._store.objects, WorkKind.LOAD, name=name):
+        with at_work(graph.session.store.objects, WorkKind.LOAD, name=name):
             assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
-        graph._store.objects.put(f"__staging/{name}/rows.arrow", b"rows")
+        graph.session.store.objects.put(f"__staging/{name}/rows.arrow", b"rows")
         dead = {"version": 1, "kind": "load", "owner": asdict(DEAD), "beat": 0, "began": None, "commits": []}
-        graph._store.objects.put(f"__work/{name}.json", orjson.dumps(dead | {"needs": {}}))
+        graph.session.store.objects.put(f"__work/{name}.json", orjson.dumps(dead | {"needs": {}}))
         # A folder that somebody made in a console.
         for place in ("nodes/", "__staging/", f"{graph.snapshot().pin('node:Person').ref.path}/data/"):
             made = f"{s3_root.options['endpoint']}/{s3_root.uri.removeprefix('s3://')}/{place}"
@@ -691,14 +691,14 @@ def test_in_s3(s3_root: S3Root) -> None:
         assert sum(table.orphans_removed for table in done.tables) == 1
         assert states(graph, 1) == before
         assert graph.cleanup(keep=1, orphans_older_than=NOW).bytes_removed == 0
-        assert graph._store.objects.list("__staging") == []
+        assert graph.session.store.objects.list("__staging") == []
 
 
 def test_a_deleted_branch_from_which_an_unfinished_one_was_made_stays_until_that_goes(graph: Graph) -> None:
     """The creation of a branch stopped before its reference. What it was made from cannot go before it does."""
     graph.branches.create("side")
     people(graph, "a", branch="side")
-    store = graph._store
+    store = graph.session.store
     ledger = store.capture("side").ledger
     store.manifest.create_branch(ulid_now().lower(), ledger)
     graph.branches.delete("side")

@@ -39,7 +39,7 @@ TTL = 0.5
 @pytest.fixture
 def graph(tmp_path: Path) -> Iterator[Graph]:
     with init(tmp_path / "g", SCHEMA) as made:
-        made._store.timeouts.ttl, made._store.timeouts.wait = TTL, PATIENCE
+        made.session.store.timeouts.ttl, made.session.store.timeouts.wait = TTL, PATIENCE
         yield made
 
 
@@ -49,7 +49,7 @@ def add(graph: Graph, *names: str, branch: str = "main", number: int = 0, mode: 
 
 
 def names(graph: Graph, branch: str | None = None, at: str | None = None) -> list[str]:
-    view = graph._view(branch, at)
+    view = graph.session.snapshot_at(branch, at)
     left, right = (sorted(view.scan(key)["k"].to_pylist()) for key in ("node:A", "node:B"))
     assert left == right, "half a commit"
     return left
@@ -60,7 +60,7 @@ class Paused:
 
     def __init__(self, graph: Graph, children: Children, point: Failpoint, **more: object) -> None:
         self._children = children
-        self._sign = Path(f"{graph._store.objects.uri.path}.held")
+        self._sign = Path(f"{graph.session.store.objects.uri.path}.held")
         job = {"uri": graph.uri, "keep": 1, "orphans": 0, "ttl": TTL, **more}
         self._pid = children.start("cleanup", failpoint=f"{point}=hold:{self._sign}", **job)
         until(self._sign.exists)
@@ -92,7 +92,7 @@ def check_all(graph: Graph) -> None:
             assert f"after on {branch}" in names(fresh, branch)
         for tag in fresh.tags:
             assert names(fresh, at=tag.name)
-        assert condemned.read(fresh._store.objects).state is condemned.ListState.NONE
+        assert condemned.read(fresh.session.store.objects).state is condemned.ListState.NONE
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_killed_after_any_step(graph: Graph, children: Children, point: Failpoin
     commits = history(graph)
     job = {"uri": graph.uri, "keep": 1, "orphans": 0}
     assert children.run("cleanup", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
-    listed = condemned.read(graph._store.objects)
+    listed = condemned.read(graph.session.store.objects)
     for number, commit in enumerate(commits[:-1]):
         if listed.state is not condemned.ListState.NONE:
             with pytest.raises(VersionReclaimedError):
@@ -155,7 +155,7 @@ def test_a_write_that_pauses_while_its_files_belong_to_nothing(
     history(graph)
     graph.branches.create("dev")
     add(graph, "from dev", branch="dev")
-    sign = Path(f"{graph._store.objects.uri.path}.held")
+    sign = Path(f"{graph.session.store.objects.uri.path}.held")
     given: dict[str, dict[str, object]] = {
         "mutate": {"text": 'query q() { insert A { k: "m" }  insert B { k: "m" } }', "params": {}},
         "load": {"source": {"A": {"k": ["m"]}, "B": {"k": ["m"]}}, "mode": "append"},
@@ -227,7 +227,7 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
             monkeypatch.undo()
             monkeypatch.setattr(work_records.Work, "renew", lambda self: None)
             with open(graph.uri) as other:
-                other._store.timeouts.ttl = 0.2
+                other.session.store.timeouts.ttl = 0.2
                 add(other, "b", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
@@ -249,14 +249,14 @@ def test_an_export_keeps_its_version(graph: Graph, tmp_path: Path) -> None:
     expected = b"".join(graph.export())
     pieces = graph.export()
     taken = [next(pieces)]
-    (record,) = read_records(graph._store.objects)
+    (record,) = read_records(graph.session.store.objects)
     assert (record.kind, record.writes) == (WorkKind.EXPORT, False)
     for number in range(3):
         add(graph, f"later {number}", mode="overwrite")
     done = graph.cleanup(keep=1, orphans_older_than=NOW)
     assert [(work.kind, work.on_tables) for work in done.loads_at_work] == [("export", False)]
     assert b"".join([*taken, *pieces]) == expected
-    assert read_records(graph._store.objects) == []
+    assert read_records(graph.session.store.objects) == []
     graph.export(tmp_path / "out.ndjson")
     assert graph.cleanup(keep=1, orphans_older_than=NOW).versions_removed > 0
 
@@ -270,29 +270,32 @@ def test_a_pinned_snapshot_stays(graph: Graph) -> None:
     graph.cleanup(keep=1, orphans_older_than=NOW)
     with pytest.raises(VersionReclaimedError), graph.pin(at=commits[1]):
         pass
-    assert read_records(graph._store.objects) == []
+    assert read_records(graph.session.store.objects) == []
 
 
 def test_a_query_leaves_a_record_only_if_it_is_long(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     add(graph, "a")
     text = "query all() { match { $a: A } return { $a.k } }"
     assert graph.query(text).to_pylist() == [{"a.k": "a"}]
-    assert not (Path(graph._store.objects.uri.path) / "__work").exists() or read_records(graph._store.objects) == []
+    assert (
+        not (Path(graph.session.store.objects.uri.path) / "__work").exists()
+        or read_records(graph.session.store.objects) == []
+    )
     monkeypatch.setattr(work_records, "LONG_SECONDS", 0.1)
     seen: list[WorkKind | None] = []
-    from omnigraph.graph import reading
+    from omnigraph.engine import query as reading
 
     run = getattr(reading, "run")  # noqa: B009 (which it imports)
 
     def slow(*given: object) -> object:
-        until(lambda: bool(read_records(graph._store.objects)))
-        seen.extend(record.kind for record in read_records(graph._store.objects))
+        until(lambda: bool(read_records(graph.session.store.objects)))
+        seen.extend(record.kind for record in read_records(graph.session.store.objects))
         return run(*given)
 
     monkeypatch.setattr(reading, "run", slow)
     graph.query(text)
     assert seen == [WorkKind.QUERY]
-    assert read_records(graph._store.objects) == []
+    assert read_records(graph.session.store.objects) == []
 
 
 def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
@@ -306,7 +309,7 @@ def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
         for number in range(2):
             add(other, f"later {number}", mode="overwrite")
         other.cleanup(keep=1, orphans_older_than=NOW)
-    tables = graph._store.tables
+    tables = graph.session.store.tables
     ref = view.pin("node:A").ref
     reads: list[Callable[[], object]] = [
         lambda: view.scan("node:A"),
@@ -331,7 +334,7 @@ def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
     commits = history(graph)
     with armed(Failpoint.CLEANUP_PROPOSED), pytest.raises(FailpointError):
         graph.cleanup(keep=1)
-    assert condemned.read(graph._store.objects).state is condemned.ListState.PROPOSED
+    assert condemned.read(graph.session.store.objects).state is condemned.ListState.PROPOSED
     for make in (
         lambda: graph.tags.create("late", commit=commits[0]),
         lambda: graph.branches.create("late", commit=commits[0]),
@@ -341,7 +344,7 @@ def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
             make()
     assert [branch.name for branch in graph.branches] == ["main"]
     assert list(graph.tags) == []
-    assert read_records(graph._store.objects) == []
+    assert read_records(graph.session.store.objects) == []
     graph.tags.create("newest")
     # The proposal of a cleanup that died is discarded by the next one, which may want to keep more.
     graph.cleanup(keep=99)
@@ -350,9 +353,9 @@ def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
 
 
 def test_work_that_was_taken_for_dead_notices(graph: Graph) -> None:
-    with at_work(graph._store.objects, WorkKind.LOAD) as work:
+    with at_work(graph.session.store.objects, WorkKind.LOAD) as work:
         work.check()
-        graph._store.objects.delete(work_records.record_path(work.name))
+        graph.session.store.objects.delete(work_records.record_path(work.name))
         work.renew()
         with pytest.raises(VersionReclaimedError, match="took this load for dead"):
             work.check()
@@ -363,9 +366,9 @@ def test_work_that_was_taken_for_dead_notices(graph: Graph) -> None:
 def test_records_of_this_process_beat(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_records, "BEAT_SECONDS", 0.05)
     with graph.pin():
-        (first,) = read_records(graph._store.objects)
-        until(lambda: read_records(graph._store.objects)[0].beat != first.beat)
-        (later,) = read_records(graph._store.objects)
+        (first,) = read_records(graph.session.store.objects)
+        until(lambda: read_records(graph.session.store.objects)[0].beat != first.beat)
+        (later,) = read_records(graph.session.store.objects)
         assert (later.name, later.needs, later.commits) == (first.name, first.needs, first.commits)
         assert abs((later.began - first.began).total_seconds()) < 0.01, "it began when it began"
 
@@ -375,7 +378,7 @@ def test_records_of_this_process_beat(graph: Graph, monkeypatch: pytest.MonkeyPa
 
 def test_unknown_files_are_ignored(graph: Graph) -> None:
     add(graph, "a")
-    root = Path(graph._store.objects.uri.path)
+    root = Path(graph.session.store.objects.uri.path)
     strange = [
         root / "nodes" / ".DS_Store",
         root / "nodes" / "backup of mine" / "rows.csv",
@@ -394,7 +397,7 @@ def test_unknown_files_are_ignored(graph: Graph) -> None:
 
 def test_temporary_files_of_the_dead_go_everywhere(graph: Graph) -> None:
     add(graph, "a")
-    root = Path(graph._store.objects.uri.path)
+    root = Path(graph.session.store.objects.uri.path)
     places = [root / "__recovery", root / "__lease", root, root / "__refs"]
     for place in places:
         place.mkdir(exist_ok=True)
@@ -422,8 +425,8 @@ def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph)
     graph.branches.delete("two")
     graph.branches.delete("beside")
     assert graph.cleanup(keep=1, orphans_older_than=NOW).branches_removed == 3
-    assert graph._store.manifest.branches() == {}
-    assert list(Path(graph._store.objects.uri.path).glob("__manifest/tree/*/*")) == []
+    assert graph.session.store.manifest.branches() == {}
+    assert list(Path(graph.session.store.objects.uri.path).glob("__manifest/tree/*/*")) == []
     assert names(graph) == ["a", "from one", "from two", "later"]
     check_all(graph)
 
@@ -439,7 +442,7 @@ def test_on_a_full_disk(tmp_path: Path) -> None:
         pytest.skip("only root can mount a small disk")
     try:
         with init(disk / "g", SCHEMA) as graph:
-            graph._store.timeouts.ttl = TTL
+            graph.session.store.timeouts.ttl = TTL
             rows = pa.table({"k": [f"{i}" for i in range(2000)], "n": list(range(2000))})
             with suppress(OmnigraphError):
                 while True:

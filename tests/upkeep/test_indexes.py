@@ -104,7 +104,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 def ensure(graph: Graph, branch: str = "main", *, fewest_vectors: int = FEWEST_VECTORS) -> IndexReceipt:
-    return ensure_indexes(graph._store, branch, lambda _: graph.catalog, fewest_vectors=fewest_vectors)
+    return ensure_indexes(graph.session.store, branch, lambda _: graph.catalog, fewest_vectors=fewest_vectors)
 
 
 def covered(graph: Graph, branch: str = "main") -> dict[tuple[str, str, str], tuple[int, int]]:
@@ -194,7 +194,7 @@ def test_other_parameters_replace_an_index(tmp_path: Path) -> None:
             tmp_path / "other",
             'node Doc { name: String @key  text: String @index(text, language="german", kind="fts") }',
         )
-        receipt = ensure_indexes(graph._store, "main", lambda _: german.catalog)
+        receipt = ensure_indexes(graph.session.store, "main", lambda _: german.catalog)
         german.close()
         assert [(index.property, index.kind) for index in receipt.built] == [("text", "fts")]
         names = {index.name for index in _described(graph, "node:Doc")}
@@ -203,7 +203,7 @@ def test_other_parameters_replace_an_index(tmp_path: Path) -> None:
 
 def _described(graph: Graph, key: str) -> list[Any]:
     ref = graph.snapshot().pin(key).ref
-    return list(graph._store.tables._open(ref).describe_indices())
+    return list(graph.session.store.tables._open(ref).describe_indices())
 
 
 def test_a_branch_gets_its_own_and_only_where_there_is_work(graph: Graph) -> None:

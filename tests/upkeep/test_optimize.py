@@ -70,7 +70,7 @@ def fill(graph: Graph, loads: int = 6, size: int = 8) -> None:
 def seen(graph: Graph) -> dict[str, Any]:
     """Everything that there is to see, also by indexes."""
     found: dict[str, Any] = {"export": b"".join(graph.export())}
-    tables, snapshot = graph._store.tables, graph.snapshot()
+    tables, snapshot = graph.session.store.tables, graph.snapshot()
     for key in ("node:Person", "edge:Knows"):
         ref = snapshot.pin(key).ref
         columns = [name for name in tables.schema(ref).names if name != "photo"]
@@ -88,7 +88,7 @@ def seen(graph: Graph) -> dict[str, Any]:
 
 
 def fragments(graph: Graph, key: str = "node:Person") -> int:
-    return len(graph._store.tables.fragments(graph.snapshot().pin(key).ref))
+    return len(graph.session.store.tables.fragments(graph.snapshot().pin(key).ref))
 
 
 def covered(graph: Graph) -> set[int]:
@@ -121,7 +121,7 @@ def test_nothing_changes_but_the_files(graph: Graph, indexed: str) -> None:
         assert table.published_dataset_version == table.lance_head_version
         assert table.fragments_added < table.fragments_removed
     for key, ref in pins.items():
-        assert graph._store.tables.difference(ref, graph.snapshot().pin(key).ref).is_empty
+        assert graph.session.store.tables.difference(ref, graph.snapshot().pin(key).ref).is_empty
     again = graph.optimize()
     assert again.commit is None
     assert not any(table.committed or table.fragments_removed for table in again.tables)
@@ -153,10 +153,10 @@ def test_a_history_of_everything(graph: Graph, seed: int) -> None:
 
 def _by_index_and_without(graph: Graph) -> None:
     ref = graph.snapshot().pin("node:Person").ref
-    rows = graph._store.tables.scan(ref, columns=["id", "age", "mood"])
+    rows = graph.session.store.tables.scan(ref, columns=["id", "age", "mood"])
     wanted = [("age", pa.scalar(i, pa.int32())) for i in range(7)] + [("mood", pa.scalar(m)) for m in ("good", "bad")]
     for column, value in wanted:
-        found = graph._store.tables.scan(ref, columns=["id"], filter=pc.field(column) == value)["id"].to_pylist()
+        found = graph.session.store.tables.scan(ref, columns=["id"], filter=pc.field(column) == value)["id"].to_pylist()
         expected = rows.filter(pc.equal(rows[column], value))["id"].to_pylist()
         assert sorted(found) == sorted(expected), (column, value)
 
@@ -174,7 +174,7 @@ def test_a_commit_that_comes_first(graph: Graph) -> None:
             return super().pack(jobs)
 
     catalog = graph.accepted_schema.catalog
-    receipt = optimize_store(graph._store, lambda view: catalog, lambda size: Slow(graph._store.tables))
+    receipt = optimize_store(graph.session.store, lambda view: catalog, lambda size: Slow(graph.session.store.tables))
     assert receipt.commit == graph.snapshot().commit
     assert [job.ref.path.split("/")[0] for job in done] == ["edges", "nodes"]
     assert fragments(graph) == 2, "the rows that came meanwhile lie in a file of their own"
@@ -230,14 +230,14 @@ def test_an_interrupted_write_is_settled_first(graph: Graph) -> None:
         graph.load({"Person": people(["x"], 1)}, mode="append")
     assert graph.optimize().commit is not None
     assert [record.kind for record in graph.recovery.list()] != []
-    assert not graph._store.objects.list("__recovery")
+    assert not graph.session.store.objects.list("__recovery")
 
 
 class Meanwhile(Here):
     """This process, beside others who write whenever something was packed."""
 
     def __init__(self, graph: Graph, writes: list[Callable[[], object]]) -> None:
-        super().__init__(graph._store.tables)
+        super().__init__(graph.session.store.tables)
         object.__setattr__(self, "writes", writes)
         object.__setattr__(self, "packs", 0)
 
@@ -256,7 +256,10 @@ def optimized_beside(graph: Graph, *writes: Callable[[], object]) -> tuple[Optim
     """Optimize while others write. Returns how many groups of files were packed, those in vain included."""
     workers = Meanwhile(graph, list(writes))
     receipt = optimize_store(
-        graph._store, lambda view: graph._schema_of(view)[1].catalog, lambda size: workers, rows_per_fragment=24
+        graph.session.store,
+        lambda view: graph.session.schemas.of(view).catalog,
+        lambda size: workers,
+        rows_per_fragment=24,
     )
     assert not workers.writes, "everybody has written"  # type: ignore[attr-defined]
     return receipt, workers.packs  # type: ignore[attr-defined]
@@ -355,7 +358,7 @@ def test_often_and_a_little_each_time(graph: Graph) -> None:
         assert covered(graph) == {0}
         assert fragments(graph) <= 2
         ref = graph.snapshot().pin("node:Person").ref
-        segments = {i.name: len(i.segments) for i in graph._store.tables._open(ref).describe_indices()}
+        segments = {i.name: len(i.segments) for i in graph.session.store.tables._open(ref).describe_indices()}
         assert max(segments.values()) <= 2, segments
         assert graph.optimize().commit is None
     assert graph.verify().ok

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.embed import Embedder
+from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.pieces import pieces

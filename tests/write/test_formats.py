@@ -14,8 +14,8 @@ from tests.pipeline.in_process import InProcess
 from tests.s3_server import S3Root
 
 import omnigraph
+from omnigraph.engine.backends import input_bytes
 from omnigraph.errors import InputError
-from omnigraph.pipeline.engine import input_bytes
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.storage.objects import open_store
 from omnigraph.write import formats

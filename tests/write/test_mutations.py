@@ -14,6 +14,7 @@ import pytest
 
 import omnigraph
 from omnigraph.commit.writer import Operation
+from omnigraph.engine import compiled_queries as compiled
 from omnigraph.errors import (
     BadRowsError,
     BranchNotFoundError,
@@ -28,7 +29,7 @@ from omnigraph.errors import (
     ResourceLimitError,
     TypeCheckError,
 )
-from omnigraph.graph import Graph, compiled
+from omnigraph.graph import Graph
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.write import mutation

@@ -142,7 +142,7 @@ def _run(
     _check(asked)
     uri = address(asked.uri, asked.uri_option, asked.store)
     from omnigraph.pipeline.pipeline import Pipeline
-    from omnigraph.pipeline.session import SparkSettings, session
+    from omnigraph.pipeline.spark.session import SparkSettings, session
 
     spark = session(SparkSettings(asked.master))
     writes = asked.property is not None

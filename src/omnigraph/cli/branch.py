@@ -9,11 +9,20 @@ import click
 from omnigraph.cli.conditions import conditional, conditions
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_read, open_to_write, writing
+from omnigraph.cli.progress import Shown
+from omnigraph.cli.scope import (
+    address,
+    addressed,
+    confirm,
+    engines,
+    execution,
+    open_to_read,
+    open_to_write,
+    writing,
+)
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
     from omnigraph.merge.receipt import MergeReceipt
 
 
@@ -153,9 +162,13 @@ def merge(
         **conditions(unchanged_since, reads, timeout),
     }
     given = address(uri_option, store)
-    with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
+    shown = Shown(notes=not quiet and not as_json)
+    with (
+        open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph,
+        execution("merging", engine, master, shown) as execute,
+    ):
         try:
-            receipt = _merge(graph, source, target, options, engine, master, notes=not quiet and not as_json)
+            receipt = graph.merge(source, target, **options, **execute)
         except PreconditionFailedError as error:
             if as_json:
                 print_json(precondition_json(error))
@@ -177,28 +190,6 @@ def _resolution(text: str) -> tuple[tuple[str, str], str]:
     if not slash or not equals or side not in ("ours", "theirs"):
         raise click.BadParameter(f"'{text}' is not TYPE/ID=ours or TYPE/ID=theirs", param_hint="--resolve")
     return (name, entity), side
-
-
-def _merge(
-    graph: Graph, source: str, target: str, options: dict[str, Any], engine: str, master: str | None, *, notes: bool
-) -> MergeReceipt:
-    from omnigraph.graph.merging import merge_weight
-    from omnigraph.pipeline.engine import Engine, choose_by_size
-
-    weight = merge_weight(graph, source, target) if engine == "auto" else 0
-    chosen = choose_by_size(engine, weight)
-    if chosen.engine is not Engine.SPARK:
-        return graph.merge(source, target, **options)
-    from omnigraph.pipeline.pipeline import Pipeline
-    from omnigraph.pipeline.session import SparkSettings, session
-
-    if notes:
-        click.echo(f"merging on Spark: {chosen.why}", err=True)
-    spark = session(SparkSettings(master))
-    try:
-        return Pipeline(graph, spark).merge(source, target, **options)
-    finally:
-        spark.stop()
 
 
 def _say_merged(receipt: MergeReceipt) -> None:

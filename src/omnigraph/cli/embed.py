@@ -8,12 +8,11 @@ import click
 
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import Shown, progress_shown
-from omnigraph.cli.scope import address, addressed, engines, open_to_write, writing
+from omnigraph.cli.progress import progress_shown
+from omnigraph.cli.scope import address, addressed, engines, execution, open_to_write, writing
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
     from omnigraph.upkeep.vectors import EmbedReceipt
 
 
@@ -54,7 +53,7 @@ def embed(
     stays, and a text that was embedded before is not asked for again. The exit status is 4 when --if-commit names
     another commit than the head.
     """
-    options = {
+    options: dict[str, Any] = {
         "which": which,
         "types": types,
         "properties": properties,
@@ -64,9 +63,13 @@ def embed(
         "check": check,
     }
     given = address(uri, uri_option, store)
-    with open_to_write(given, actor, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
+    with (
+        open_to_write(given, actor, quiet=quiet) as graph,
+        progress_shown(shown=not quiet and not as_json) as shown,
+        execution("embedding", engine, master, shown) as execute,
+    ):
         try:
-            receipt = _embedded(graph, engine, master, options, shown)
+            receipt = graph.embed(progress=shown.vectors, **options, **execute)
         except PreconditionFailedError as error:
             if as_json:
                 print_json(precondition_json(error))
@@ -76,25 +79,6 @@ def embed(
         print_json({"uri": uri, **receipt.to_json()})
     else:
         _say(uri, receipt, checked=check)
-
-
-def _embedded(graph: Graph, engine: str, master: str | None, options: dict[str, Any], shown: Shown) -> EmbedReceipt:
-    from omnigraph.pipeline.embedding import way
-    from omnigraph.pipeline.engine import Engine
-
-    chosen = way(graph, engine, options["branch"], options["types"])
-    if chosen.engine is not Engine.SPARK:
-        return graph.embed(progress=shown.vectors, **options)
-    from omnigraph.pipeline.pipeline import Pipeline
-    from omnigraph.pipeline.session import SparkSettings, session
-
-    if shown.notes:
-        click.echo(f"embedding on Spark: {chosen.why}", err=True)
-    spark = session(SparkSettings(master))
-    try:
-        return Pipeline(graph, spark).embed(progress=shown.vectors, jobs=shown.tasks, engine="spark", **options)
-    finally:
-        spark.stop()
 
 
 def _say(uri: str | None, receipt: EmbedReceipt, *, checked: bool) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from omnigraph.cli.scope import address, addressed, engines, open_to_read
+from omnigraph.cli.progress import Shown
+from omnigraph.cli.scope import address, addressed, engines, execution, open_to_read
 from omnigraph.cli.streams import write_stdout
-
-if TYPE_CHECKING:
-    from omnigraph.graph import Graph
 
 _FORMATS = ("ndjson", "parquet", "arrow")
 
@@ -57,34 +53,9 @@ def export(
         chosen = list(types) or None
         if out is None:
             write_stdout(graph.export(types=chosen, branch=branch, at=at))
-        elif _on_spark(graph, chosen, branch, at, engine):
-            _export_on_spark(graph, master, out, format=format, types=chosen, branch=branch, at=at)
         else:
-            graph.export(out, format=format, types=chosen, branch=branch, at=at)
-
-
-def _on_spark(graph: Graph, types: list[str] | None, branch: str | None, at: str | None, engine: str) -> bool:
-    """Whether Spark makes the export. It is said when it does."""
-    if engine == "local":
-        return False
-    from omnigraph.pipeline.engine import Engine, choose_by_size
-    from omnigraph.pipeline.export import table_bytes
-
-    chosen = choose_by_size(engine, table_bytes(graph, types, branch, at))
-    if chosen.engine is Engine.SPARK:
-        click.echo(f"exporting {chosen}", err=True)
-    return chosen.engine is Engine.SPARK
-
-
-def _export_on_spark(graph: Graph, master: str | None, out: str, **what: Any) -> None:
-    from omnigraph.pipeline.pipeline import Pipeline
-    from omnigraph.pipeline.session import SparkSettings, session
-
-    spark = session(SparkSettings(master))
-    try:
-        Pipeline(graph, spark).export(out, **what)
-    finally:
-        spark.stop()
+            with execution("exporting", engine, master, Shown(notes=True)) as execute:
+                graph.export(out, format=format, types=chosen, branch=branch, at=at, **execute)
 
 
 def one_view(branch: str | None, at: str | None) -> None:

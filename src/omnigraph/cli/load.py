@@ -10,14 +10,12 @@ import click
 from omnigraph.cli.conditions import conditional, conditions
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import Shown, progress_shown
-from omnigraph.cli.scope import address, addressed, confirm, engines, open_to_write, writing
+from omnigraph.cli.progress import progress_shown
+from omnigraph.cli.scope import address, addressed, confirm, engines, execution, open_to_write, writing
 from omnigraph.cli.streams import stdin
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
-    from omnigraph.pipeline.engine import Choice
     from omnigraph.write.receipt import LoadReceipt
 
 _STDIN = "-"
@@ -109,8 +107,8 @@ def load(
         "check": check,
         **conditions(unchanged_since, reads, timeout),
     }
-    way = _Way(engine, master, merge_threshold)
-    _load(given, data, options, way, actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+    where = _Where(engine, master, merge_threshold)
+    _load(given, data, options, where, _Manner(actor, quiet, yes, as_json))
 
 
 @click.command(hidden=True)
@@ -138,70 +136,50 @@ def ingest(
     click.echo("'ingest' is called 'load --lenient' now; this name will go", err=True)
     options = {"mode": mode, "branch": branch, "base": base, "lenient": True}
     given = address(uri, uri_option, store)
-    _load(given, data, options, _Way("local"), actor=actor, quiet=quiet, yes=yes, as_json=as_json)
+    _load(given, data, options, _Where("local"), _Manner(actor, quiet, yes, as_json))
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """How the rows get into the graph: in this process or on Spark, where that runs, and from when on tasks merge."""
+class _Where:
+    """Where a load runs, and the size from which Spark tasks merge rows."""
 
     engine: str
     master: str | None = None
     merge_threshold: str | None = None
 
-    def load(
-        self, graph: Graph, source: list[Any], options: dict[str, Any], shown: Shown
-    ) -> tuple[LoadReceipt, Choice]:
-        from omnigraph.graph.loading import LoadRequest, load_mode
-        from omnigraph.graph.preconditions import unchanged
-        from omnigraph.pipeline.engine import Engine, choose
-        from omnigraph.pipeline.jobs import Watch
-        from omnigraph.pipeline.load import SparkOptions
-        from omnigraph.pipeline.load.either import load_by
-        from omnigraph.pipeline.session import SparkSettings, session
 
-        chosen = choose(self.engine, source, options=graph._store.objects.uri.storage_options)
-        if chosen.amiss or (chosen.engine is Engine.SPARK and shown.notes):
-            click.echo(f"loading {chosen}", err=True)
-        read = {"mode": load_mode(options["mode"]), "mapping": graph._mapping(options.get("mapping"))}
-        since, reads = options.pop("unchanged_since", None), options.pop("reads", ())
-        request = LoadRequest(**options | read, unchanged=unchanged(since, reads), progress=shown.rows)
-        spark = session(SparkSettings(self.master))
-        try:
-            spread = SparkOptions(spark, Watch(shown.tasks), merge_threshold=self.merge_threshold)
-            return load_by(chosen, graph, source, request, spread), chosen
-        finally:
-            spark.stop()
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """The options of every command that writes."""
+
+    actor: str | None
+    quiet: bool
+    yes: bool
+    as_json: bool
 
 
-def _load(
-    uri: str,
-    data: tuple[str, ...],
-    options: dict[str, Any],
-    way: _Way,
-    *,
-    actor: str | None,
-    quiet: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def _load(uri: str, data: tuple[str, ...], options: dict[str, Any], where: _Where, manner: _Manner) -> None:
     if data.count(_STDIN) > 1:
         raise click.UsageError("stdin can be read once")
     if options["mode"] == "overwrite" and not options.get("check"):
-        confirm("overwriting", uri, yes=yes, as_json=as_json)
+        confirm("overwriting", uri, yes=manner.yes, as_json=manner.as_json)
     source: list[str | IO[bytes]] = [stdin() if name == _STDIN else name for name in data]
-    with open_to_write(uri, actor, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
+    with (
+        open_to_write(uri, manner.actor, quiet=manner.quiet) as graph,
+        progress_shown(shown=not manner.quiet and not manner.as_json) as shown,
+        execution("loading", where.engine, where.master, shown, merge_threshold=where.merge_threshold) as execute,
+    ):
         try:
-            receipt, chosen = way.load(graph, source, options, shown)
+            receipt = graph.load(source, progress=shown.rows, **options, **execute)
         except PreconditionFailedError as error:
-            if as_json:
+            if manner.as_json:
                 print_json(precondition_json(error))
             raise
         uri = graph.uri
     for coercion in receipt.coerced:
         click.echo(f"lenient: {coercion}", err=True)
-    if as_json:
-        print_json({"uri": uri, **receipt.to_json(), "engine": chosen.engine.value, "why": chosen.why})
+    if manner.as_json:
+        print_json({"uri": uri, **receipt.to_json()})
     else:
         _say(uri, receipt, checked=bool(options.get("check")))
 

@@ -8,10 +8,9 @@ import click
 
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, engines, open_to_write
+from omnigraph.cli.scope import address, addressed, engines, execution, open_to_write
 
 if TYPE_CHECKING:
-    from omnigraph.pipeline.engine import Choice
     from omnigraph.upkeep.optimize import OptimizeReceipt, TableOptimized
 
 
@@ -33,21 +32,13 @@ def optimize(
 
     No answer changes by it. The exit status is 1 when a table was left alone because it is ahead of the graph.
     """
-    from omnigraph.pipeline.pipeline import Pipeline
-    from omnigraph.pipeline.session import SparkSettings, session
-
     target = address(uri, uri_option, store)
-    spark = session(SparkSettings(master))
-    with open_to_write(target, None, quiet=quiet) as graph, progress_shown(shown=not quiet and not as_json) as shown:
-
-        def tell(choice: Choice) -> None:
-            if shown.notes and choice.engine == "spark":
-                click.echo(f"optimizing on Spark: {choice.why}", err=True)
-
-        try:
-            receipt = Pipeline(graph, spark).optimize(engine=engine, jobs=shown.tasks, chosen=tell)
-        finally:
-            spark.stop()
+    with (
+        open_to_write(target, None, quiet=quiet) as graph,
+        progress_shown(shown=not quiet and not as_json) as shown,
+        execution("optimizing", engine, master, shown) as execute,
+    ):
+        receipt = graph.optimize(**execute)
         where = graph.uri
     if as_json:
         print_json({"uri": where, **receipt.to_json()})

@@ -53,7 +53,7 @@ def run_pipeline(
     unless --uri or --store does.
     """
     from omnigraph.pipeline.declared import RunRequest, run
-    from omnigraph.pipeline.session import SparkSettings, session
+    from omnigraph.pipeline.spark.session import SparkSettings, session
 
     document = _document(file, variables)
     target = _graph_of(document, uri_option, store)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from omnigraph.pipeline.jobs import JobProgress
+    from omnigraph.engine.engines import JobProgress
     from omnigraph.upkeep.vectors import EmbedProgress
     from omnigraph.write.load import LoadProgress
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -13,6 +14,9 @@ from omnigraph.cli.streams import at_terminal, require_stdout
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
+    from omnigraph.cli.progress import Shown
+    from omnigraph.engine.engines import Choice
+    from omnigraph.engine.requests import ExecutionOptions
     from omnigraph.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -70,6 +74,34 @@ def engines(by: str) -> Callable[[F], F]:
     )
     master = click.option("--master", metavar="MASTER", help="Where Spark runs: local[*,4], spark://host:7077, ...")
     return lambda command: engine(master(command))
+
+
+@contextmanager
+def execution(
+    verb: str, engine: str, master: str | None, shown: Shown, *, merge_threshold: str | None = None
+) -> Iterator[ExecutionOptions]:
+    """The options that say where the work of a command runs. Spark is stopped at the end, if it was started.
+
+    Args:
+        verb: the verb of the line on stderr that says that the work runs on Spark.
+        engine: `auto`, `local` or `spark`.
+        master: the Spark master.
+        shown: the progress display.
+        merge_threshold: the size of the rows of a type from which tasks merge them.
+    """
+    from omnigraph.engine.engines import Engine, SparkOptions
+    from omnigraph.pipeline.spark.session import SparkSettings, session
+
+    def tell(choice: Choice) -> None:
+        if choice.amiss or (choice.engine is Engine.SPARK and shown.notes):
+            click.echo(f"{verb} {choice}", err=True)
+
+    spark = session(SparkSettings(master))
+    try:
+        options = SparkOptions(spark, jobs=shown.tasks, merge_threshold=merge_threshold)
+        yield {"engine": engine, "spark": options, "chosen": tell}
+    finally:
+        spark.stop()
 
 
 def takes_address(command: click.Command, way: str) -> bool:

@@ -1,28 +1,27 @@
-"""What hangs off a graph: its branches, commits, tags, and the record of recoveries."""
+"""The branches, commits, tags and recovery records of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from omnigraph.commit import audit, branches, hidden, lineage, snapshots, tags
+from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
 from omnigraph.commit.branches import Branch
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
-from omnigraph.commit.store import Store
 from omnigraph.commit.tags import Tag
-from omnigraph.errors import ConflictError, InputError
+from omnigraph.engine.branches import create_branch, delete_branch
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError
 
 
 class Branches:
     """The branches of a graph. Iterates over them, `main` first."""
 
-    def __init__(self, store: Store, writable: Callable[[], None], bound: str) -> None:
-        self._store = store
-        self._writable = writable
-        self._bound = bound
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def __iter__(self) -> Iterator[Branch]:
         return iter(self.list())
@@ -31,45 +30,29 @@ class Branches:
         return name in [branch.name for branch in self.list()]
 
     def list(self) -> list[Branch]:
-        return branches.list_branches(self._store)
+        return branches.list_branches(self._session.store)
 
     def create(self, name: str, *, source: str | None = None, commit: str | None = None) -> Branch:
-        """Make a branch at the head of another (by default `main`), or at any commit or tag.
+        """Create a branch at the head of another, by default `main`, or at any commit or tag.
 
         Raises:
             ConflictError: the name is taken.
         """
-        self._writable()
-        if source is not None and commit is not None:
-            raise InputError("a branch begins at a branch head or at a commit, not at both")
-        if commit is not None:
-            view = snapshots.at_commit(self._store, commit)._manifest
-        else:
-            view = self._store.capture(source or "main")
-        made = branches.create_branch(self._store, name, view)
-        return Branch(made.name, made.parent, view.head.id, view.version)
+        return create_branch(self._session, name, source=source, commit=commit)
 
     def delete(self, name: str, *, expect_head: str | None = None) -> None:
-        """Remove a branch. Its own commits can no longer be reached.
+        """Delete a branch. Its own commits can no longer be reached.
 
         Args:
             name: the branch.
-            expect_head: do so only if this is its head: nothing was written to it since.
+            expect_head: delete it only if this commit is its head.
 
         Raises:
             BranchNotFoundError: there is no such branch.
             ConflictError: another branch, a tag or this handle depends on it.
             PreconditionFailedError: its head is another commit.
         """
-        self._delete(name, expect_head)
-
-    def _delete(self, name: str, expect_head: str | None, incarnation: str | None = None) -> None:
-        """Remove a branch; with an incarnation, that one and no other of the name."""
-        self._writable()
-        if name.strip() == self._bound != MAIN:
-            raise ConflictError(f"this handle is bound to branch '{self._bound}'", hint="open the graph on another one")
-        hidden.reclaim(self._store)  # a transaction that died here depends on it no more
-        branches.delete_branch(self._store, name, expect_head, incarnation)
+        delete_branch(self._session, name, expect_head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +66,8 @@ class CommitPage:
 class Commits:
     """The history of the graph. Iterates over that of the handle's branch, newest first."""
 
-    def __init__(self, store: Store, branch: str) -> None:
-        self._store = store
+    def __init__(self, session: Session, branch: str) -> None:
+        self._store = session.store
         self._branch = branch
 
     def __iter__(self) -> Iterator[Commit]:
@@ -135,9 +118,9 @@ class Commits:
 class Tags:
     """Named commits. Iterates over them by name."""
 
-    def __init__(self, store: Store, writable: Callable[[], None]) -> None:
-        self._store = store
-        self._writable = writable
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._store = session.store
 
     def __iter__(self) -> Iterator[Tag]:
         return iter(self.list())
@@ -145,7 +128,7 @@ class Tags:
     def list(self) -> list[Tag]:
         return tags.list_tags(self._store)
 
-    def create(self, name: str, *, commit: str | None = None, branch: str = "main") -> Tag:
+    def create(self, name: str, *, commit: str | None = None, branch: str = MAIN) -> Tag:
         """Name a commit; by default the head of a branch. Cleanup keeps what it needs.
 
         Args:
@@ -156,8 +139,8 @@ class Tags:
         Raises:
             ConflictError: the name is taken.
         """
-        self._writable()
-        view = self._store.capture(branch) if commit is None else snapshots.at_commit(self._store, commit)._manifest
+        self._session.require_writable()
+        view = self._store.capture(branch) if commit is None else snapshots.at_commit(self._store, commit).manifest
         return tags.create_tag(self._store, name, view.head)
 
     def delete(self, name: str) -> None:
@@ -166,20 +149,20 @@ class Tags:
         Raises:
             NotFoundError: there is no such tag.
         """
-        self._writable()
+        self._session.require_writable()
         tags.delete_tag(self._store, name)
 
 
 class Recovery:
     """Interrupted writes."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, session: Session) -> None:
+        self._store = session.store
 
     def list(self) -> list[RecoveryRecord]:
-        """Those that were settled, oldest first."""
+        """The writes that recovery has finished or undone, oldest first."""
         return audit.records(self._store.audit)
 
     def pending(self) -> Sequence[Sidecar]:
-        """Those that wait to be settled, oldest first. A writer that is at work this moment looks the same."""
+        """The writes that recovery has yet to settle, oldest first. Writes in progress are listed, too."""
         return pending(self._store.objects)

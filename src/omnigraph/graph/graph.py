@@ -3,93 +3,68 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, TypeVar, overload
+from typing import Literal, Unpack, overload
 
 import pyarrow as pa
 
-from omnigraph.commit import hidden, snapshots
-from omnigraph.commit.attempts import write
-from omnigraph.commit.copy_record import refuse_half_copy
-from omnigraph.commit.create import create_graph
-from omnigraph.commit.formats import bring_up_to_date
-from omnigraph.commit.manifest import MAIN, Commit, Manifest
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.place import settle_place
-from omnigraph.commit.recovery import recover_all
-from omnigraph.commit.registry import check_tables
-from omnigraph.commit.said import check_actor
-from omnigraph.commit.schema_files import ContractWatch, past_contract
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.store import Store
-from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
-from omnigraph.embed import Embedder, default_embedder
-from omnigraph.errors import (
-    CorruptionError,
-    InputError,
-    NotFoundError,
-    OmnigraphError,
-    ReadOnlyError,
-    ReadSetChangedError,
-    shown,
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Prepare, WriteRequest
+from omnigraph.embed import Embedder
+from omnigraph.engine import maintenance, opening
+from omnigraph.engine.commit import write_tables
+from omnigraph.engine.embed import embed
+from omnigraph.engine.export import export
+from omnigraph.engine.load import load
+from omnigraph.engine.merge import merge
+from omnigraph.engine.mutate import mutate
+from omnigraph.engine.query import explain, in_thread, query
+from omnigraph.engine.query_text import QueryText
+from omnigraph.engine.requests import (
+    EmbedOptions,
+    EmbedRequest,
+    ExplainOptions,
+    ExplainRequest,
+    ExportOptions,
+    ExportRequest,
+    LoadOptions,
+    LoadRequest,
+    MergeOptions,
+    MergeRequest,
+    MutateOptions,
+    MutateRequest,
+    OptimizeOptions,
+    OptimizeRequest,
+    QueryOptions,
+    QueryRequest,
 )
+from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.graph.compiled import CompiledQueries
-from omnigraph.graph.embedding import EmbedRequest, embed, several, which_of
-from omnigraph.graph.loading import LoadRequest, load, load_mode
-from omnigraph.graph.merging import MergeRequest, merge
-from omnigraph.graph.mutating import mutate
 from omnigraph.graph.pipelines import Pipeline, pipeline_of
-from omnigraph.graph.preconditions import ListedRead, check_unchanged, unchanged
-from omnigraph.graph.reading import QueryText, ReadRequest, aside, explain, query, query_text
 from omnigraph.lang.schema import AcceptedSchema, Catalog
-from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.blobs import Blob, find_blob
-from omnigraph.read.budget import Budget, Cancellation
-from omnigraph.read.export.export import exported
-from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target, write_export
+from omnigraph.read.budget import Cancellation
+from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
-from omnigraph.read.views import Views
-from omnigraph.storage.objects import probe_create_if_absent
-from omnigraph.storage.objects.room import unless_full
-from omnigraph.storage.uri import GraphUri, check_directory
-from omnigraph.upkeep.backup import CopyReceipt, backup
-from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
-from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt, ensure_indexes
-from omnigraph.upkeep.indexes import coverage as index_coverage
-from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT, OptimizeReceipt, optimize
+from omnigraph.upkeep.backup import CopyReceipt
+from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport
+from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
+from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
-from omnigraph.upkeep.repair import repair as repair_store
-from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
-from omnigraph.upkeep.verify_files import verify_files
-from omnigraph.write.blobs import BlobPolicy
-from omnigraph.write.checks import Room
-from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
+from omnigraph.upkeep.vectors import EmbedReceipt
 from omnigraph.write.mutation import MutationReceipt
+from omnigraph.write.receipt import LoadReceipt
 from omnigraph.write.sources import LoadSource
-from omnigraph.write.spill import memory_budget
-from omnigraph.write.table_mapping import MappingSource, TableMapping
-from omnigraph.write.verify import IntegrityReport, verify
-
-Piece = TypeVar("Piece")
-
-FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
-"""Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
-
-At = Snapshot | str | datetime | int
-"""A state of the graph: a snapshot, a commit id or a tag; or of a branch, a time or a manifest version."""
+from omnigraph.write.verify import IntegrityReport
 
 
 def init(
@@ -125,11 +100,16 @@ def init(
         CompileError: the schema does not compile.
         AlreadyInitializedError: there is a graph at this place.
     """
-    check_actor(actor)
-    blobs = BlobPolicy.allowing(blob_sources, storage_options)
-    store = _store(uri, storage_options)
-    create_graph(store, _schema_text(schema), force=force)
-    return Graph(store, branch=MAIN, read_only=False, actor=actor, embedder=embedder, blobs=blobs)
+    session = opening.create_session(
+        uri,
+        schema,
+        force=force,
+        actor=actor,
+        storage_options=storage_options,
+        embedder=embedder,
+        blob_sources=blob_sources,
+    )
+    return Graph(session)
 
 
 def open(
@@ -162,140 +142,81 @@ def open(
         FormatError: the graph is in a format that this release does not read.
         IncompleteCopyError: a backup or a restore to this place was interrupted.
     """
-    check_actor(actor)
-    blobs = BlobPolicy.allowing(blob_sources, storage_options)
-    store = _store(uri, storage_options)
-    if store.newest(MAIN, None) is None:
-        refuse_half_copy(store.objects)
-        raise NotFoundError(
-            f"there is no graph at {store.objects.uri}",
-            hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
-        )
-    if not read_only:
-        with unless_full():
-            probe_create_if_absent(store.objects)
-    try:
-        return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
-    except (NotFoundError, CorruptionError):
-        refuse_half_copy(store.objects)  # a copy gets its schema files last
-        raise
-
-
-def repair(
-    uri: str | os.PathLike[str],
-    *,
-    confirm: bool = False,
-    force: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-) -> RepairReport:
-    """Repair a graph that may be too damaged to be opened: nothing is settled first. See `Graph.repair`.
-
-    Raises:
-        NotFoundError: there is no graph.
-    """
-    store = _store(uri, storage_options)
-    if not store.objects.list(store.manifest.path):
-        raise NotFoundError(
-            f"there is no graph at {store.objects.uri}", hint="if there was one, put its __manifest back from a backup"
-        )
-    return repair_store(store, confirm=confirm, force=force)
-
-
-def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
-    address = GraphUri.parse(os.fspath(uri), storage_options)
-    check_directory(address)
-    return Store.at(address, durable=os.environ.get(FSYNC_VARIABLE) != "0")
-
-
-def _schema_text(schema: str | os.PathLike[str]) -> str:
-    """The source, given as text or as the path of a `.pg` file."""
-    if isinstance(schema, str) and ("{" in schema or "\n" in schema or not schema.strip()):
-        return schema
-    path = Path(schema)
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read the schema {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the schema {path} is not UTF-8") from error
+    session = opening.open_session(
+        uri,
+        branch=branch,
+        read_only=read_only,
+        actor=actor,
+        storage_options=storage_options,
+        embedder=embedder,
+        blob_sources=blob_sources,
+    )
+    return Graph(session)
 
 
 class Graph:
     """An open graph. Safe to use from many threads; a context manager.
 
+    Args:
+        session: the engine session that the handle works on.
+
     Attributes:
-        default_branch: the branch that is meant when none is named.
-        actor: who the commits through this handle are by.
+        session: the engine session: store, schemas, caches. For code that works below the handles.
         branches: the branches of the graph.
         commits: its history.
         tags: named commits.
         recovery: the interrupted writes that were settled.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        branch: str,
-        read_only: bool,
-        actor: str | None,
-        embedder: Embedder | None = None,
-        blobs: BlobPolicy | None = None,
-    ) -> None:
-        self._store = store
-        self.read_only = read_only
-        self.actor = actor
-        self._embedder = embedder
-        self._blobs = blobs or BlobPolicy()
-        self.default_branch = branch
-        bring_up_to_date(store, read_only=read_only)
-        if not read_only:
-            settle_place(store)
-            hidden.reclaim(store)
-            with unless_full():
-                recover_all(store)
-        self._contract = ContractWatch(store.objects, lambda: store.capture(MAIN))
-        self._schemas: dict[str, tuple[str, AcceptedSchema]] = {}
-        self._past_schemas: dict[str, tuple[str, AcceptedSchema]] = {}
-        self._compiled = CompiledQueries()
-        self._views = Views()
-        self._source, self._accepted = self._schema_of(store.capture(MAIN))
-        if branch != MAIN:
-            self._source, self._accepted = self._schema_of(store.capture(branch))
-        self.branches = Branches(store, self._writable, branch)
-        self.commits = Commits(store, branch)
-        self.tags = Tags(store, self._writable)
-        self.recovery = Recovery(store)
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.branches = Branches(session)
+        self.commits = Commits(session, session.default_branch)
+        self.tags = Tags(session)
+        self.recovery = Recovery(session)
 
     @property
     def uri(self) -> str:
-        return str(self._store.objects.uri)
+        return self.session.uri
+
+    @property
+    def default_branch(self) -> str:
+        """The branch of reads and writes that name none."""
+        return self.session.default_branch
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the handle refuses to write."""
+        return self.session.read_only
+
+    @property
+    def actor(self) -> str | None:
+        """The author of commits through this handle."""
+        return self.session.actor
 
     @property
     def embedder(self) -> Embedder:
-        """What turns texts into vectors here: the embedder that was given, or the one the environment asks for.
+        """The embedder that turns texts into vectors: the one given, or the one that the environment configures.
 
         Raises:
-            EmbeddingError: the environment asks for something that cannot be had.
+            EmbeddingError: the environment configures one that is not available.
         """
-        if self._embedder is None:
-            self._embedder = default_embedder()
-        return self._embedder
+        return self.session.embedder
 
     @property
     def catalog(self) -> Catalog:
         """The types of the accepted schema."""
-        return self._accepted.catalog
+        return self.session.accepted.catalog
 
     @property
     def accepted_schema(self) -> AcceptedSchema:
         """The accepted schema with its stable identities."""
-        return self._accepted
+        return self.session.accepted
 
     @property
     def schema_source(self) -> str:
         """The accepted schema as it was written."""
-        return self._source
+        return self.session.schema[0]
 
     def snapshot(
         self,
@@ -317,18 +238,7 @@ class Graph:
             NotFoundError: there is no such commit, branch or time.
             VersionReclaimedError: cleanup has removed it.
         """
-        if sum(given is not None for given in (commit, version, at)) > 1:
-            raise InputError("name one of commit, version and at")
-        if commit is not None:
-            if branch is not None:
-                raise InputError("a commit belongs to one branch already: name only the commit")
-            return snapshots.at_commit(self._store, commit)
-        target = branch if branch is not None else self.default_branch
-        if version is not None:
-            return snapshots.at_version(self._store, target, version)
-        if at is not None:
-            return snapshots.at_time(self._store, target, _micros(at))
-        return snapshots.at_branch(self._store, target)
+        return self.session.snapshot(branch=branch, commit=commit, version=version, at=at)
 
     def entity(self, type_name: str, entity_id: str, *, at: At | None = None) -> dict[str, object] | None:
         """One node or edge by id, or None.
@@ -338,7 +248,7 @@ class Graph:
             entity_id: its id.
             at: a snapshot, a commit id or a tag; by default the newest state of the handle's branch.
         """
-        return self._view(None, at).entity(self._type_key(type_name), entity_id)
+        return self.session.snapshot_at(None, at).entity(self.session.type_key(type_name), entity_id)
 
     def blob(
         self,
@@ -371,8 +281,8 @@ class Graph:
             NotFoundError: there is no such type or entity, or the property is null there.
             InputError: the property is not a Blob.
         """
-        view = self._view(branch, at)
-        return find_blob(view, self._schema_at(view), self._type_key(type_name), entity_id, property)
+        session, view = self.session, self.session.snapshot_at(branch, at)
+        return find_blob(view, session.schemas.at(view), session.type_key(type_name), entity_id, property)
 
     @overload
     def export(
@@ -402,9 +312,9 @@ class Graph:
         target: Target,
         *,
         format: ExportFormat | str = "ndjson",
-        types: str | Sequence[str] | None = None,
         branch: str | None = None,
         at: At | None = None,
+        **options: Unpack[ExportOptions],
     ) -> ExportReceipt: ...
 
     def export(
@@ -412,9 +322,9 @@ class Graph:
         target: Target | None = None,
         *,
         format: ExportFormat | str = "ndjson",
-        types: str | Sequence[str] | None = None,
         branch: str | None = None,
         at: At | None = None,
+        **options: Unpack[ExportOptions],
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export one snapshot. The same content gives the same bytes, however the graph came to it.
 
@@ -440,25 +350,7 @@ class Graph:
             NotFoundError: there is no such commit.
             StorageError: a bucket cannot be written to.
         """
-        try:
-            format = ExportFormat(format)
-        except ValueError:
-            raise InputError(f"'{format}' is not a format", hint="ndjson, parquet or arrow") from None
-        view = self._view(branch, at)
-        parts = exported(view, self._schema_at(view), types)
-        if target is not None:
-            with reading(self._store.leases, WorkKind.EXPORT, view.manifest):
-                return write_export(view, parts, target, format)
-        if format is ExportFormat.NDJSON:
-            return self._exporting(view, (text for part in parts for text in part.lines()))
-        if format is ExportFormat.ARROW:
-            return self._exporting(view, ((part.key, batch) for part in parts for batch in part.batches()))
-        raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
-
-    def _exporting(self, view: Snapshot, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """Pieces of an export, with a record from the first one until the last one is taken."""
-        with reading(self._store.leases, WorkKind.EXPORT, view.manifest):
-            yield from pieces
+        return export(self.session, ExportRequest(target, format, branch=branch, at=at, **options))
 
     @contextmanager
     def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
@@ -485,8 +377,8 @@ class Graph:
             VersionReclaimedError: cleanup has removed it.
             StorageError: the record cannot be written, which says that the snapshot is needed.
         """
-        view = self._view(branch, at)
-        with at_work(self._store.leases, WorkKind.PIN, view.manifest):
+        view = self.session.snapshot_at(branch, at)
+        with at_work(self.session.store.leases, WorkKind.PIN, view.manifest):
             yield view
 
     def query(
@@ -494,11 +386,9 @@ class Graph:
         text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
-        name: str | None = None,
         branch: str | None = None,
         at: At | None = None,
-        budget: Budget | None = None,
-        cancel: Cancellation | None = None,
+        **options: Unpack[QueryOptions],
     ) -> Result:
         """Run a query that reads. All of it sees one snapshot.
 
@@ -528,36 +418,31 @@ class Graph:
             BudgetExceededError: it would take more than it may.
             CancelledError: it was stopped.
         """
-        request = ReadRequest(query_text(text), params or {}, name, budget or Budget(), cancel or Cancellation())
-        return query(self, request, self._view(branch, at), named=at is not None)
+        return query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
 
     async def async_query(
         self,
         text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
-        name: str | None = None,
         branch: str | None = None,
         at: At | None = None,
-        budget: Budget | None = None,
-        cancel: Cancellation | None = None,
+        **options: Unpack[QueryOptions],
     ) -> Result:
-        """Run a query that reads, as `query` does, in a thread of its own. Cancelling the task stops it."""
-        stop = cancel or Cancellation()
-        work = partial(self.query, text, params, name=name, branch=branch, at=at, budget=budget, cancel=stop)
-        return await aside(work, stop)
+        """Run a query that reads, as `query` does, in a thread of its own. Cancelling the task cancels the query."""
+        cancel = options.get("cancel") or Cancellation()
+        options["cancel"] = cancel
+        request = QueryRequest(text, params, branch=branch, at=at, **options)
+        return await in_thread(lambda: query(self.session, request), cancel)
 
     def explain(
         self,
         text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
-        name: str | None = None,
         branch: str | None = None,
         at: At | None = None,
-        analyze: bool = False,
-        budget: Budget | None = None,
-        cancel: Cancellation | None = None,
+        **options: Unpack[ExplainOptions],
     ) -> Explanation:
         """Say how a query is answered: what it means, the steps in their order, and about how many rows each leaves.
 
@@ -586,37 +471,7 @@ class Graph:
             InputError: it writes.
             ParameterError: a parameter is missing or does not fit.
         """
-        request = ReadRequest(query_text(text), params or {}, name, budget or Budget(), cancel or Cancellation())
-        return explain(self, request, self._view(branch, at), named=at is not None, analyze=analyze)
-
-    def _view(self, branch: str | None, at: At | None) -> Snapshot:
-        """The snapshot that a read means."""
-        if at is None:
-            return self.snapshot(branch=branch)
-        if isinstance(at, datetime):
-            return self.snapshot(branch=branch, at=at)
-        if isinstance(at, int):
-            return self.snapshot(branch=branch, version=at)
-        if branch is not None:
-            raise InputError("a snapshot or commit belongs to one branch already: name only that")
-        if isinstance(at, str):
-            return self.snapshot(commit=at)
-        if at.uri != self._store.objects.uri:
-            raise InputError(f"this snapshot is of another graph, {at.uri}")
-        return at
-
-    def _schema_at(self, view: Snapshot) -> AcceptedSchema:
-        """The schema that a snapshot was written with; other schemas may have followed it."""
-        found = self._schemas.get(view.schema_hash) or self._past_schemas.get(view.schema_hash)
-        if found is None:
-            found = past_contract(self._store.objects, view.schema_hash) or self._schema_of(view.manifest)
-            self._past_schemas[view.schema_hash] = found
-        return found[1]
-
-    def _type_key(self, name: str) -> str:
-        if ":" in name:
-            return name
-        return f"edge:{name}" if name in self.catalog.edges and name not in self.catalog.nodes else f"node:{name}"
+        return explain(self.session, ExplainRequest(text, params, branch=branch, at=at, **options))
 
     def branch(self, name: str | None = None) -> BranchHandle:
         """One branch, as a handle: what is read and written through it is that branch's.
@@ -627,39 +482,13 @@ class Graph:
         Raises:
             InputError: no branch can be called that.
         """
-        return BranchHandle(self, branch_name(self.default_branch if name is None else name))
+        return BranchHandle(self, self.session.branch_or_default(name))
 
     def refresh(self) -> Snapshot:
-        """See what others have committed, and settle what they left half done."""
-        self._store.forget(self.default_branch)
-        if not self.read_only:
-            hidden.reclaim(self._store)
-            recover_all(self._store)
-        self._schemas.clear()
-        self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))
-        return self.snapshot()
+        """Read the newest state, and settle the interrupted writes of other processes."""
+        return self.session.refresh()
 
-    def load(
-        self,
-        source: LoadSource,
-        *,
-        mode: LoadMode | str,
-        type_name: str | None = None,
-        mapping: MappingSource | None = None,
-        lenient: bool = False,
-        branch: str | None = None,
-        base: str | None = None,
-        expect_head: str | None = None,
-        unchanged_since: str | None = None,
-        reads: Sequence[ListedRead] = (),
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-        message: str | None = None,
-        embed: bool = True,
-        memory_budget: int | str | None = None,
-        progress: Callable[[LoadProgress], None] | None = None,
-        check: bool = False,
-    ) -> LoadReceipt:
+    def load(self, source: LoadSource, *, branch: str | None = None, **options: Unpack[LoadOptions]) -> LoadReceipt:
         """Load rows as one commit. Everything is checked first; one wrong record, and nothing is written.
 
         Args:
@@ -703,47 +532,9 @@ class Graph:
             KeyConflictError: an id exists that should be new.
             ResourceLimitError: the memory is not enough to check the rows.
         """
-        self._writable()
-        request = LoadRequest(
-            load_mode(mode),
-            self.default_branch if branch is None else branch,
-            base=base,
-            type_name=type_name,
-            mapping=self._mapping(mapping),
-            lenient=lenient,
-            expect_head=expect_head,
-            unchanged=unchanged(unchanged_since, reads),
-            timeout=timeout,
-            idempotency_key=idempotency_key,
-            message=message,
-            embed=embed,
-            memory_budget=memory_budget,
-            progress=progress,
-            check=check,
-        )
-        return load(self, source, request)
+        return load(self.session, source, LoadRequest(branch=branch, **options))
 
-    def _mapping(self, given: MappingSource | None) -> TableMapping | None:
-        return None if given is None else TableMapping.read(given, self._store.objects.uri.storage_options)
-
-    def merge(
-        self,
-        source: str,
-        into: str = MAIN,
-        *,
-        strategy: Strategy | str | None = None,
-        resolutions: Resolutions | None = None,
-        preview: bool = False,
-        delete_branch: bool = False,
-        message: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        expect_head: str | None = None,
-        unchanged_since: str | None = None,
-        reads: Sequence[ListedRead] = (),
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-        memory_budget: int | str | None = None,
-    ) -> MergeReceipt:
+    def merge(self, source: str, into: str = MAIN, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Bring what a branch has done to another, as one commit.
 
         Rows are compared by id in three versions: as they were at the best common ancestor of both heads, and as each
@@ -783,22 +574,7 @@ class Graph:
             MergeSchemaError: rows cannot be carried between their schemas.
             PreconditionFailedError: the head of the target is not the expected one.
         """
-        request = MergeRequest(
-            source,
-            into,
-            strategy,
-            resolutions,
-            preview,
-            delete_branch,
-            message,
-            labels,
-            expect_head,
-            idempotency_key,
-            memory_budget,
-            unchanged=unchanged(unchanged_since, reads),
-            timeout=timeout,
-        )
-        return merge(self, request)
+        return merge(self.session, MergeRequest(source, into, **options))
 
     @property
     def pipeline(self) -> Pipeline:
@@ -814,14 +590,8 @@ class Graph:
         text: QueryText,
         params: Mapping[str, object] | None = None,
         *,
-        name: str | None = None,
         branch: str | None = None,
-        expect_head: str | None = None,
-        unchanged_since: str | None = None,
-        reads: Sequence[ListedRead] = (),
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-        message: str | None = None,
+        **options: Unpack[MutateOptions],
     ) -> MutationReceipt:
         """Run a query that writes, as one commit.
 
@@ -856,18 +626,7 @@ class Graph:
             KeyConflictError: an entity exists that should be new.
             WriteTimeoutError: it did not get its turn in time.
         """
-        self._writable()
-        request = WriteRequest(
-            branch=branch_name(branch if branch is not None else self.default_branch),
-            kind=WriterKind.MUTATION,
-            actor=self.actor,
-            message=message,
-            expect_head=expect_head,
-            unchanged=unchanged(unchanged_since, reads),
-            timeout=timeout,
-            idempotency_key=idempotency_key,
-        )
-        return mutate(self, query_text(text), {} if params is None else params, name, request)
+        return mutate(self.session, MutateRequest(text, params, branch=branch, **options))
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check all files, and every constraint of the schema on everything that is stored.
@@ -892,14 +651,7 @@ class Graph:
         Raises:
             ResourceLimitError: a check does not fit the memory; `OMNIGRAPH_LOAD_MEMORY` says how much there is.
         """
-        view = self.snapshot(branch=branch, commit=commit)
-        entities = {key: pin.row_count for key, pin in view.tables.items()}
-        with reading(self._store.leases, WorkKind.VERIFY, view.manifest):
-            files = verify_files(self._store, view.manifest)
-            if files.lost:
-                return IntegrityReport(view.branch, view.commit, entities, (), 0, files)
-            found = verify(self._schema_at(view), view, Room(memory_budget(None)))
-        return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total, files)
+        return maintenance.verify(self.session, branch=branch, commit=commit)
 
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
         """Classify every table of every branch against what the graph points at, and repair it with consent.
@@ -924,9 +676,7 @@ class Graph:
         Raises:
             ReadOnlyError: with `confirm`, the handle was opened to read.
         """
-        if confirm:
-            self._writable()
-        return repair_store(self._store, confirm=confirm, force=force)
+        return maintenance.repair(self.session, confirm=confirm, force=force)
 
     def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
         """The indexes that the schema asks for, and the rows that each covers. Rows without an index are found too.
@@ -942,8 +692,7 @@ class Graph:
             ...     [(index.property, index.kind, index.uncovered) for index in graph.indexes()]
             [('id', 'btree', 2), ('name', 'fts', 2)]
         """
-        view = self._view(branch, at)
-        return index_coverage(view, self._schema_at(view).catalog)
+        return maintenance.index_coverage(self.session, branch, at)
 
     def ensure_indexes(self, *, branch: str | None = None) -> IndexReceipt:
         """Build what is missing of the indexes that the schema asks for, as one commit. No answer changes by it.
@@ -964,14 +713,9 @@ class Graph:
             ...     [(index.property, index.covered) for index in graph.ensure_indexes().built]
             [('id', 2), ('name', 2)]
         """
-        self._writable()
-        target = branch_name(self.default_branch if branch is None else branch)
-        receipt = ensure_indexes(self._store, target, lambda view: self._checked_schema(view).catalog)
-        view = self._view(target, None)
-        self._views.of(view, self._schema_at(view)).topologies.make_all()
-        return receipt
+        return maintenance.ensure_indexes(self.session, branch)
 
-    def optimize(self, *, rows_per_fragment: int = ROWS_PER_FRAGMENT) -> OptimizeReceipt:
+    def optimize(self, **options: Unpack[OptimizeOptions]) -> OptimizeReceipt:
         """Pack the rows of `main` into few files, and bring its indexes up to date, as one commit.
 
         No answer changes by it, no row id, and no feed of changes has anything to tell. When there is nothing to do,
@@ -992,11 +736,7 @@ class Graph:
         Raises:
             WriteTimeoutError: it did not get its turn in time.
         """
-        self._writable()
-        receipt = optimize(
-            self._store, lambda view: self._checked_schema(view).catalog, rows_per_fragment=rows_per_fragment
-        )
-        return replace(receipt, why="in this process")
+        return maintenance.optimize(self.session, OptimizeRequest(**options))
 
     def cleanup(
         self,
@@ -1033,9 +773,7 @@ class Graph:
             CorruptionError: an interrupted write cannot be settled.
         """
         policy = Policy(keep, older_than, orphans_older_than)
-        if not preview:
-            self._writable()
-        return cleanup(self._store, policy, preview=preview)
+        return maintenance.cleanup(self.session, policy, preview=preview)
 
     def backup(
         self,
@@ -1069,23 +807,9 @@ class Graph:
             ConflictError: something else is at the place, or it was written to since the last backup.
             VersionReclaimedError: cleanup took what was to be copied, again and again.
         """
-        options = dict(self._store.objects.uri.storage_options) if storage_options is None else storage_options
-        return backup(self._store, _store(target, options), keep=keep, hold=not self.read_only)
+        return maintenance.backup(self.session, target, keep=keep, storage_options=storage_options)
 
-    def embed(
-        self,
-        *,
-        which: Which | str = Which.STALE,
-        types: str | Sequence[str] = (),
-        properties: str | Sequence[str] = (),
-        branch: str | None = None,
-        expect_head: str | None = None,
-        message: str | None = None,
-        memory_budget: int | str | None = None,
-        progress: Callable[[EmbedProgress], None] | None = None,
-        cancel: Cancellation | None = None,
-        check: bool = False,
-    ) -> EmbedReceipt:
+    def embed(self, *, branch: str | None = None, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
         """Bring the vectors of `@embed` properties up to date, as one commit: after the model has changed, say.
 
         What is right stays as it is. A text that was embedded before is not asked for again.
@@ -1118,83 +842,23 @@ class Graph:
             EmbeddingError: vectors cannot be computed. Nothing was written.
             CancelledError: it was told to stop.
         """
-        self._writable()
-        asked = EmbedRequest(
-            branch_name(self.default_branch if branch is None else branch),
-            which_of(which),
-            several(types),
-            several(properties),
-            expect_head=expect_head,
-            message=message,
-            memory_budget=memory_budget,
-            progress=progress,
-            cancel=cancel or Cancellation(),
-            check=check,
-        )
-        return embed(self, asked)
+        return embed(self.session, EmbedRequest(branch=branch, **options))
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
-        """Write Arrow batches to tables as one commit: the engine's own way in, below all checks of values.
+        """Write Arrow batches to tables as one commit, without any check of values.
 
         Args:
-            request: what is said about the write; without an actor, it is by the handle's.
-            prepare: makes the batches from what the branch holds.
+            request: the metadata and the preconditions of the commit.
+            prepare: makes the table writes from the state of the branch.
 
         Raises:
             ReadOnlyError: the handle was opened to read.
         """
-        self._writable()
-        if request.actor is None:
-            request = replace(request, actor=self.actor)
-
-        def prepare_checked(view: Manifest) -> Sequence[TableWrite] | Prepared:
-            self._check_contract(view)
-            schema = self._schema_of(view)
-            if view.branch == self.default_branch:
-                self._source, self._accepted = schema
-            prepared = prepare(view)
-            if request.unchanged is None:
-                return prepared
-            if not isinstance(prepared, Prepared):
-                prepared = Prepared(prepared)
-            return check_unchanged(self, view, prepared, request.unchanged)
-
-        commit = write(self._store, request, prepare_checked)
-        if request.schema is not None and request.branch == self.default_branch:
-            self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))
-        return commit
-
-    def _check_contract(self, view: Manifest) -> None:
-        """Notice that the schema files were changed from outside, unless another commit has just changed the schema."""
-        try:
-            self._contract.check(view)
-        except OmnigraphError:
-            now = self._store.capture(view.branch)
-            if now.version != view.version:
-                raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash) from None
-            raise
-
-    def _checked_schema(self, view: Manifest) -> AcceptedSchema:
-        """The schema that a branch follows, for a write that needs nothing else of the graph."""
-        self._check_contract(view)
-        return self._schema_of(view)[1]
-
-    def _schema_of(self, view: Manifest) -> tuple[str, AcceptedSchema]:
-        """The schema that a branch follows now: another handle may have changed it, and branches may differ."""
-        found = self._schemas.get(view.schema_hash)
-        if found is None:
-            found = self._contract.read(view)
-            check_tables(found[1], view)
-            self._schemas[view.schema_hash] = found
-        return found
+        return write_tables(self.session, request, prepare)
 
     def close(self) -> None:
-        """Forget everything that is cached, and refuse to read or write through this handle from now on.
-
-        Snapshots that were taken before can still be read. Closing twice is harmless.
-        """
-        self._views.clear()
-        self._store.close()
+        """Drop all caches, and refuse further reads and writes. Snapshots stay readable. May be called twice."""
+        self.session.close()
 
     def __repr__(self) -> str:
         return f"<Graph '{self.uri}' on {self.default_branch}>"
@@ -1206,22 +870,3 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _writable(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError("this graph was opened to read only", hint="open it without read_only")
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _micros(at: object) -> int:
-    try:
-        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
-    except ValueError:
-        moment = None
-    if not isinstance(moment, datetime):
-        raise InputError(f"at: {shown(at)} is not a time", hint="give a datetime, or a text: 2026-03-14T09:30:00Z")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)

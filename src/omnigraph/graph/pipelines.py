@@ -1,30 +1,90 @@
-"""The seam to the pipeline, which lies above the graph: what a handle offers of it, and how it is found."""
+"""The protocol of `Graph.pipeline`. Its implementation lies above this package and is imported when first used."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, cast
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
-from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.engine.engines import Engine, JobProgress
+from omnigraph.engine.requests import (
+    EmbedOptions,
+    ExportOptions,
+    LoadOptions,
+    MergeOptions,
+    OptimizeOptions,
+)
+from omnigraph.engine.session import At
 from omnigraph.merge.receipt import MergeReceipt
+from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
 from omnigraph.upkeep.optimize import OptimizeReceipt
-from omnigraph.upkeep.vectors import EmbedProgress, EmbedReceipt, Which
-from omnigraph.write.load import LoadMode, LoadProgress, LoadReceipt
-from omnigraph.write.table_mapping import MappingSource
+from omnigraph.upkeep.vectors import EmbedReceipt
+from omnigraph.write.load import LoadProgress
+from omnigraph.write.receipt import LoadReceipt
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
-    from omnigraph.graph.preconditions import ListedRead
 
 
-class Found(Protocol):
-    """What an algorithm found about the nodes of a snapshot."""
+class JobOptions(TypedDict, total=False):
+    """Options of work on Spark; `SparkOptions` describes them."""
+
+    jobs: Callable[[JobProgress], None] | None
+    seconds: float | None
+    split_bytes: int
+    merge_threshold: int | str | None
+
+
+class PipelineLoadOptions(LoadOptions, JobOptions, total=False):
+    """Options of a load on Spark."""
+
+
+class PipelineMergeOptions(MergeOptions, JobOptions, total=False):
+    """Options of a merge on Spark."""
+
+
+class PipelineEmbedOptions(EmbedOptions, JobOptions, total=False):
+    """Options of vectors on Spark."""
+
+
+class PipelineExportOptions(ExportOptions, JobOptions, total=False):
+    """Options of an export on Spark."""
+
+
+class PipelineOptimizeOptions(OptimizeOptions, JobOptions, total=False):
+    """Options of optimize on Spark."""
+
+
+class AnalyseOptions(TypedDict, total=False):
+    """Options of graph algorithms."""
+
+    nodes: str | Sequence[str] | None
+    edges: str | Sequence[str] | None
+    weight: str | None
+    branch: str | None
+    at: At | None
+    engine: Engine | str
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of a run of a declared pipeline."""
+
+    variables: Mapping[str, object]
+    run_id: str | None
+    check: bool
+    engine: Engine | str
+    progress: Callable[[LoadProgress], None] | None
+    jobs: Callable[[JobProgress], None] | None
+    cancel: Cancellation
+
+
+class AlgorithmResult(Protocol):
+    """The values that an algorithm computed for the nodes of a snapshot."""
 
     @property
     def table(self) -> pa.Table: ...
@@ -37,24 +97,24 @@ class Found(Protocol):
 
 
 class Algorithms(Protocol):
-    """A snapshot, ready for algorithms."""
+    """Algorithms over one snapshot."""
 
     @property
     def where(self) -> object: ...
 
-    def pagerank(self, *, damping: float = ..., iterations: int = ..., tolerance: float = ...) -> Found: ...
+    def pagerank(self, *, damping: float = ..., iterations: int = ..., tolerance: float = ...) -> AlgorithmResult: ...
 
-    def components(self) -> Found: ...
+    def components(self) -> AlgorithmResult: ...
 
-    def labels(self, *, iterations: int = ...) -> Found: ...
+    def labels(self, *, iterations: int = ...) -> AlgorithmResult: ...
 
-    def triangles(self) -> Found: ...
+    def triangles(self) -> AlgorithmResult: ...
 
-    def shortest_paths(self, sources: str | Sequence[str], *, direction: str = ...) -> Found: ...
+    def shortest_paths(self, sources: str | Sequence[str], *, direction: str = ...) -> AlgorithmResult: ...
 
 
 class RunCheck(Protocol):
-    """What a check of a declared pipeline found."""
+    """The outcome of one check of a declared pipeline."""
 
     @property
     def name(self) -> str: ...
@@ -67,7 +127,7 @@ class RunCheck(Protocol):
 
 
 class Run(Protocol):
-    """What a run of a declared pipeline did."""
+    """The receipt of a run of a declared pipeline."""
 
     @property
     def run_id(self) -> str: ...
@@ -103,7 +163,7 @@ class Run(Protocol):
 
 
 class Pipeline(Protocol):
-    """What a graph can have done on Spark; `omnigraph.pipeline` describes it."""
+    """The verbs of a graph that run on Spark; `omnigraph.pipeline.pipeline` documents them."""
 
     def load(
         self,
@@ -111,93 +171,31 @@ class Pipeline(Protocol):
         *,
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Any] | None = None,
-        mode: LoadMode | str,
-        type_name: str | None = None,
-        mapping: MappingSource | None = None,
-        lenient: bool = False,
         branch: str | None = None,
-        base: str | None = None,
-        expect_head: str | None = None,
-        unchanged_since: str | None = None,
-        reads: Sequence[ListedRead] = (),
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-        message: str | None = None,
-        embed: bool = True,
-        memory_budget: int | str | None = None,
-        progress: Callable[[LoadProgress], None] | None = None,
-        check: bool = False,
+        **options: Unpack[PipelineLoadOptions],
     ) -> LoadReceipt: ...
 
-    def merge(
-        self,
-        source: str,
-        into: str = ...,
-        *,
-        strategy: Strategy | str | None = None,
-        resolutions: Resolutions | None = None,
-        preview: bool = False,
-        delete_branch: bool = False,
-        message: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        expect_head: str | None = None,
-        unchanged_since: str | None = None,
-        reads: Sequence[ListedRead] = (),
-        timeout: float | None = None,
-        idempotency_key: str | None = None,
-        memory_budget: int | str | None = None,
-    ) -> MergeReceipt: ...
+    def merge(self, source: str, into: str = ..., **options: Unpack[PipelineMergeOptions]) -> MergeReceipt: ...
 
-    def embed(
-        self,
-        *,
-        which: Which | str = ...,
-        types: str | Sequence[str] = (),
-        properties: str | Sequence[str] = (),
-        branch: str | None = None,
-        expect_head: str | None = None,
-        message: str | None = None,
-        memory_budget: int | str | None = None,
-        progress: Callable[[EmbedProgress], None] | None = None,
-        check: bool = False,
-        engine: str = ...,
-    ) -> EmbedReceipt: ...
+    def embed(self, *, branch: str | None = None, **options: Unpack[PipelineEmbedOptions]) -> EmbedReceipt: ...
 
-    def optimize(self, *, engine: str = ..., rows_per_fragment: int = ...) -> OptimizeReceipt: ...
+    def optimize(self, **options: Unpack[PipelineOptimizeOptions]) -> OptimizeReceipt: ...
 
     def export(
         self,
         target: str | os.PathLike[str],
         *,
         format: ExportFormat | str = ...,
-        types: str | Sequence[str] | None = None,
         branch: str | None = None,
-        at: Any = None,
+        at: At | None = None,
+        **options: Unpack[PipelineExportOptions],
     ) -> ExportReceipt: ...
 
-    def analyse(
-        self,
-        *,
-        nodes: str | Sequence[str] | None = None,
-        edges: str | Sequence[str] | None = None,
-        weight: str | None = None,
-        branch: str | None = None,
-        at: Any = None,
-        engine: str = ...,
-    ) -> Algorithms: ...
+    def analyse(self, **options: Unpack[AnalyseOptions]) -> Algorithms: ...
 
-    def run(
-        self,
-        pipeline: str | os.PathLike[str] | Mapping[str, Any],
-        *,
-        variables: Mapping[str, object] | None = None,
-        run_id: str | None = None,
-        check: bool = False,
-        engine: str = ...,
-        progress: Callable[[LoadProgress], None] | None = None,
-    ) -> Run: ...
+    def run(self, pipeline: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[RunOptions]) -> Run: ...
 
 
 def pipeline_of(graph: Graph) -> Pipeline:
-    """The pipeline of a graph. It is found by its name when it is first asked for: imports point downwards."""
+    """The pipeline of a graph, imported by name when first used: imports point downwards."""
     return cast(Pipeline, import_module("omnigraph.pipeline.pipeline").Pipeline(graph))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -21,17 +20,16 @@ import pyarrow.parquet
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.graph.graph import At, Graph
+from omnigraph.engine.requests import ExportRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, grouped
 from omnigraph.pipeline.frames import type_frame
-from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.session import Session
-from omnigraph.pipeline.session import session as process_session
-from omnigraph.read.export.export import TypeExport, exported, lines_of
+from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.tasks import SparkWork
+from omnigraph.read.export.export import TypeExport, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
 from omnigraph.storage.local_output import check_output_directory, check_output_file, output_directory, output_file
 from omnigraph.storage.output_files import S3Output, output_in_s3
@@ -45,74 +43,46 @@ _ORDER, _ROW = "id", "row"
 _WRITTEN = "part int, path string"
 
 
-def export(
-    graph: Graph,
-    target: str | os.PathLike[str],
-    *,
-    format: ExportFormat | str = ExportFormat.NDJSON,
-    types: str | Sequence[str] | None = None,
-    branch: str | None = None,
-    at: At | None = None,
-    session: Session | None = None,
-    watch: Watch | None = None,
+def write_export(
+    session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest, spark: SparkWork
 ) -> ExportReceipt:
-    """Export one snapshot by Spark.
+    """Write an export by tasks.
 
-    What tasks write lies beside the graph until it is whole, and is brought to the target then. So a path is one of the
-    machine that asks, wherever the tasks ran.
+    Tasks write into the staging directory beside the graph. The driver copies the complete files to the target, so a
+    path is one of the machine of the driver.
 
     Args:
-        graph: the graph.
-        target: a file for NDJSON; a new directory for Parquet and Arrow, with a directory of parts for each type. A
-            path, or `s3://bucket/path`, which is reached as the graph is.
-        format: `ndjson`, `parquet` or `arrow`.
-        types: a name or several; a name that a node type and an edge type share means both. By default all.
-        branch: the newest state of a branch; by default the handle's.
-        at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
-        session: the Spark session; by default that of the process.
-        watch: who looks on, and when it has to stop.
+        session: the engine session.
+        view: the snapshot.
+        parts: the types to export.
+        request: the target and the format.
+        spark: the context of the work on Spark.
 
     Raises:
-        InputError: there is no such type or format, or the target cannot be written.
-        NotFoundError: there is no such commit.
+        InputError: the target cannot be written.
         StorageError: a bucket cannot be written to.
-        SparkError: Spark failed.
+        SparkError: tasks failed repeatedly.
     """
-    try:
-        format = ExportFormat(format)
-    except ValueError:
-        raise InputError(f"'{format}' is not a format", hint="ndjson, parquet or arrow") from None
-    view = graph._view(branch, at)
+    target, format, place = request.target, ExportFormat(request.format), spark.place
+    if not isinstance(target, str | os.PathLike):
+        raise InputError("Spark writes files", hint="give a path, or engine='local' for an open file")
     path = os.fspath(target)
     output = output_in_s3(path, view.uri.storage_options)
     _check(path if output is None else output, format)
-    parts = exported(view, graph._schema_at(view), types)
-    place = Place.at(view.uri)
-    try:
-        with (
-            at_work(graph._store.leases, WorkKind.EXPORT, view.manifest, name=place.load),
-            (session or process_session()).job("exporting", watch) as spark,
-        ):
-            written = [_written(spark, view, part, format, place) for part in parts]
-        if output is None:
-            _brought(path, parts, written, format, place)
-        else:
-            _brought_to_s3(output, parts, written, format, place)
-    finally:
-        with suppress(OmnigraphError):  # what is left is found by cleanup
-            place.clear()
+    with (
+        at_work(session.store.leases, WorkKind.EXPORT, view.manifest, name=place.load),
+        spark.job("exporting") as tasks,
+    ):
+        written = [_written(tasks, view, part, format, place) for part in parts]
+    if output is None:
+        _brought(path, parts, written, format, place)
+    else:
+        _brought_to_s3(output, parts, written, format, place)
 
     def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
         return tuple((part.name, part.count) for part in parts if part.kind is kind)
 
     return ExportReceipt(view.branch, view.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
-
-
-def table_bytes(graph: Graph, types: str | Sequence[str] | None, branch: str | None, at: At | None) -> int:
-    """How many bytes the tables have that an export would read."""
-    view = graph._view(branch, at)
-    refs = [view.pin(part.key).ref for part in exported(view, graph._schema_at(view), types)]
-    return sum(fragment.size for ref in refs for fragment in graph._store.tables.fragments(ref))
 
 
 # On the driver

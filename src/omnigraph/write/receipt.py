@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -71,6 +71,8 @@ class LoadReceipt:
         actor: who it was by.
         commit: the commit; None when there was nothing to load.
         merges: how a load on Spark merged rows, type by type; an answer that is given again does not say it.
+        engine: `local` or `spark`: where the rows were built.
+        why: the reason of that choice.
     """
 
     branch: str
@@ -83,6 +85,8 @@ class LoadReceipt:
     actor: str | None = None
     coerced: tuple[Coercion, ...] = ()
     merges: tuple[MergedType, ...] = ()
+    engine: str = field(default="local", compare=False)
+    why: str = field(default="", compare=False)
 
     @property
     def total(self) -> int:
@@ -102,6 +106,8 @@ class LoadReceipt:
             "coerced": [asdict(coercion) for coercion in self.coerced],
             "actor_id": self.actor,
             "commit": None if self.commit is None else commit_json(self.commit),
+            "engine": self.engine,
+            "why": self.why,
         }
         if self.merges:
             members["merges"] = [asdict(merge) for merge in self.merges]

@@ -8,12 +8,12 @@ in and throws them out as it likes.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError, cut
+from omnigraph.errors import InputError
+from omnigraph.storage.amounts import parse_amount
 from omnigraph.storage.scratch import Scratch
 
 MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
@@ -21,7 +21,6 @@ MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
 
 DEFAULT_BUDGET = 1 << 30
 _ADVICE = "make room there, name another directory in TMPDIR, or give the load more memory"
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
 def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.environ) -> int:
@@ -33,16 +32,13 @@ def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.envir
     Raises:
         InputError: it is not an amount of memory.
     """
-    text = environ.get(MEMORY_VARIABLE) if given is None else str(given)
-    if text is None:
+    if given is None and MEMORY_VARIABLE not in environ:
         return DEFAULT_BUDGET
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
-    if parts is None or parts[2].upper() not in _UNITS or float(parts[1]) <= 0:
-        where = f"{MEMORY_VARIABLE}: " if given is None else ""
-        raise InputError(
-            f"{where}'{cut(text)}' is not an amount of memory", hint="give bytes, or a number with KiB, MiB or GiB"
-        )
-    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+    name = MEMORY_VARIABLE if given is None else "memory_budget"
+    found = parse_amount(environ[MEMORY_VARIABLE] if given is None else given, name)
+    if found <= 0:
+        raise InputError(f"{name}: a budget of no memory is too small", hint="give bytes, or a number with MiB or GiB")
+    return found
 
 
 class Spool:

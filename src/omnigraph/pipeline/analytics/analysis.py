@@ -11,17 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.engines import Choice, Engine, engine_named
+from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
-from omnigraph.graph.graph import At, Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import Catalog
 from omnigraph.pipeline.analytics import algorithms
 from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Network, Parts, least_names, names, network, number_of
 from omnigraph.pipeline.analytics.outcome import FrameOutcome, Outcome, TableOutcome
-from omnigraph.pipeline.engine import Choice, Engine, engine_named
-from omnigraph.pipeline.preflight import check_installed
-from omnigraph.pipeline.session import Session
-from omnigraph.pipeline.session import session as process_session
+from omnigraph.pipeline.spark.preflight import check_installed
+from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import session as process_session
 from omnigraph.read.budget import query_memory
 from omnigraph.read.views import View
 from omnigraph.storage.amounts import readable
@@ -73,13 +74,13 @@ def analyse(
         NotFoundError: there is no such branch or commit.
         SparkUnavailableError: it needs Spark, which is not installed.
     """
-    view = graph._view(branch, at)
-    accepted = graph._schema_at(view)
+    view = graph.session.snapshot_at(branch, at)
+    accepted = graph.session.schemas.at(view)
     parts = Parts.chosen(accepted.catalog, nodes, edges, weight)
     where = _placed(engine_named(engine), view, parts)
     if where.engine is Engine.SPARK:
         check_installed()  # before anything that imports it
-    return Analysis(graph, view, graph._views.of(view, accepted), accepted.catalog, parts, where, session)
+    return Analysis(graph, view, graph.session.views.of(view, accepted), accepted.catalog, parts, where, session)
 
 
 def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.engines import Engine, SparkOptions
+from omnigraph.engine.load import load
+from omnigraph.engine.requests import ExecutionOptions, LoadRequest
 from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
-from omnigraph.graph.loading import LoadRequest
-from omnigraph.graph.loading import load as load_here
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar
 from omnigraph.pipeline.analytics.network import Parts
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.session import Session
 from omnigraph.read.export.export import TypeExport, exported
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 
@@ -87,22 +88,28 @@ class Outcome(ABC):
         if branch not in self._graph.branches:
             self._graph.branches.create(branch, commit=self._snapshot.commit.id)
         request = LoadRequest(
-            LoadMode.MERGE,
-            branch,
+            mode=LoadMode.MERGE,
+            branch=branch,
             expect_head=self._snapshot.commit.id,
             message=message,
             idempotency_key=idempotency_key,
             embed=False,
+            **self._engine,
         )
-        return self._load(types, property, request)
+        return load(self._graph.session, {f"node:{name}": self._rows(name, property) for name in types}, request)
+
+    @property
+    @abstractmethod
+    def _engine(self) -> ExecutionOptions:
+        """Where the rows are loaded."""
 
     @abstractmethod
-    def _load(self, types: Sequence[str], property: str, request: LoadRequest) -> LoadReceipt:
-        """Load the entities of some types again, with what was found."""
+    def _rows(self, name: str, property: str) -> object:
+        """The entities of a type by id, with the computed values."""
 
     def _check(self, property: str) -> list[str]:
         """The types that have entities, all of which have a fitting property."""
-        catalog = self._graph._schema_at(self._snapshot).catalog
+        catalog = self._graph.session.schemas.at(self._snapshot).catalog
         values = self.schema.field(self.name).type
         for name in self._parts.nodes:
             declared = catalog.nodes[name].properties
@@ -145,11 +152,12 @@ class TableOutcome(Outcome):
     def frame(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(self._table)
 
-    def _load(self, types: Sequence[str], property: str, request: LoadRequest) -> LoadReceipt:
-        return load_here(self._graph, {f"node:{name}": self._rows(name, property) for name in types}, request)
+    @property
+    def _engine(self) -> ExecutionOptions:
+        return {"engine": Engine.LOCAL}
 
     def _rows(self, name: str, property: str) -> pa.RecordBatchReader:
-        accepted = self._graph._schema_at(self._snapshot)
+        accepted = self._graph.session.schemas.at(self._snapshot)
         (part,) = [p for p in exported(self._snapshot, accepted, name) if p.key == f"node:{name}"]
         kind = arrow_type(accepted.catalog.nodes[name].properties[property].type)
         values = self.table.filter(pc.equal(self.table["type"], name))[self.name].cast(kind).combine_chunks()
@@ -177,12 +185,9 @@ class FrameOutcome(Outcome):
     def frame(self, spark: SparkSession) -> DataFrame:
         return self._frame
 
-    def _load(self, types: Sequence[str], property: str, request: LoadRequest) -> LoadReceipt:
-        from omnigraph.pipeline.load.driver import SparkOptions
-        from omnigraph.pipeline.load.driver import load as load_on_spark
-
-        rows = {f"node:{name}": self._rows(name, property) for name in types}
-        return load_on_spark(self._graph, rows, request, SparkOptions(self._session))
+    @property
+    def _engine(self) -> ExecutionOptions:
+        return {"engine": Engine.SPARK, "spark": SparkOptions(self._session)}
 
     def _rows(self, name: str, property: str) -> DataFrame:
         """The entities of a type by id, with what was found about them."""

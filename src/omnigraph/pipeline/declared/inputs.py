@@ -43,7 +43,7 @@ class Pinned:
         assert isinstance(self.source, GraphSource)
         assert self.graph is not None
         assert self.view is not None
-        found = exported(self.view, self.graph._schema_at(self.view), self.source.type.rpartition(":")[2])
+        found = exported(self.view, self.graph.session.schemas.at(self.view), self.source.type.rpartition(":")[2])
         parts = [part for part in found if self.source.type in (part.name, part.key)]
         if len(parts) > 1:
             raise InputError(
@@ -75,15 +75,15 @@ def pin_sources(document: Document, graph: Graph, opened: ExitStack) -> dict[str
 
 def _pinned(source: Source, graph: Graph, opened: ExitStack) -> Pinned:
     if isinstance(source, FileSource):
-        files = tuple(row_files(source.path, graph._store.objects.uri.storage_options))
+        files = tuple(row_files(source.path, graph.session.storage_options))
         return Pinned(source, files, mark=_mark([_state(file) for file in files]))
     if isinstance(source, GraphSource):
         handle = graph
         if source.graph is not None:
-            storage = graph._store.objects.uri.storage_options
+            storage = graph.session.storage_options
             handle = opened.enter_context(open_graph(source.graph, read_only=True, storage_options=storage))
-        view = handle._view(source.branch, source.commit)
-        opened.enter_context(reading(handle._store.leases, WorkKind.PIPELINE, view.manifest))
+        view = handle.session.snapshot_at(source.branch, source.commit)
+        opened.enter_context(reading(handle.session.store.leases, WorkKind.PIPELINE, view.manifest))
         pinned = Pinned(source, graph=handle, view=view, mark=_mark([str(view.uri), view.commit.id, source.type]))
         pinned.export()
         return pinned

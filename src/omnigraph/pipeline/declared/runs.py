@@ -21,22 +21,19 @@ from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.names import branch_name
 from omnigraph.commit.said import LONGEST_NAME, check_text
+from omnigraph.engine.engines import Choice, Engine, JobProgress, SparkOptions, engine_named
+from omnigraph.engine.load import load
+from omnigraph.engine.merge import merge
+from omnigraph.engine.requests import LoadRequest, MergeRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PipelineCheckError, PreconditionFailedError
 from omnigraph.graph import Graph
-from omnigraph.graph.loading import LoadRequest
-from omnigraph.graph.merging import MergeRequest, merge, merge_weight
 from omnigraph.pipeline.declared.checking import CheckOutcome, check_all, check_input
 from omnigraph.pipeline.declared.document import Document, Then, read_document
 from omnigraph.pipeline.declared.inputs import Pinned, direct_rows, load_source, pin_sources
 from omnigraph.pipeline.declared.views import Views
-from omnigraph.pipeline.engine import Choice, Engine, choose, choose_by_size, engine_named
-from omnigraph.pipeline.jobs import JobProgress, Watch
-from omnigraph.pipeline.load.driver import SparkOptions
-from omnigraph.pipeline.load.either import load_by
-from omnigraph.pipeline.merge.on_spark import MergeOptions
-from omnigraph.pipeline.merge.on_spark import merge as merge_on_spark
-from omnigraph.pipeline.session import Session
-from omnigraph.pipeline.session import session as process_session
+from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import session as process_session
 from omnigraph.read.budget import Cancellation
 from omnigraph.storage.uri import GraphUri
 from omnigraph.write.load import LoadProgress
@@ -168,8 +165,8 @@ def run(
     asked = request or RunRequest()
     document = given if isinstance(given, Document) else read_document(given, asked.variables)
     if not asked.check:
-        graph._writable()
-    if document.graph is not None and GraphUri.parse(document.graph) != graph._store.objects.uri:
+        graph.session.require_writable()
+    if document.graph is not None and GraphUri.parse(document.graph) != graph.session.store.objects.uri:
         raise InputError(
             f"{document.file}: graph: the pipeline is for {document.graph}, and this graph is {graph.uri}",
             hint="leave 'graph' out of the file, or make it a variable",
@@ -288,7 +285,7 @@ class _Run:
             InputError: the id belongs to a run of something else.
         """
         try:
-            found = find_idempotent(self.graph._store.capture(branch), key)
+            found = find_idempotent(self.graph.session.store.capture(branch), key)
         except BranchNotFoundError:
             return None
         if found is None:
@@ -304,49 +301,50 @@ class _Run:
 
     # What it does
 
-    def _request(self, *, check: bool) -> LoadRequest:
+    def _request(self, check: bool, engine: Engine | str, chosen: Callable[[Choice], None]) -> LoadRequest:
         return LoadRequest(
-            self.document.mode,
-            self.branch,
+            mode=self.document.mode,
+            branch=self.branch,
             base=self.document.base,
             idempotency_key=None if check else self.key,
             message=self.document.message or f"pipeline {self.document.name}",
             embed=self.document.embed,
             progress=self.request.progress,
             check=check,
-            labels=self.labels,
+            labels=dict(self.labels),
             mapping=self.document.mapping,
+            spark=self._spark,
+            cancel=self.request.cancel,
+            engine=engine,
+            chosen=chosen,
         )
 
     def _load(self, *, check: bool) -> LoadReceipt:
-        source, self.engine = self._source()
-        where = "on Spark" if self.engine.engine is Engine.SPARK else "in this process"
-        self._tell(f"{'checking' if check else 'loading'} {where}: {self.engine.why}")
-        options = SparkOptions(self._session, self.watch)
-        return load_by(self.engine, self.graph, source, self._request(check=check), options)
+        source, sql = self._source()
 
-    def _source(self) -> tuple[Any, Choice]:
-        """What is loaded, and where."""
+        def chosen(choice: Choice) -> None:
+            self.engine = Choice(Engine.SPARK, "the pipeline has SQL") if sql else choice
+            self._tell(f"{'checking' if check else 'loading'} {self.engine}")
+
+        engine = Engine.SPARK if sql else self.request.engine
+        return load(self.graph.session, source, self._request(check, engine, chosen))
+
+    def _source(self) -> tuple[Any, bool]:
+        """The rows to load, and whether they are DataFrames of SQL, which only Spark can read."""
         if not self.document.needs_spark:
-            source = load_source(self.document, self.pinned)
-            return source, self._choose(source, started=self._session.started)
+            return load_source(self.document, self.pinned), False
         if engine_named(self.request.engine) is Engine.LOCAL:
             raise InputError(f"{self.document.file}: SQL needs Spark", hint="leave out --engine (engine=)")
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
         if all(frame is None for frame in frames.values()):
-            source = load_source(self.document, self.pinned)
-            return source, self._choose(source, started=True)
+            return load_source(self.document, self.pinned), False
         rows = {
             target.key: direct_rows(self.pinned[target.rows]) if frame is None else frame
             for target in self.document.targets
             for frame in (frames[target.rows],)
         }
-        return rows, Choice(Engine.SPARK, "the pipeline has SQL")
-
-    def _choose(self, source: Any, *, started: bool) -> Choice:
-        storage = self.graph._store.objects.uri.storage_options
-        return choose(self.request.engine, source, started=started, options=storage)
+        return rows, True
 
     def _check(self) -> RunReceipt:
         """Everything but writing."""
@@ -371,9 +369,6 @@ class _Run:
         now = self.graph.snapshot(branch=self.branch).commit.id
         if now != checked:
             raise PreconditionFailedError(self.branch, checked, now)
-        weight = merge_weight(self.graph, self.branch, self.document.base)
-        chosen = choose_by_size(Engine.AUTO, weight, started=self._session.started)
-        self._tell(f"merging {self.branch} into {self.document.base} {chosen}")
         request = MergeRequest(
             self.branch,
             self.document.base,
@@ -381,10 +376,11 @@ class _Run:
             labels=dict(self.labels),
             idempotency_key=self.merge_key,
             expect_source=checked,
+            spark=self._spark,
+            cancel=self.request.cancel,
+            chosen=lambda choice: self._tell(f"merging {self.branch} into {self.document.base} {choice}"),
         )
-        if chosen.engine is Engine.SPARK:
-            return merge_on_spark(self.graph, request, MergeOptions(self._session, self.watch)).commit
-        return merge(self.graph, request).commit
+        return merge(self.graph.session, request).commit
 
     def _clear(self, merged: str | None) -> None:
         """Remove the branch of the run, if it is the run's own, and nobody has written to it since it was merged."""
@@ -393,6 +389,10 @@ class _Run:
                 self.graph.branches.delete(self.branch, expect_head=merged)
 
     # With what
+
+    @property
+    def _spark(self) -> SparkOptions:
+        return SparkOptions(self._session, jobs=self.request.jobs)
 
     @property
     def _session(self) -> Session:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import Problem
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.load.tasks import PartDone, PartReader
+from omnigraph.pipeline.load.partition_task import PartDone, PartReader
+from omnigraph.pipeline.spark.staging import Place
 from omnigraph.write.lenient import ambiguous
 from omnigraph.write.problems import SHOWN
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.pipeline.load.partition_task import ROW, PartReferences, PartRows, Work, stored_part
 from omnigraph.pipeline.load.rules import Loaded
-from omnigraph.pipeline.load.tasks import ROW, PartReferences, PartRows, Work, stored_part
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri
 from omnigraph.write.blobs import (
     COPIED_BYTES,

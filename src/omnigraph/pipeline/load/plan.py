@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.spark.staging import Place
 from omnigraph.write.columns import Layout, OfType, Type, mentions
 from omnigraph.write.files import FileSplit, cut_file
 from omnigraph.write.formats import without_rows

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import pyarrow as pa
+from typing import TypeVar
 
 from omnigraph.errors import BadRowsError, Problem, SparkError
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.aliases import FoundAliases, find_aliases, told_by
-from omnigraph.pipeline.load.exchange import TASKS
-from omnigraph.pipeline.load.tasks import PartDone, PartReader, Work, run
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.load.partition_task import PartDone, PartReader, Work, run
+from omnigraph.pipeline.spark.shuffle import TASKS
+from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.problems import SHOWN, Coercion, Coercions, Problems
 from omnigraph.write.splits import End, Split, Start
+
+R = TypeVar("R")
 
 
 class Parts:
@@ -26,8 +24,7 @@ class Parts:
 
     Args:
         splits: what they are, in input order.
-        session: where tasks run.
-        watch: who looks on.
+        spark: the context of the work on Spark.
 
     Attributes:
         done: how each part went, by its number.
@@ -35,13 +32,12 @@ class Parts:
         coerced: what the lenient reader changed, known then as well.
     """
 
-    def __init__(self, splits: Sequence[Split], session: Session, watch: Watch) -> None:
+    def __init__(self, splits: Sequence[Split], spark: SparkWork) -> None:
         self.splits = dict(enumerate(splits))
         self.done: dict[int, PartDone] = {}
         self.starts: dict[int, Start] = {}
         self.coerced: tuple[Coercion, ...] = ()
-        self._session = session
-        self._watch = watch
+        self._spark = spark
 
     def may_have(self, key: str) -> bool:
         """Whether the input can have rows of a type."""
@@ -100,25 +96,11 @@ class Parts:
         parts = {number: (self.splits[number], self.starts.get(number, Start())) for number in numbers}
         self.done |= self.each(numbers, lambda number: run(work, number, *parts[number]), "reading")
 
-    def each(self, numbers: Sequence[int], do: Any, what: str) -> dict[int, Any]:
-        """Do something in a task for each of some numbers."""
+    def each(self, numbers: Sequence[int], do: Callable[[int], R], what: str) -> dict[int, R]:
+        """Call a function in a task for each of some numbers."""
         listed = list(numbers)
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for place in batch.column(0).to_pylist():
-                    done = pickle.dumps(do(listed[place]))
-                    cells = [pa.array([listed[place]], pa.int32()), pa.array([done], pa.binary())]
-                    yield pa.RecordBatch.from_arrays(cells, names=["number", "done"])
-
-        if not listed:
-            return {}
-        with self._session.job(what, self._watch) as spark:
-            tasks = min(len(listed), self._session.parallelism * TASKS)
-            frame = spark.range(0, len(listed), 1, tasks).mapInArrow(task, "number int, done binary")
-            answers = frame.toArrow()
-        pairs = zip(answers["number"].to_pylist(), answers["done"].to_pylist(), strict=True)
-        return {number: pickle.loads(done) for number, done in pairs}
+        tasks = self._spark.session.parallelism * TASKS
+        return dict(zip(listed, self._spark.map(what, listed, do, tasks=tasks), strict=True))
 
     def _groups(self) -> Iterator[list[int]]:
         """The parts of each file, in order."""

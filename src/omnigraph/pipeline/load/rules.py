@@ -19,10 +19,10 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, EdgeType
-from omnigraph.pipeline.load.compared import IDS, VALUE, Compared, end_of, ends_at, tuples
-from omnigraph.pipeline.load.exchange import Cut, Exchange, Relation, Side, first_of, plain, total_of
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.load.tasks import ROW, OwnRows, PartRows, StoredRows
+from omnigraph.pipeline.load.compare_columns import IDS, VALUE, Compared, end_of, ends_at, tuples
+from omnigraph.pipeline.load.partition_task import ROW, OwnRows, PartRows, StoredRows
+from omnigraph.pipeline.spark.shuffle import Cut, Exchange, Relation, Side, first_of, plain, total_of
+from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.checks import Room, outside, sharing, unmatched, value_rules

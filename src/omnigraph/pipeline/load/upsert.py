@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.pipeline.load.exchange import Exchange, Relation, Side
+from omnigraph.pipeline.load.partition_task import KEY_BATCH, ROW, OwnRows
 from omnigraph.pipeline.load.rules import Loaded, stored_pieces
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.load.tasks import KEY_BATCH, ROW, OwnRows
-from omnigraph.storage.amounts import amount, readable
+from omnigraph.pipeline.spark.shuffle import Exchange, Relation, Side
+from omnigraph.pipeline.spark.staging import Place
+from omnigraph.storage.amounts import amount, parse_amount, readable
 from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
@@ -49,7 +49,7 @@ def merge_threshold(given: int | str | None) -> int:
         InputError: it is not an amount.
     """
     if given is not None:
-        return amount({"merge_threshold": str(given)}, "merge_threshold", DEFAULT_THRESHOLD)
+        return parse_amount(given, "merge_threshold")
     return amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
 
 

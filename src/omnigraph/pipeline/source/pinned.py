@@ -114,7 +114,7 @@ def pinned(options: Options) -> Pinned:
         version=options.number("version"),
         at=options.text("timestamp"),
     )
-    return pinned_at(place, view, graph._schema_at(view), options)
+    return pinned_at(place, view, graph.session.schemas.at(view), options)
 
 
 def pinned_at(place: Place, view: Snapshot, accepted: AcceptedSchema, options: Options) -> Pinned:

@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             InputError: it has other columns there.
         """
-        found = pinned_at(self._place, view, graph._schema_at(view), self._options)
+        found = pinned_at(self._place, view, graph.session.schemas.at(view), self._options)
         if dict(found.columns) != dict(self._columns):
             raise InputError(
                 f"the columns of {self._options.type} are others at commit {view.commit.id}",
@@ -207,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _pinned_or_none(self, graph: Graph, view: Snapshot) -> TableRef | None:
         """The table of the type in a snapshot, or None when there was no such type yet."""
-        catalog, name = graph._schema_at(view).catalog, self._options.type.rpartition(":")[2]
+        catalog, name = graph.session.schemas.at(view).catalog, self._options.type.rpartition(":")[2]
         if name not in (catalog.nodes if self._kind is TypeKind.NODE else catalog.edges):
             return None
         return self._pinned_at(graph, view).ref

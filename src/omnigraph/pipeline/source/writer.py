@@ -19,11 +19,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.engine.load import load_mode
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
-from omnigraph.graph.loading import load_mode
-from omnigraph.pipeline.load.staging import Place as Staging
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Place, type_of
+from omnigraph.pipeline.spark.staging import Place as Staging
 from omnigraph.storage.uri import GraphUri
 from omnigraph.write.receipt import LoadMode
 
@@ -118,6 +118,7 @@ class Target:
                 base=self.base,
                 message=self.message,
                 idempotency_key=key,
+                engine="local",
             )
         self.clear(messages)
 
@@ -125,7 +126,7 @@ class Target:
         """Whether a commit of the branch carries a key."""
         with self.place.open() as graph:
             try:
-                return find_idempotent(graph._store.capture(self.branch or MAIN), key) is not None
+                return find_idempotent(graph.session.store.capture(self.branch or MAIN), key) is not None
             except BranchNotFoundError:
                 return False
 

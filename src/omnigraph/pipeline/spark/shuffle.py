@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.engines import PART_ROWS
 from omnigraph.write.digests import digests
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROUTED = "part int, side int, block binary"
-PART_ROWS = 1_000_000
-"""About how many rows are compared in one task."""
 
 _FULLER = 2
 """How many times as many rows may be compared in one task where some of them are cut already."""

@@ -1,16 +1,14 @@
-"""The precondition `unchanged_since`: a write depends on nothing that has changed since a commit which its caller saw.
+"""The precondition `unchanged_since`: nothing that a write depends on has changed since a commit.
 
-Compared are the rows that the write touches, or their absence, the entities that each `where` of it matches, and the
-results of the queries that the caller lists. Commits that changed anything else do not matter. Everything is read
-through the view that takes notes, so a commit that comes between this check and the publish makes the write run, and
-this check be made, again.
+The check compares the rows that the write touches, or their absence, the entities that each of its conditions matches,
+and the results of the queries that the caller lists. Changes of anything else do not matter. All reads are noted in the
+read set of the view, so a commit between this check and the publish repeats the write and the check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,27 +19,24 @@ from omnigraph.commit.read_set import pins, reads_of, unnoted
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Prepared, ReadQuery, TableWrite, Unchanged
+from omnigraph.engine.query import query
+from omnigraph.engine.query_text import ListedRead, query_text
+from omnigraph.engine.requests import QueryRequest
+from omnigraph.engine.session import Session
 from omnigraph.errors import ChangedSinceError, InputError, shown
-from omnigraph.graph.reading import QueryText, query_text
 from omnigraph.merge.classify import classify
 from omnigraph.merge.sides import Columns, looked_up
 from omnigraph.merge.touched import touched
 from omnigraph.storage.tables import TableRef, TableStorage
 
-if TYPE_CHECKING:
-    from omnigraph.graph.graph import Graph
-
-ListedRead = QueryText | tuple[QueryText, Mapping[str, object]] | tuple[QueryText, Mapping[str, object], str]
-"""A query whose result a write depends on: its text, with parameters, and with a name where the text has several."""
-
 _NONE = pa.array([], pa.utf8())
 
 
 def unchanged(commit: str | None, reads: Sequence[ListedRead]) -> Unchanged | None:
-    """The precondition that a call was given.
+    """The precondition of a request.
 
     Raises:
-        InputError: queries are listed, and no commit; or something that is no query is listed.
+        InputError: queries are listed without a commit, or something listed is no query.
     """
     if isinstance(reads, str) or not isinstance(reads, Sequence):
         raise InputError("reads is a list of queries", hint="put a single query into a list: reads=[query]")
@@ -62,27 +57,26 @@ def _listed(read: ListedRead) -> ReadQuery:
     return ReadQuery(query_text(text), params, name)
 
 
-def check_unchanged(graph: Graph, view: Manifest, prepared: Prepared, wanted: Unchanged) -> Prepared:
-    """See that a prepared write depends on nothing that has changed since a commit.
+def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted: Unchanged) -> Prepared:
+    """Check that nothing a prepared write depends on has changed since a commit.
 
     Raises:
-        ChangedSinceError: it does, or the commit does not lead to the head. Nothing was written.
+        ChangedSinceError: something has, or the commit is no ancestor of the head. Nothing was written.
         NotFoundError: there is no such commit.
         VersionReclaimedError: cleanup has removed it.
     """
-    _Check(graph._store, view, wanted.commit).run(prepared)
+    store = session.store
+    _Check(store, view, wanted.commit).run(prepared)
     if not wanted.reads:
         return prepared
-    before, now = (
-        Snapshot(graph._store, state) for state in (_state(graph._store, view, wanted.commit), unnoted(view))
-    )
+    before, now = (Snapshot(store, state) for state in (_state(store, view, wanted.commit), unnoted(view)))
     for number, read in enumerate(wanted.reads, 1):
-        results = [graph.query(read.text, read.params, name=read.name, at=state) for state in (before, now)]
-        # Without an order, a query may give its rows in any.
+        results = [query(session, QueryRequest(read.text, read.params, read.name, at=state)) for state in (before, now)]
+        # A query without an order may return its rows in any order.
         if results[0].columns != results[1].columns or sorted(results[0].json_rows()) != sorted(results[1].json_rows()):
             about = f"the result of read {number} ('{results[0].query_name}')"
             raise ChangedSinceError(view.branch, wanted.commit, view.head.id, about)
-    return replace(prepared, on_head=True)  # nobody has noted what the queries looked at
+    return replace(prepared, on_head=True)  # the read set does not cover these queries
 
 
 def _state(store: Store, view: Manifest, commit: str) -> Manifest:

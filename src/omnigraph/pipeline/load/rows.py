@@ -1,7 +1,7 @@
-"""A load on Spark: parts of the input are read by tasks, compared on Spark, and committed here as one commit.
+"""The rows of a load on Spark: tasks read parts of the input and write fragments; the engine commits them.
 
-Until the commit, nothing of a load can be seen: fragments lie in the directories of their tables, and nothing points
-at them. Whatever fails on the way leaves the graph as it was.
+Until the commit, fragments lie in the directories of their tables and no manifest names them. A failure leaves the
+graph as it was.
 """
 
 from __future__ import annotations
@@ -9,202 +9,148 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.manifest import Commit, Manifest, Models, with_models
-from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table
+from omnigraph.commit.manifest import Manifest, Models, with_models
+from omnigraph.commit.writer import Operation, TableWrite, fork_table
 from omnigraph.embed import Embedder
+from omnigraph.engine.backends import StagedRowsOutdatedError
+from omnigraph.engine.requests import LoadRequest
+from omnigraph.engine.session import Session
 from omnigraph.errors import (
     ConstraintError,
     EmbeddingError,
-    InputError,
     KeyConflictError,
     OmnigraphError,
-    PreconditionFailedError,
     ReadSetChangedError,
 )
-from omnigraph.graph import Graph
-from omnigraph.graph.loading import LoadRequest, fork_for, is_own, said_about, take_back, target_of
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.blobs import Admitted
-from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, first_of
+from omnigraph.pipeline.load.partition_task import Work, declared_type
 from omnigraph.pipeline.load.plan import Planner, compared_values
 from omnigraph.pipeline.load.reading import Parts
 from omnigraph.pipeline.load.rules import Loaded, SparkRules, numbers_of
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.load.tasks import Work, declared_type
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold, way_of
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.shuffle import Exchange, Relation, first_of
+from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.tables import TableRef
-from omnigraph.storage.uri import Scheme
 from omnigraph.write.changes import TableChange
 from omnigraph.write.identity import Ulids
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.pieces import pieces
 from omnigraph.write.places import MOST, Places
-from omnigraph.write.problems import SHOWN, Coercions, Problems
-from omnigraph.write.receipt import LoadAnswer, LoadMode, LoadReceipt, MergedType, MergeWay, answered
+from omnigraph.write.problems import SHOWN, Coercion, Coercions, Problems
+from omnigraph.write.receipt import LoadMode, MergedType, MergeWay
 from omnigraph.write.spill import memory_budget
-from omnigraph.write.splits import SPLIT_BYTES, Split
+from omnigraph.write.splits import Split
+from omnigraph.write.table_mapping import TableMapping
 from omnigraph.write.validate import Violations, in_order, spell_twin, unique_subject
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_ATTEMPTS = 5
 _NONE = pa.array([], pa.utf8())
 
 
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
-    """How a load is spread.
+class SparkRows:
+    """The rows of one load, built by tasks.
 
-    Attributes:
-        session: the session.
-        watch: who looks on, and when it has to stop.
-        split_bytes: about how many bytes of the input one task reads.
-        part_rows: about how many rows one task compares.
-        merge_threshold: from how many bytes of rows of a type on tasks merge them; None is what the environment says.
+    Args:
+        session: the engine session.
+        source: the input, read once however often the load starts again.
+        request: the request.
+        spark: the context of the work on Spark.
+
+    Raises:
+        InputError: the merge threshold is no size.
     """
 
-    session: Session
-    watch: Watch = field(default_factory=Watch)
-    split_bytes: int = SPLIT_BYTES
-    part_rows: int = PART_ROWS
-    merge_threshold: int | str | None = None
+    stages_into_tables = True
+    attempts = 5
 
-
-class _AgainError(Exception):
-    """What was written cannot be used: the graph has changed under it. Nobody but this module sees it."""
-
-
-def load(graph: Graph, source: Any, request: LoadRequest, options: SparkOptions) -> LoadReceipt:
-    """Carry out a load on Spark; `Graph.load` describes it."""
-    uri = graph._store.objects.uri
-    if uri.scheme is Scheme.MEMORY:
-        raise InputError("tasks cannot reach a graph in the memory of this process", hint="load with engine='local'")
-    said = said_about(graph, request)
-    place = Place.at(uri)
-    try:
-        with at_work(graph._store.leases, WorkKind.LOAD, name=place.load) as work:
-            return _attempts(graph, source, request, options, replace(said, work=work), place)
-    finally:
-        with suppress(OmnigraphError):  # what is left is found by cleanup
-            place.clear()
-
-
-def _attempts(
-    graph: Graph, source: Any, request: LoadRequest, options: SparkOptions, said: WriteRequest, place: Place
-) -> LoadReceipt:
-    # A source that can be read once is read once, however often the load has to begin again.
-    view, _ = target_of(graph, said.branch, request.base, heal=not request.check)
-    accepted = graph._schema_of(view)[1]
-    with options.session.job("planning the load", options.watch):
-        planner = Planner(accepted, place, options.split_bytes, request.mapping, options.session.spark)
-        splits = list(planner.splits(source, request.type_name))
-    for attempt in range(_ATTEMPTS):
-        try:
-            return _SparkLoad(graph, splits, request, options, said, place, direct=attempt == 0).run()
-        except _AgainError as error:
-            last = error
-    raise last.__cause__ or last
-
-
-class _SparkLoad:
-    """One attempt at a load."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        splits: Sequence[Split],
-        request: LoadRequest,
-        options: SparkOptions,
-        said: WriteRequest,
-        place: Place,
-        *,
-        direct: bool,
-    ) -> None:
-        self.graph = graph
-        self.store = graph._store
+    def __init__(self, session: Session, source: object, request: LoadRequest, spark: SparkWork) -> None:
+        self.session = session
+        self.store = session.store
+        self.source = source
         self.request = request
-        self.options = options
-        self.said = said
-        self.place = place
-        self.direct = direct
-        self.parts = Parts(splits, options.session, options.watch)
-        self.cuts = cut_parts(splits, options) if place.has_parts else 0
-        self.changes: dict[str, Loaded] = {}
-        self.conflict: KeyConflictError | None = None
+        self.mode = LoadMode(request.mode)
+        self.spark = spark
+        self.place = spark.place
+        self.threshold = merge_threshold(spark.options.merge_threshold)
+        self.splits: list[Split] | None = None
         self.forks: dict[str, TableRef] = {}
-        self.handed: set[str] = set()
-        self.merges: list[MergedType] = []
-        self.work: Work | None = None
-        self.threshold = merge_threshold(options.merge_threshold)
 
     @property
-    def spark(self) -> SparkSession:
-        return self.options.session.spark
+    def work_name(self) -> str:
+        return self.place.load
 
-    def run(self) -> LoadReceipt:
-        request, target = self.request, self.said.branch
-        view, missing = target_of(self.graph, target, request.base, heal=not request.check)
-        if not missing:
-            earlier = find_idempotent(view, request.idempotency_key)
-            if earlier is not None:
-                return answered(target, request.mode, lambda: self._read_digest(view), earlier)
-        if request.expect_head not in (None, view.head.id):
-            raise PreconditionFailedError(target, str(request.expect_head), view.head.id)
-        base = view
-        made = fork_for(self.graph, target, view) if missing and not request.check else None
-        try:
-            if missing and not request.check:
-                view = self.store.capture(target)
-            return self._load(view, made is not None)
-        except BaseException:
-            if made is not None:
-                take_back(self.graph, made, base)
-            raise
-        finally:
-            for key in self.forks:
-                self._drop_fork(key)
+    def begin(self, attempt: int) -> None:
+        self.direct = attempt == 0
+        """Whether rows that may replace others are written as fragments at once, because their table is empty."""
+        self.changes: dict[str, Loaded] = {}
+        self.conflict: KeyConflictError | None = None
+        self.forks = {}
+        self.handed: set[str] = set()
+        self.merged: list[MergedType] = []
+        self.work: Work | None = None
 
-    def _load(self, view: Manifest, created: bool) -> LoadReceipt:
-        request = self.request
-        accepted = self.graph._schema_of(view)[1]
+    def end_attempt(self) -> None:
+        for key in self.forks:
+            self._drop_fork(key)
+
+    def _begin_reading(self, view: Manifest) -> AcceptedSchema:
+        """Split the input at the first attempt. Later attempts use the same splits."""
+        accepted = self.session.schemas.of(view)
+        if self.splits is None:
+            assert self.request.mapping is None or isinstance(self.request.mapping, TableMapping)
+            with self.spark.job("planning the load"):
+                size, mapping = self.spark.options.split_bytes, self.request.mapping
+                planner = Planner(accepted, self.place, size, mapping, self.spark.session.spark)
+                self.splits = list(planner.splits(self.source, self.request.type_name))
+        self.parts = Parts(self.splits, self.spark)
+        cuts = cut_parts(self.splits, self.spark.options.part_rows, self.spark.session.parallelism)
+        self.cuts = cuts if self.place.has_parts else 0
+        return accepted
+
+    def digest(self, view: Manifest) -> str:
+        accepted = self._begin_reading(view)
+        self.parts.read(replace(self._work(view, accepted, write=False), rows=False))
+        return self.parts.digest(accepted, self.request.embed)
+
+    def read(self, view: Manifest) -> None:
+        self.begun = view
+        self.accepted = accepted = self._begin_reading(view)
         self._tell(LoadPhase.READING)
-        self.work = self._work(view, accepted, write=not request.check)
+        self.work = self._work(view, accepted, write=not self.request.check)
         self.parts.read(self.work)
         self._collect()
         self._tell(LoadPhase.CHECKING)
         self._distinct(view, accepted)
-        loaded = {key: change.count for key, change in self.changes.items()}
-        fingerprint = (
-            None
-            if request.idempotency_key is None or request.check
-            else self.parts.digest(accepted, self.request.embed)
-        )
-        answer = LoadAnswer(request.mode, loaded, self.parts.coerced, request.base, created, fingerprint)
-        if request.check:
-            self._prepare(view, accepted, view)
-            return answer.receipt(self.said.branch, self.graph.actor, None)
 
-        def prepare(now: Manifest) -> Prepared:
-            if now.schema_hash != view.schema_hash:
-                raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash)
-            return Prepared(self._prepare(now, accepted, view), (answer.label(),))
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {key: change.count for key, change in self.changes.items()}
 
-        commit: Commit | None = self.graph.write_tables(self.said, prepare)
-        if commit is not None and not is_own(commit, answer):
-            return answered(self.said.branch, request.mode, lambda: str(fingerprint), commit)
-        return replace(answer.receipt(self.said.branch, self.graph.actor, commit), merges=tuple(self.merges))
+    @property
+    def coerced(self) -> tuple[Coercion, ...]:
+        return self.parts.coerced
+
+    @property
+    def fingerprint(self) -> str | None:
+        keyed = self.request.idempotency_key is not None
+        return self.parts.digest(self.accepted, self.request.embed) if keyed else None
+
+    @property
+    def merges(self) -> tuple[MergedType, ...]:
+        return tuple(self.merged)
+
+    def check(self, view: Manifest) -> None:
+        self._prepare(view, self.accepted, view)
+
+    def prepare(self, now: Manifest) -> Sequence[TableWrite]:
+        return self._prepare(now, self.accepted, self.begun)
 
     def _tell(self, phase: LoadPhase) -> None:
         if self.request.progress is not None:
@@ -224,7 +170,7 @@ class _SparkLoad:
                 if not view.owns(pin):
                     self.forks[key] = fork_table(self.store, view, pin)
                 bases[key] = self.forks.get(key, pin.ref)
-                if self.request.mode is LoadMode.MERGE and not (self.direct and pin.row_count == 0):
+                if self.mode is LoadMode.MERGE and not (self.direct and pin.row_count == 0):
                     staged.add(key)
         return Work(
             self.place,
@@ -245,7 +191,7 @@ class _SparkLoad:
         """What computes vectors, as this process is set up: tasks elsewhere need not know of keys."""
         computed = any(prop.embed for node in accepted.catalog.nodes.values() for prop in node.properties.values())
         try:
-            return self.graph.embedder if computed and self.request.embed else None
+            return self.session.embedder if computed and self.request.embed else None
         except EmbeddingError:
             return None  # a task that has a vector to compute says so
 
@@ -262,7 +208,7 @@ class _SparkLoad:
             for key, part in done.tables.items():
                 if key not in self.changes:
                     kind, _, name = key.partition(":")
-                    replaced = self.request.mode is LoadMode.OVERWRITE
+                    replaced = self.mode is LoadMode.OVERWRITE
                     self.changes[key] = Loaded(TypeKind(kind), name, [], replaced)
                 self.changes[key].parts.append(part)
         self.changes = dict(sorted(self.changes.items()))
@@ -270,9 +216,7 @@ class _SparkLoad:
     # Checking
 
     def _rules(self, view: Manifest, accepted: AcceptedSchema) -> SparkRules:
-        session = self.options.session
-        exchange = Exchange(session.work, session.parallelism, self.options.part_rows)
-        return SparkRules(accepted, self.changes, view, self.place, exchange, self.cuts)
+        return SparkRules(accepted, self.changes, view, self.place, self.spark.exchange, self.cuts)
 
     def _distinct(self, view: Manifest, accepted: AcceptedSchema) -> None:
         """See that no two records have one id, or let the last of them count.
@@ -283,7 +227,7 @@ class _SparkLoad:
         rules = self._rules(view, accepted)
         named = [change for change in self.changes.values() if not change.fresh]
         keyed = {change.key: declared_type(accepted, change.key).key is not None for change in named}
-        with self.options.session.job("comparing ids", self.options.watch):
+        with self.spark.job("comparing ids"):
             twice = rules.exchange.gather([rules.twice(change) for change in named])
             named = [change for change, more in zip(named, twice, strict=True) if more.num_rows]
             found = rules.exchange.gather([_repeated(rules, change, keyed[change.key]) for change in named])
@@ -295,7 +239,7 @@ class _SparkLoad:
                 twins[change.key] = first_of(several, "id", SHOWN)
                 continue
             several = several.sort_by("id")
-            if self.request.mode is not LoadMode.MERGE and self.conflict is None:
+            if self.mode is not LoadMode.MERGE and self.conflict is None:
                 self.conflict = KeyConflictError(change.key, several["id"][0].as_py())
             _drop(change, several)
             if any(part.fragments or part.aside for part in change.parts):
@@ -305,8 +249,8 @@ class _SparkLoad:
 
     def _again_staged(self, change: Loaded) -> None:
         """Rows that were or will be written although they do not count: begin again, and put them aside."""
-        if self.request.mode is LoadMode.MERGE and self.direct:
-            raise _AgainError(f"{change.key} has ids that several records give")
+        if self.mode is LoadMode.MERGE and self.direct:
+            raise StagedRowsOutdatedError(f"{change.key} has ids that several records give")
 
     def _refuse_twins(self, rules: SparkRules, twins: Mapping[str, tuple[pa.Table, int]]) -> None:
         found = Violations()
@@ -351,9 +295,9 @@ class _SparkLoad:
         self._check_bases(now, begun)
         self._tell(LoadPhase.CHECKING)
         rules = self._rules(now, accepted)
-        with self.options.session.job("checking", self.options.watch):
+        with self.spark.job("checking"):
             try:
-                taken = rules.validate(all_new=self.request.mode is LoadMode.APPEND)
+                taken = rules.validate(all_new=self.mode is LoadMode.APPEND)
             except ConstraintError as error:
                 raise self._placed(error, accepted) from None
         self._fetch()
@@ -365,7 +309,7 @@ class _SparkLoad:
         if self.request.check:
             return []
         self._tell(LoadPhase.WRITING)
-        self.merges.clear()
+        self.merged.clear()
         writes = [
             replace(self._write(change, rules.exchange, now, begun), models=self._models(change, now))
             for change in self.changes.values()
@@ -375,11 +319,11 @@ class _SparkLoad:
 
     def _fetch(self) -> None:
         """Let tasks bring in the blobs that are given as addresses, after all of these are allowed and there."""
-        keep = self.request.mode is LoadMode.OVERWRITE
+        keep = self.mode is LoadMode.OVERWRITE
         jobs = [(change, i) for change in self.changes.values() for i, part in enumerate(change.parts) if part.aside]
         if not jobs:
             return
-        admitted = Admitted(self.changes, self.graph._blobs, keep_references=keep)
+        admitted = Admitted(self.changes, self.session.blobs, keep_references=keep)
         assert self.work is not None
         fetch, work, each = admitted.fetch, self.work, [(change.key, change.parts[i]) for change, i in jobs]
         done = self.parts.each(range(len(each)), lambda job: fetch.part(work, job, *each[job]), "fetching blobs")
@@ -391,7 +335,7 @@ class _SparkLoad:
         """Make sure that what was written lies where this attempt would look for it.
 
         Raises:
-            _AgainError: it does not.
+            StagedRowsOutdatedError: it does not.
         """
         for key, change in self.changes.items():
             if not any(part.fragments for part in change.parts):
@@ -404,14 +348,14 @@ class _SparkLoad:
             if self._is_direct(change) and pin.row_count:
                 raise self._again(key, begun, now)
 
-    def _again(self, key: str, begun: Manifest, now: Manifest) -> _AgainError:
-        error = _AgainError(f"{key} has changed")
+    def _again(self, key: str, begun: Manifest, now: Manifest) -> StagedRowsOutdatedError:
+        error = StagedRowsOutdatedError(f"{key} has changed")
         error.__cause__ = ReadSetChangedError(key, begun.tables[key].ref.version, now.tables[key].ref.version)
         return error
 
     def _is_direct(self, change: Loaded) -> bool:
         """Whether rows that may replace others were written, because there were none when the load began."""
-        return self.request.mode is LoadMode.MERGE and any(part.fragments and part.named for part in change.parts)
+        return self.mode is LoadMode.MERGE and any(part.fragments and part.named for part in change.parts)
 
     def _write(self, change: Loaded, exchange: Exchange, now: Manifest, begun: Manifest) -> TableWrite:
         fragments = tuple(text for part in change.parts for text in part.fragments)
@@ -420,12 +364,12 @@ class _SparkLoad:
             (part.staged, change.dropped.get(i)) for i, part in enumerate(change.parts) if part.staged is not None
         ]
         if staged:
-            self.merges.append(way_of(change, self.threshold))
-            if self.merges[-1].way is MergeWay.TASKS:
+            self.merged.append(way_of(change, self.threshold))
+            if self.merged[-1].way is MergeWay.TASKS:
                 return self._merged(change, fragments, exchange, now, begun)
             source = _StagedSource(self.place, tuple(staged))
             return TableWrite(change.key, Operation.CHANGE, source=source, fragments=fragments, base=base)
-        replaces = self.request.mode is LoadMode.OVERWRITE
+        replaces = self.mode is LoadMode.OVERWRITE
         return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
 
     def _merged(
@@ -433,7 +377,7 @@ class _SparkLoad:
     ) -> TableWrite:
         """A merge by tasks. It is made for one state: when another commit comes first, it is made again."""
         base = self._beside(change.key, now, begun)
-        with self.options.session.job(f"merging {change.name}", self.options.watch):
+        with self.spark.job(f"merging {change.name}"):
             merged, gone = merge_by_tasks(exchange, self.place, base, change)
         fork = None if now.owns(now.tables[change.key]) else base
         return TableWrite(change.key, Operation.CHANGE, fragments=(*merged, *fragments), replaced=gone, base=fork)
@@ -458,16 +402,6 @@ class _SparkLoad:
             assert fork.branch is not None
             with suppress(OmnigraphError):  # cleanup removes what is left
                 self.store.tables.drop_fork(fork.path, fork.branch)
-
-    def _read_digest(self, view: Manifest) -> str:
-        """The same before anything is loaded: the parts are read for it.
-
-        Raises:
-            BadRowsError: records cannot be read.
-        """
-        accepted = self.graph._schema_of(view)[1]
-        self.parts.read(replace(self._work(view, accepted, write=False), rows=False))
-        return self.parts.digest(accepted, self.request.embed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,10 +429,10 @@ def _repeated(rules: SparkRules, change: Loaded, keyed: bool) -> Relation:
     return found.mapped(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
 
 
-def cut_parts(splits: Sequence[Split], options: SparkOptions) -> int:
-    """Into how many parts what is compared is cut, so that a task can compare one of them."""
-    parts = -(-compared_values(splits) // options.part_rows)
-    return 1 if parts <= 1 else max(parts, options.session.parallelism)
+def cut_parts(splits: Sequence[Split], part_rows: int, parallelism: int) -> int:
+    """The number of hash partitions of the compared values, so that one task can compare a partition."""
+    parts = -(-compared_values(splits) // part_rows)
+    return 1 if parts <= 1 else max(parts, parallelism)
 
 
 def _plain_ids(rows: pa.Table) -> pa.Table:

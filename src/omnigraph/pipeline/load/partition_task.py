@@ -18,9 +18,9 @@ from omnigraph.embed import Embedder, Tally, default_embedder
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.pipeline.load.compared import Compared, compared
-from omnigraph.pipeline.load.exchange import cut, plain
-from omnigraph.pipeline.load.staging import Place
+from omnigraph.pipeline.load.compare_columns import Compared, compared
+from omnigraph.pipeline.spark.shuffle import cut, plain
+from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.blobs import URI_CELLS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,74 +18,28 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.store import Store
-from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.writer import Operation, TableWrite, fork_table
-from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.graph.merging import MergeRequest, Way
-from omnigraph.graph.merging import merge as merge_in
+from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.merge.choices import Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify
 from omnigraph.merge.compare import MOST, TORN, Collected, Compared, rows_write
-from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.merge.sides import Columns, Versions, differing_parts, part_rows
 from omnigraph.merge.touched import Touched, touched
-from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.load.exchange import PART_ROWS, Exchange, Relation, Side, decoded, encoded
+from omnigraph.pipeline.load.partition_task import PartRows
 from omnigraph.pipeline.load.rules import Loaded
-from omnigraph.pipeline.load.staging import Place
-from omnigraph.pipeline.load.tasks import PartRows
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
-from omnigraph.pipeline.session import Session
+from omnigraph.pipeline.spark.shuffle import Exchange, Relation, Side, decoded, encoded
+from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
-from omnigraph.storage.uri import Scheme
 
 _SIFTED = 1_000_000
 """Up to so many rows that may differ, tasks are told which these are; beyond it they compare all rows of a part."""
 
 _FRAGMENTS = 4
 """So many parts of a table are read by one task at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeOptions:
-    """How a merge is spread.
-
-    Attributes:
-        session: the session.
-        watch: who looks on, and when it has to stop.
-        part_rows: about how many rows one task compares.
-        tasks: how many tasks compare; by default that follows from the number of rows.
-        threshold: from how many bytes of changed rows of a type on tasks write them; by default as for a load.
-    """
-
-    session: Session
-    watch: Watch = field(default_factory=Watch)
-    part_rows: int = PART_ROWS
-    tasks: int | None = None
-    threshold: int | str | None = None
-
-
-def merge(graph: Graph, request: MergeRequest, options: MergeOptions) -> MergeReceipt:
-    """Carry out a merge whose tables are compared on Spark; `Graph.merge` describes it.
-
-    Raises:
-        InputError: tasks cannot reach the graph.
-    """
-    uri = graph._store.objects.uri
-    if uri.scheme is Scheme.MEMORY:
-        raise InputError("tasks cannot reach a graph in the memory of this process", hint="merge with engine='local'")
-    place = Place.at(uri)
-    way = Way("spark", lambda _, budget: SparkComparer(graph._store, place, options, budget))
-    try:
-        # What tasks put aside is not cleared away meanwhile.
-        with at_work(graph._store.leases, WorkKind.MERGE, name=place.load):
-            return merge_in(graph, request, way)
-    finally:
-        with suppress(OmnigraphError):  # what is left is found by cleanup
-            place.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,36 +80,30 @@ class SparkComparer:
 
     Args:
         store: the graph.
-        place: the graph as tasks reach it.
-        options: how the work is spread.
+        spark: the context of the work on Spark.
         budget: how many bytes of rows stay in the memory of the driver.
     """
 
-    def __init__(self, store: Store, place: Place, options: MergeOptions, budget: int) -> None:
+    def __init__(self, store: Store, spark: SparkWork, budget: int) -> None:
         self._store = store
-        self._place = place
-        self._options = options
+        self._spark = spark
+        self._place = spark.place
         self._budget = budget
-        self._threshold = merge_threshold(options.threshold)
-
-    @property
-    def _exchange(self) -> Exchange:
-        session = self._options.session
-        return Exchange(session.work, session.parallelism, self._options.part_rows)
+        self._threshold = merge_threshold(spark.options.merge_threshold)
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
-        session, tables = self._options.session, self._place.tables
+        tables = self._place.tables
         may = touched(tables, versions.all, _SIFTED)
         apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
-        with session.job(f"comparing {versions.key}", self._options.watch):
-            exchange = self._exchange
+        with self._spark.job(f"comparing {versions.key}"):
+            exchange = self._spark.exchange
             sides = {ref: self._rows(exchange, versions, ref, numbers, may) for ref, numbers in apart.items()}
             order = list(sides)
             places = [order.index(ref) for ref in versions.all]
             told = exchange.together(
                 [Side(relation, ["id"]) for relation in sides.values()],
                 _comparison(self._place, versions, places, choice),
-                self._options.tasks,
+                self._spark.options.tasks,
             )
             (answers,) = exchange.gather([told])
         return self._collected(versions, answers.to_pylist(), checked)
@@ -220,8 +168,8 @@ class SparkComparer:
         self._drop(change, compared)
         gone = pa.table({"id": compared.deleted})
         deleted = [self._place.put("merge/deleted", gone)] if gone.num_rows else []
-        with self._options.session.job(f"writing {key}", self._options.watch):
-            return merge_by_tasks(self._exchange, self._place, base, change, deleted)
+        with self._spark.job(f"writing {key}"):
+            return merge_by_tasks(self._spark.exchange, self._place, base, change, deleted)
 
     def _parts(self, compared: CompareAside) -> Iterator[PartRows]:
         for part in compared.parts:

@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.errors import SparkError, SparkUnavailableError
-from omnigraph.pipeline.jobs import Watch, interrupted
-from omnigraph.pipeline.preflight import check_installed, check_java, check_settings, java_path, start_failure
+from omnigraph.engine.engines import SparkOptions
+from omnigraph.errors import InputError, SparkError, SparkUnavailableError
+from omnigraph.pipeline.spark.jobs import Watch, interrupted
+from omnigraph.pipeline.spark.preflight import check_installed, check_java, check_settings, java_path, start_failure
 from omnigraph.storage.cache_directory import cache_directory, is_own_file
 
 if TYPE_CHECKING:
@@ -429,3 +430,18 @@ def session(settings: SparkSettings | None = None) -> Session:
             if not _session.started:
                 _session = Session(settings)
         return _session
+
+
+def session_for(options: SparkOptions) -> Session:
+    """The session that a request names, by itself or by a master; by default that of the process.
+
+    Raises:
+        InputError: the session is of another type.
+        SparkError: Spark runs already, with another master.
+    """
+    if isinstance(options.session, Session):
+        return options.session
+    if options.session is not None:
+        hint = "give an omnigraph.pipeline session, or leave it out: a running Spark session is found"
+        raise InputError(f"spark.session is a {type(options.session).__name__}", hint=hint)
+    return session(None if options.master is None else SparkSettings(options.master))

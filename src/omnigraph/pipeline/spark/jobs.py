@@ -11,6 +11,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from omnigraph.engine.engines import JobProgress
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, OmnigraphError, SparkError, cut
 from omnigraph.read.budget import Cancellation
 
@@ -22,27 +23,6 @@ _PAUSE = 0.2
 
 _INPUT = f"{InputError.__module__}.{InputError.__qualname__}"
 """How the traceback of a task names what it says about the input."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    """How far work on Spark has come.
-
-    Attributes:
-        what: what is done.
-        stages: how many steps are known; the number grows while Spark plans.
-        stages_done: how many of them are done.
-        tasks: the tasks of all these steps.
-        tasks_done: how many of them are done.
-        tasks_failed: how many attempts failed, and were made again.
-    """
-
-    what: str
-    stages: int
-    stages_done: int
-    tasks: int
-    tasks_done: int
-    tasks_failed: int = 0
 
 
 @dataclass(slots=True)

@@ -1,0 +1,277 @@
+"""Backends: the parts of each verb whose cost grows with the data, in this process or on Spark.
+
+The verbs themselves, and the commit, are the same for all backends. A backend registers itself when its module is
+imported; that of Spark lies above this package and is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+import pyarrow as pa
+
+from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.writer import TableWrite
+from omnigraph.engine.engines import Choice, Engine, SparkOptions, engine_named
+from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import SparkUnavailableError
+from omnigraph.merge.compare import Comparer
+from omnigraph.read.budget import Cancellation
+from omnigraph.read.export.export import TypeExport
+from omnigraph.read.export.files import ExportReceipt
+from omnigraph.storage.amounts import amount, readable
+from omnigraph.storage.uri import Scheme
+from omnigraph.upkeep.optimize import Workers
+from omnigraph.upkeep.vectors import Chosen, Counts
+from omnigraph.write.files import row_files
+from omnigraph.write.problems import Coercion
+from omnigraph.write.receipt import MergedType
+
+THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
+"""The size from which `auto` chooses Spark: bytes, or a number with KiB, MiB or GiB."""
+
+DEFAULT_THRESHOLD = 4 << 30
+
+_COMPRESSION_RATIO = 4
+"""An estimate of the size of text, relative to its compressed size."""
+
+
+class StagedRowsOutdatedError(Exception):
+    """The graph has changed so that staged rows cannot be used. The load starts again and stages them anew."""
+
+
+class LoadRows(Protocol):
+    """The rows of one load: built once, and checked against each state that the commit is prepared on."""
+
+    @property
+    def work_name(self) -> str | None:
+        """The name under which the load stages files, if it does: cleanup spares them while the load runs."""
+        ...
+
+    @property
+    def stages_into_tables(self) -> bool:
+        """Whether `read` writes into the directories of tables, so that the branch has to exist before it."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """How often the load starts again when its staged rows are outdated."""
+        ...
+
+    def begin(self, attempt: int) -> None:
+        """Begin an attempt, numbered from 0."""
+        ...
+
+    def digest(self, view: Manifest) -> str:
+        """A digest of the input, without building rows of it.
+
+        Raises:
+            BadRowsError: records cannot be read.
+        """
+        ...
+
+    def read(self, view: Manifest) -> None:
+        """Build the rows, and find duplicate ids among them.
+
+        Raises:
+            BadRowsError: records cannot become rows of their type.
+            ConstraintError: two records have the same key.
+        """
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of entities of each type, by type key."""
+        ...
+
+    @property
+    def coerced(self) -> tuple[Coercion, ...]:
+        """The values that the lenient reader changed."""
+        ...
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A digest of the input that was read; None for a request without an idempotency key."""
+        ...
+
+    @property
+    def merges(self) -> tuple[MergedType, ...]:
+        """How the rows of each type were merged with the stored ones, where that was a choice."""
+        ...
+
+    def check(self, view: Manifest) -> None:
+        """Check all constraints against a state, and write nothing."""
+        ...
+
+    def prepare(self, now: Manifest) -> Sequence[TableWrite]:
+        """Check all constraints against a state, and return the writes.
+
+        Raises:
+            ConstraintError: a constraint does not hold.
+            KeyConflictError: an id exists that should be new.
+            StagedRowsOutdatedError: staged rows do not fit the state.
+        """
+        ...
+
+    def end_attempt(self) -> None:
+        """Drop what an attempt left that its commit does not use."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The vectors of a type that change.
+
+    Attributes:
+        counts: the amount of work.
+        parts: ids, row ids and vectors, a table at a time. May be called again.
+    """
+
+    counts: Counts
+    parts: Callable[[], Iterator[pa.Table]]
+
+
+class ComputeVectors(Protocol):
+    """Computes the vectors of a type."""
+
+    def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed: ...
+
+
+class Backend(Protocol):
+    """The work of one verb, done in one place. A context manager holds what the work needs until it is over."""
+
+    def load_rows(self, session: Session, source: object, request: LoadRequest) -> AbstractContextManager[LoadRows]:
+        """The rows of a load."""
+        ...
+
+    def comparer(self, session: Session, budget: int) -> AbstractContextManager[Comparer]:
+        """Compares the tables of a merge."""
+        ...
+
+    def vectors(self, session: Session, request: EmbedRequest) -> AbstractContextManager[ComputeVectors]:
+        """Computes the vectors of a type."""
+        ...
+
+    def workers(self, session: Session) -> AbstractContextManager[Workers]:
+        """Packs fragments and builds index segments."""
+        ...
+
+    def write_export(
+        self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest
+    ) -> ExportReceipt:
+        """Write an export to its target."""
+        ...
+
+
+MakeBackend = Callable[[SparkOptions, Cancellation], Backend]
+
+
+@dataclass(slots=True)
+class _Registered:
+    make: MakeBackend
+    check_available: Callable[[SparkOptions], None]
+
+
+_MODULES = {Engine.LOCAL: "omnigraph.engine.local", Engine.SPARK: "omnigraph.pipeline.backend"}
+"""The module that registers a backend when it is imported."""
+
+_registry: dict[Engine, _Registered] = {}
+
+
+def register_backend(engine: Engine, make: MakeBackend, check_available: Callable[[SparkOptions], None]) -> None:
+    """Register the backend of an engine.
+
+    Args:
+        engine: the engine.
+        make: makes a backend from its settings and the cancellation of a request.
+        check_available: raises `SparkUnavailableError` if the backend cannot run.
+    """
+    _registry[engine] = _Registered(make, check_available)
+
+
+def _registered(engine: Engine) -> _Registered:
+    if engine not in _registry:
+        import_module(_MODULES[engine])
+    return _registry[engine]
+
+
+def spark_threshold() -> int:
+    """The size from which `auto` chooses Spark, in bytes.
+
+    Raises:
+        InputError: the environment has no valid size.
+    """
+    return amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+
+
+def choose(
+    session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str = "in tables"
+) -> Choice:
+    """Choose where the work of a request runs, and tell the caller.
+
+    Args:
+        session: the graph. Other processes cannot reach one in memory.
+        request: the request.
+        size: computes the size of the work in bytes; None if it is unknown.
+        unit: the noun behind the size, as shown to users.
+
+    Raises:
+        InputError: there is no such engine.
+    """
+    chosen = _chosen(session, request, size, unit)
+    if request.chosen is not None:
+        request.chosen(chosen)
+    return chosen
+
+
+def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str) -> Choice:
+    asked = engine_named(request.engine)
+    if asked is not Engine.AUTO:
+        return Choice(asked, "as was asked for")
+    if session.store.objects.uri.scheme is Scheme.MEMORY:
+        return Choice(Engine.LOCAL, "the graph is in the memory of this process")
+    total = size()
+    if total is None:
+        return Choice(Engine.LOCAL, "the size of the input is unknown")
+    threshold = spark_threshold()
+    why = f"{readable(total)} {unit}, and from {readable(threshold)} on it goes to Spark"
+    if total < threshold:
+        return Choice(Engine.LOCAL, why)
+    try:
+        _registered(Engine.SPARK).check_available(request.spark or SparkOptions())
+    except SparkUnavailableError as error:
+        return Choice(Engine.LOCAL, f"{why}, but {error.message}", amiss=True)
+    return Choice(Engine.SPARK, why)
+
+
+def backend_of(choice: Choice, request: ExecutionFields) -> Backend:
+    """The backend that runs the work of a request."""
+    return _registered(choice.engine).make(request.spark or SparkOptions(), request.cancel or Cancellation())
+
+
+def input_bytes(source: object, options: Mapping[str, str] | None = None) -> int | None:
+    """The approximate size of the input of a load, in bytes; None if it is unknown before it is read."""
+    if isinstance(source, str | os.PathLike):
+        files = row_files(source, options)
+        return sum(file.input.size * (1 if file.compression is None else _COMPRESSION_RATIO) for file in files)
+    if isinstance(source, bytes | bytearray):
+        return len(source)
+    if isinstance(source, Mapping):
+        return _sum(source.values(), options)
+    if hasattr(source, "nbytes"):
+        return int(source.nbytes)
+    if isinstance(source, list | tuple) and source and all(isinstance(item, str | os.PathLike) for item in source):
+        return _sum(source, options)
+    return None
+
+
+def _sum(sources: Iterable[object], options: Mapping[str, str] | None) -> int | None:
+    sizes = [input_bytes(source, options) for source in sources]
+    return None if None in sizes else sum(size for size in sizes if size is not None)

@@ -1,0 +1,46 @@
+"""Creating and deleting branches."""
+
+from __future__ import annotations
+
+from omnigraph.commit import branches, hidden, snapshots
+from omnigraph.commit.branches import Branch
+from omnigraph.commit.manifest import MAIN
+from omnigraph.engine.session import Session
+from omnigraph.errors import ConflictError, InputError
+
+
+def create_branch(session: Session, name: str, *, source: str | None = None, commit: str | None = None) -> Branch:
+    """Create a branch at the head of another, by default `main`, or at a commit or tag.
+
+    Raises:
+        ConflictError: the name is taken.
+    """
+    session.require_writable()
+    if source is not None and commit is not None:
+        raise InputError("a branch begins at a branch head or at a commit, not at both")
+    store = session.store
+    view = store.capture(source or MAIN) if commit is None else snapshots.at_commit(store, commit).manifest
+    made = branches.create_branch(store, name, view)
+    return Branch(made.name, made.parent, view.head.id, view.version)
+
+
+def delete_branch(session: Session, name: str, expect_head: str | None = None, incarnation: str | None = None) -> None:
+    """Delete a branch.
+
+    Args:
+        session: the session.
+        name: the branch.
+        expect_head: delete it only if this commit is its head.
+        incarnation: delete this incarnation only, and no newer branch of the same name.
+
+    Raises:
+        BranchNotFoundError: there is no such branch.
+        ConflictError: another branch, a tag or this session depends on it.
+        PreconditionFailedError: its head is another commit.
+    """
+    session.require_writable()
+    bound = session.default_branch
+    if name.strip() == bound != MAIN:
+        raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another one")
+    hidden.reclaim(session.store)  # a crashed transaction on the branch no longer depends on it
+    branches.delete_branch(session.store, name, expect_head, incarnation)

@@ -1,0 +1,82 @@
+"""Commits of the engine: the metadata of a request, the schema check and the preconditions around a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from omnigraph.commit.attempts import write
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
+from omnigraph.engine.preconditions import check_unchanged, unchanged
+from omnigraph.engine.requests import CommitFields, WriteFields
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError
+
+
+def write_request(session: Session, branch: str, kind: WriterKind, request: CommitFields) -> WriteRequest:
+    """The metadata and the preconditions of a commit.
+
+    Args:
+        session: the session.
+        branch: the branch that gets the commit.
+        kind: the kind of write, as the commit records it.
+        request: the request of the caller.
+
+    Raises:
+        InputError: a commit cannot record something of it.
+    """
+    if request.labels is not None and not isinstance(request.labels, Mapping):
+        raise InputError(f"labels are a mapping of names to texts, not a {type(request.labels).__name__}")
+    made = WriteRequest(
+        branch=branch,
+        kind=kind,
+        actor=session.actor,
+        message=request.message,
+        labels=tuple((request.labels or {}).items()),
+        timeout=request.timeout,
+        expect_head=request.expect_head,
+    )
+    if not isinstance(request, WriteFields):
+        return made
+    return replace(
+        made,
+        unchanged=unchanged(request.unchanged_since, request.reads),
+        idempotency_key=request.idempotency_key,
+    )
+
+
+def write_tables(session: Session, request: WriteRequest, prepare: Prepare) -> Commit | None:
+    """Write to tables as one commit. None means that nothing changed.
+
+    Args:
+        session: the session.
+        request: the metadata and the preconditions; without an actor, that of the session.
+        prepare: makes the table writes from the state of the branch. It runs again when another commit came first.
+
+    Raises:
+        ReadOnlyError: the session was opened to read.
+        PreconditionFailedError: the head of the branch is not the expected one.
+        ChangedSinceError: something that the write depends on has changed since the commit that was named.
+        WriteTimeoutError: it did not get its turn in time.
+    """
+    session.require_writable()
+    if request.actor is None:
+        request = replace(request, actor=session.actor)
+
+    def prepare_checked(view: Manifest) -> Sequence[TableWrite] | Prepared:
+        session.schemas.checked(view)
+        if view.branch == session.default_branch:
+            session.schema = session.schemas.version_of(view)
+        prepared = prepare(view)
+        if request.unchanged is None:
+            return prepared
+        if not isinstance(prepared, Prepared):
+            prepared = Prepared(prepared)
+        return check_unchanged(session, view, prepared, request.unchanged)
+
+    commit = write(session.store, request, prepare_checked)
+    if request.schema is not None and request.branch == session.default_branch:
+        session.schema = session.schemas.version_of(session.store.capture(session.default_branch))
+    return commit

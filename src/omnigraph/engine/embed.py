@@ -1,0 +1,142 @@
+"""Vectors of `@embed` properties: choose the types, compute, commit the rows that change, and the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from omnigraph.commit.manifest import Commit, Manifest, TablePin
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work
+from omnigraph.commit.writer import Operation, Prepared, TableWrite
+from omnigraph.engine.backends import Computed, ComputeVectors, backend_of
+from omnigraph.engine.backends import choose as choose_engine
+from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.requests import EmbedRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import CancelledError, InputError
+from omnigraph.lang.arrow import arrow_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.storage.tables import TableRef
+from omnigraph.upkeep.vectors import (
+    Chosen,
+    Counts,
+    EmbeddedType,
+    EmbedProgress,
+    EmbedReceipt,
+    Which,
+    choose,
+    revision,
+)
+
+
+def which_of(which: Which | str) -> Which:
+    """The choice of vectors of a name.
+
+    Raises:
+        InputError: there is no such choice.
+    """
+    try:
+        return Which(which)
+    except ValueError:
+        raise InputError(f"'{which}' is not a choice of vectors", hint="stale, missing or all") from None
+
+
+def several(names: str | Sequence[str]) -> tuple[str, ...]:
+    """A list of names; a single name may be given without a list."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def embed(session: Session, request: EmbedRequest) -> EmbedReceipt:
+    """Bring the vectors of `@embed` properties up to date, as one commit.
+
+    Raises:
+        InputError: there is no such type or vector.
+        EmbeddingModelError: the schema records another model than the configured one.
+        EmbeddingError: vectors cannot be computed. Nothing was written.
+        CancelledError: it was cancelled.
+    """
+    session.require_writable()
+    branch = session.branch_or_default(request.branch)
+    request = replace(
+        request,
+        branch=branch,
+        which=which_of(request.which),
+        types=several(request.types),
+        properties=several(request.properties),
+    )
+    write = write_request(session, branch, WriterKind.EMBED, request)
+    choice = choose_engine(session, request, lambda: _table_bytes(session, branch, request.types))
+    with backend_of(choice, request).vectors(session, request) as compute:
+        work = _Work(session, request, compute)
+        if request.check:
+            work.prepare(session.store.capture(branch))
+            return work.receipt(None)
+        with at_work(session.store.leases, WorkKind.EMBED) as record:
+            commit = write_tables(session, replace(write, work=record), work.prepare)
+    return work.receipt(commit)
+
+
+def _table_bytes(session: Session, branch: str, types: Sequence[str]) -> int:
+    """The size of the tables that have vectors to compute."""
+    view = session.store.capture(branch)
+    keys = [
+        f"node:{name}"
+        for name, node in session.schemas.of(view).catalog.nodes.items()
+        if (not types or name in types) and any(prop.embed for prop in node.properties.values())
+    ]
+    fragments = (part for key in keys for part in session.store.tables.fragments(view.tables[key].ref))
+    return sum(fragment.size for fragment in fragments)
+
+
+class _Work:
+    """The vectors of a branch. Vectors computed for a table version are reused by every attempt at the commit."""
+
+    def __init__(self, session: Session, request: EmbedRequest, compute: ComputeVectors) -> None:
+        self.session = session
+        self.request = request
+        self.which = Which(request.which)
+        self.compute = compute
+        self._done: dict[tuple[str, TableRef], Computed] = {}
+        self._types: list[EmbeddedType] = []
+
+    def prepare(self, view: Manifest) -> Prepared:
+        request, accepted = self.request, self.session.schemas.of(view)
+        found = choose(
+            accepted.catalog, view.tables, self.session.embedder, self.which, request.types, request.properties
+        )
+        total = sum(view.tables[chosen.key].row_count for chosen in found)
+        self._types = []
+        writes = []
+        for chosen in found:
+            pin = view.tables[chosen.key]
+            computed = self._computed(chosen, pin, total)
+            self._types.append(chosen.done(computed.counts, pin))
+            if computed.counts.changed:
+                writes.append(self._write(accepted, chosen, pin, computed))
+        return Prepared(writes, (("model", self.session.embedder.name),) if writes else ())
+
+    def _computed(self, chosen: Chosen, pin: TablePin, total: int) -> Computed:
+        found = self._done.get((chosen.key, pin.ref))
+        if found is None:
+            before = sum((done.counts for done in self._types), Counts())
+
+            def tell(counts: Counts) -> None:
+                if self.request.cancel is not None and self.request.cancel.cancelled:
+                    raise CancelledError("the computing of vectors was cancelled")
+                if self.request.progress is not None:
+                    so_far = before + counts
+                    self.request.progress(EmbedProgress(chosen.declared.name, so_far.rows, total, so_far))
+
+            tell(Counts())
+            found = self._done[chosen.key, pin.ref] = self.compute(chosen, pin, tell)
+        return found
+
+    def _write(self, accepted: AcceptedSchema, chosen: Chosen, pin: TablePin, computed: Computed) -> TableWrite:
+        schema = arrow_schema(accepted, TypeKind.NODE, chosen.declared.name)
+        source = revision(self.session.store.tables, pin.ref, schema, computed.parts)
+        return TableWrite(chosen.key, Operation.CHANGE, source=source, models=chosen.models(pin.models))
+
+    def receipt(self, commit: Commit | None) -> EmbedReceipt:
+        name = self.session.embedder.name
+        return EmbedReceipt(str(self.request.branch), name, self.which, tuple(self._types), commit)

@@ -1,0 +1,57 @@
+"""Exports of one snapshot: to a file, to a directory, or as an iterator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import pyarrow as pa
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.engine.backends import backend_of, choose
+from omnigraph.engine.requests import ExportRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError
+from omnigraph.read.export.export import TypeExport, exported
+from omnigraph.read.export.files import ExportFormat, ExportReceipt
+
+Piece = TypeVar("Piece")
+
+
+def export(
+    session: Session, request: ExportRequest
+) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
+    """Export one snapshot. Without a target, the result is an iterator over the content.
+
+    Raises:
+        InputError: there is no such type or format, or the target cannot be written.
+        NotFoundError: there is no such commit.
+        StorageError: a bucket cannot be written to.
+    """
+    try:
+        format = ExportFormat(request.format)
+    except ValueError:
+        raise InputError(f"'{request.format}' is not a format", hint="ndjson, parquet or arrow") from None
+    view = session.snapshot_at(request.branch, request.at)
+    parts = exported(view, session.schemas.at(view), request.types)
+    if request.target is not None:
+        choice = choose(session, request, lambda: _table_bytes(session, view, parts))
+        return backend_of(choice, request).write_export(session, view, parts, request)
+    if format is ExportFormat.NDJSON:
+        return _recorded(session, view, (text for part in parts for text in part.lines()))
+    if format is ExportFormat.ARROW:
+        return _recorded(session, view, ((part.key, batch) for part in parts for batch in part.batches()))
+    raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
+
+
+def _recorded(session: Session, view: Snapshot, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces of an export. A work record keeps cleanup away from the snapshot until the last one is taken."""
+    with reading(session.store.leases, WorkKind.EXPORT, view.manifest):
+        yield from pieces
+
+
+def _table_bytes(session: Session, view: Snapshot, parts: list[TypeExport]) -> int:
+    """The size of the tables that an export reads."""
+    refs = [view.pin(part.key).ref for part in parts]
+    return sum(fragment.size for ref in refs for fragment in session.store.tables.fragments(ref))

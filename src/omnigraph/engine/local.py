@@ -1,0 +1,189 @@
+"""The backend of this process: builds rows, compares tables, computes vectors and packs fragments here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from omnigraph.commit.manifest import Manifest, TablePin
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.commit.writer import TableWrite
+from omnigraph.engine.backends import Computed, register_backend
+from omnigraph.engine.engines import Engine, SparkOptions
+from omnigraph.engine.requests import EmbedRequest, ExportRequest, LoadRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import CancelledError
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.merge.compare import LocalComparer
+from omnigraph.read.budget import Cancellation
+from omnigraph.read.export.export import TypeExport
+from omnigraph.read.export.files import ExportFormat, ExportReceipt, write_export
+from omnigraph.upkeep.optimize import Here
+from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
+from omnigraph.write.changes import TableChange
+from omnigraph.write.fingerprint import RowsDigest
+from omnigraph.write.load import Load, LoadProgress, loaded
+from omnigraph.write.pieces import pieces
+from omnigraph.write.problems import Coercion, Coercions, Problems
+from omnigraph.write.receipt import LoadMode, MergedType
+from omnigraph.write.sources import Source, open_source
+from omnigraph.write.spill import Spool, memory_budget
+from omnigraph.write.table_mapping import TableMapping
+
+
+class LocalBackend:
+    """Runs the work of a verb in this process.
+
+    Args:
+        cancel: stops the work from another thread.
+    """
+
+    def __init__(self, cancel: Cancellation) -> None:
+        self._cancel = cancel
+
+    @contextmanager
+    def load_rows(self, session: Session, source: object, request: LoadRequest) -> Iterator[LocalRows]:
+        yield LocalRows(session, source, request, self._cancel)
+
+    @contextmanager
+    def comparer(self, session: Session, budget: int) -> Iterator[LocalComparer]:
+        yield LocalComparer(session.store.tables, budget)
+
+    @contextmanager
+    def vectors(self, session: Session, request: EmbedRequest) -> Iterator[LocalVectors]:
+        yield LocalVectors(session, memory_budget(request.memory_budget))
+
+    @contextmanager
+    def workers(self, session: Session) -> Iterator[Here]:
+        yield Here(session.store.tables)
+
+    def write_export(
+        self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest
+    ) -> ExportReceipt:
+        assert request.target is not None
+        with reading(session.store.leases, WorkKind.EXPORT, view.manifest):
+            return write_export(view, parts, request.target, ExportFormat(request.format))
+
+
+class LocalRows:
+    """The rows of a load in this process. Rows that exceed the memory budget spill to temporary files."""
+
+    work_name = None
+    stages_into_tables = False
+    attempts = 1
+    merges: tuple[MergedType, ...] = ()
+
+    def __init__(self, session: Session, source: object, request: LoadRequest, cancel: Cancellation) -> None:
+        self._session = session
+        self._source = source
+        self._request = request
+        self._cancel = cancel
+        self._load: Load
+        self._digest: RowsDigest | None = None
+        self._changes: dict[str, TableChange] = {}
+
+    def begin(self, attempt: int) -> None: ...
+
+    def end_attempt(self) -> None: ...
+
+    def digest(self, view: Manifest) -> str:
+        accepted, problems = self._session.schemas.of(view), Problems()
+        digest = RowsDigest(accepted, problems)
+        for raw in self._open(accepted)(problems):
+            for piece in pieces(raw):
+                digest.take(piece)
+        problems.check()
+        return digest.value(self._request.embed)
+
+    def read(self, view: Manifest) -> None:
+        session, request = self._session, self._request
+        accepted = session.schemas.of(view)
+        if request.idempotency_key is not None:
+            self._digest = RowsDigest(accepted, _ignored_problems(request.lenient))
+        self._load = Load(
+            accepted,
+            LoadMode(request.mode),
+            budget=memory_budget(request.memory_budget),
+            embedder=(lambda: session.embedder) if request.embed else None,
+            policy=session.blobs,
+            progress=self._tell,
+            digest=self._digest,
+        )
+        self._load.read(self._open(accepted))
+        self._changes = self._load.changes()
+
+    def _tell(self, progress: LoadProgress) -> None:
+        if self._cancel.cancelled:
+            raise CancelledError("the load was cancelled")
+        if self._request.progress is not None:
+            self._request.progress(progress)
+
+    def _open(self, accepted: AcceptedSchema) -> Source:
+        request = self._request
+        assert request.mapping is None or isinstance(request.mapping, TableMapping)
+        return open_source(
+            self._source,  # type: ignore[arg-type]  # checked by `open_source`
+            accepted,
+            request.type_name,
+            lenient=request.lenient,
+            mapping=request.mapping,
+            options=self._session.storage_options,
+        )
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return loaded(self._changes)
+
+    @property
+    def coerced(self) -> tuple[Coercion, ...]:
+        coercions = self._load.problems.coerced
+        return () if coercions is None else coercions.all()
+
+    @property
+    def fingerprint(self) -> str | None:
+        return None if self._digest is None else self._digest.value(self._request.embed)
+
+    def check(self, view: Manifest) -> None:
+        self._load.check(Snapshot(self._session.store, view), self._changes)
+
+    def prepare(self, now: Manifest) -> Sequence[TableWrite]:
+        return self._load.prepare(Snapshot(self._session.store, now), self._changes)
+
+
+def _ignored_problems(lenient: bool) -> Problems:
+    """A collector whose problems are dropped: the row builder reports the same ones."""
+    problems = Problems()
+    problems.coerced = Coercions() if lenient else None
+    return problems
+
+
+class LocalVectors:
+    """Computes vectors in this process. Vectors that exceed the budget spill to temporary files."""
+
+    def __init__(self, session: Session, budget: int) -> None:
+        self._tables = session.store.tables
+        self._budget = budget
+
+    def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
+        spool, counts = Spool(self._budget), Counts()
+        if pin.row_count == 0:
+            return Computed(counts, lambda: iter(()))
+        numbers = [fragment.number for fragment in self._tables.fragments(pin.ref)]
+        batches = self._tables.read_fragments(
+            pin.ref, numbers, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
+        )
+        for rows, more in revised(chosen, batches):
+            if rows is not None:
+                spool.add(chosen.key, rows)
+            counts += more
+            tell(counts)
+        changed = [spool.take(chosen.key)] if counts.changed else []
+        return Computed(counts, lambda: iter(changed))
+
+
+def _make(options: SparkOptions, cancel: Cancellation) -> LocalBackend:
+    return LocalBackend(cancel)
+
+
+register_backend(Engine.LOCAL, _make, lambda options: None)

@@ -1,0 +1,140 @@
+"""Merges of branches: compare three ways, commit, the receipt, and delete the source if asked to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import orjson
+
+from omnigraph.commit.ancestors import generation_of
+from omnigraph.commit.condemned import state_refs
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.names import branch_name
+from omnigraph.commit.recovery import healed
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work, reading
+from omnigraph.commit.writer import Prepared
+from omnigraph.engine.backends import backend_of, choose, spark_threshold
+from omnigraph.engine.branches import delete_branch
+from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engines import Choice
+from omnigraph.engine.requests import MergeRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
+from omnigraph.merge.choices import Choices
+from omnigraph.merge.compare import LocalComparer
+from omnigraph.merge.merge import Merge, Merged
+from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, answered
+from omnigraph.write.checks import Room
+from omnigraph.write.spill import memory_budget
+
+
+def merge(session: Session, request: MergeRequest) -> MergeReceipt:
+    """Merge a branch into another, as one commit.
+
+    Raises:
+        BranchNotFoundError: there is no such branch.
+        MergeConflictsError: the branches disagree. Nothing was written.
+        MergeSchemaError: rows cannot be carried between the schemas of the branches.
+        PreconditionFailedError: the head of a branch is not the expected one.
+    """
+    if not request.preview:
+        session.require_writable()
+    request = replace(request, source=branch_name(request.source), into=branch_name(request.into))
+    if request.source == request.into:
+        raise InputError(f"'{request.source}' cannot be merged into itself")
+    write = write_request(session, request.into, WriterKind.BRANCH_MERGE, request)
+    choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+    digest = None if request.idempotency_key is None else _digest(request, choices)
+    store = session.store
+    if digest is not None and not request.preview:
+        earlier = find_idempotent(store.capture(request.into), request.idempotency_key)
+        if earlier is not None:
+            return answered(request.into, digest, earlier)
+    source = store.capture(request.source) if request.preview else healed(store, request.source)
+    if request.expect_source not in (None, source.head.id):
+        raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
+    target = store.capture(request.into)
+    choice = choose(session, request, lambda: _compared_bytes(session, source, target))
+    budget = memory_budget(request.memory_budget)
+    with backend_of(choice, request).comparer(session, budget) as comparer:
+        work = Merge(store, source, session.schemas.of, choices, comparer, Room(budget))
+        if request.preview:
+            if request.expect_head not in (None, target.head.id):
+                raise PreconditionFailedError(request.into, str(request.expect_head), target.head.id)
+            with reading(store.leases, WorkKind.MERGE, source):
+                return _receipt(session, request, source, work.against(target), choice)
+        receipts: list[MergeReceipt] = []
+
+        def prepare(now: Manifest) -> Prepared:
+            merged = work.against(now)
+            receipts.append(_receipt(session, request, source, merged, choice))
+            if merged.total:
+                raise MergeConflictsError(source.branch, now.branch, merged.conflicts, merged.total)
+            if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
+                return Prepared(())
+            # Later merges start from the source and the base. The commit checks that cleanup has not taken them.
+            needs = state_refs(source) | merged.base_refs
+            writes, label = work.writes(merged, now), receipts[-1].label(digest)
+            return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.brought, needs)
+
+        with at_work(store.leases, WorkKind.MERGE, source, target) as record:
+            commit = write_tables(session, replace(write, work=record), prepare)
+    if commit is not None and (not receipts or (LABEL, dict(commit.labels).get(LABEL)) != receipts[-1].label(digest)):
+        receipt = answered(request.into, digest, commit)  # the same request was committed by another process
+    else:
+        receipt = receipts[-1].committed(commit)
+    return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
+
+
+def _compared_bytes(session: Session, source: Manifest, target: Manifest) -> int:
+    """The approximate size of the rows that a merge compares.
+
+    The tables that differ give an upper bound. Only if that is large, the base is searched for the exact parts.
+    """
+    tables = session.store.tables
+    pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
+    refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
+    bound = sum(fragment.size for ref in refs for fragment in tables.fragments(ref))
+    if bound < spark_threshold():
+        return bound
+    work = Merge(session.store, source, session.schemas.of, Choices(), LocalComparer(tables), Room())
+    return work.weight(target)
+
+
+def _receipt(session: Session, request: MergeRequest, source: Manifest, merged: Merged, choice: Choice) -> MergeReceipt:
+    return MergeReceipt(
+        request.source,
+        request.into,
+        merged.outcome,
+        source.head.id,
+        merged.bases,
+        merged.changes,
+        merged.resolved,
+        merged.edges_kept,
+        merged.conflicts,
+        merged.total,
+        request.preview,
+        session.actor,
+        engine=choice.engine.value,
+    )
+
+
+def _digest(request: MergeRequest, choices: Choices) -> str:
+    """A digest that tells the request from others."""
+    parts = [request.source, choices.default, {key: dict(sides) for key, sides in choices.by_type.items()}]
+    return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _delete_source(session: Session, receipt: MergeReceipt, incarnation: str) -> MergeReceipt:
+    """Delete the branch that was merged. A failure does not undo the merge."""
+    try:
+        delete_branch(session, receipt.source, receipt.source_commit, incarnation)
+    except PreconditionFailedError:
+        reason = f"'{receipt.source}' has moved since it was merged"
+        return replace(receipt, branch_deleted=False, branch_delete_error=reason)
+    except OmnigraphError as error:
+        return replace(receipt, branch_deleted=False, branch_delete_error=error.message)
+    return replace(receipt, branch_deleted=True)

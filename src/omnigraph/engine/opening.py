@@ -1,0 +1,178 @@
+"""Creating, opening, repairing, restoring and relocating graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.create import create_graph
+from omnigraph.commit.formats import bring_up_to_date
+from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.place import Relocation, settle_place
+from omnigraph.commit.said import check_actor
+from omnigraph.commit.store import Store
+from omnigraph.embed import Embedder
+from omnigraph.engine.session import Session
+from omnigraph.errors import CorruptionError, InputError, NotFoundError
+from omnigraph.storage.objects import probe_create_if_absent
+from omnigraph.storage.objects.room import unless_full
+from omnigraph.storage.uri import GraphUri, check_directory
+from omnigraph.upkeep import backup
+from omnigraph.upkeep.backup import CopyReceipt
+from omnigraph.upkeep.repair import RepairReport
+from omnigraph.upkeep.repair import repair as repair_store
+from omnigraph.write.blobs import BlobPolicy
+
+FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
+"""With `0`, commits to a local directory are not flushed to disk: for tests and measurements."""
+
+Uri = str | os.PathLike[str]
+
+
+def create_session(
+    uri: Uri,
+    schema: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    actor: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    embedder: Embedder | None = None,
+    blob_sources: Sequence[str] = (),
+) -> Session:
+    """Create a graph and open it; `omnigraph.init` describes the arguments.
+
+    Raises:
+        CompileError: the schema does not compile.
+        AlreadyInitializedError: there is a graph at this place.
+    """
+    check_actor(actor)
+    blobs = BlobPolicy.allowing(blob_sources, storage_options)
+    store = store_at(uri, storage_options)
+    create_graph(store, _schema_text(schema), force=force)
+    return Session(store, actor=actor, embedder=embedder, blobs=blobs)
+
+
+def open_session(
+    uri: Uri,
+    *,
+    branch: str = MAIN,
+    read_only: bool = False,
+    actor: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    embedder: Embedder | None = None,
+    blob_sources: Sequence[str] = (),
+) -> Session:
+    """Open a graph; `omnigraph.open` describes the arguments.
+
+    Raises:
+        NotFoundError: there is no graph, or a schema file is missing.
+        BranchNotFoundError: there is no such branch.
+        FormatError: this release does not read the format of the graph.
+        IncompleteCopyError: a backup or a restore to this place was interrupted.
+    """
+    check_actor(actor)
+    blobs = BlobPolicy.allowing(blob_sources, storage_options)
+    store = store_at(uri, storage_options)
+    if store.newest(MAIN, None) is None:
+        refuse_half_copy(store.objects)
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}",
+            hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
+        )
+    if not read_only:
+        with unless_full():
+            probe_create_if_absent(store.objects)
+    try:
+        return Session(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
+    except (NotFoundError, CorruptionError):
+        refuse_half_copy(store.objects)  # a copy gets its schema files last
+        raise
+
+
+def repair(
+    uri: Uri, *, confirm: bool = False, force: bool = False, storage_options: Mapping[str, str] | None = None
+) -> RepairReport:
+    """Repair a graph that may be too damaged to open. Interrupted writes are not settled first. See `Graph.repair`.
+
+    Raises:
+        NotFoundError: there is no graph.
+    """
+    store = store_at(uri, storage_options)
+    if not store.objects.list(store.manifest.path):
+        raise NotFoundError(
+            f"there is no graph at {store.objects.uri}", hint="if there was one, put its __manifest back from a backup"
+        )
+    return repair_store(store, confirm=confirm, force=force)
+
+
+def restore(
+    source: Uri,
+    target: Uri,
+    *,
+    source_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> CopyReceipt:
+    """Copy a backup, or any graph, to an empty place. The target is no graph until the copy is complete.
+
+    An interrupted restore continues when it is started again.
+
+    Args:
+        source: the backup. It is only read.
+        target: an empty directory or `s3://bucket/prefix`.
+        source_options: the storage options of the source.
+        storage_options: the storage options of the target.
+
+    Raises:
+        NotFoundError: there is no graph at the source.
+        ConflictError: the target is not empty.
+    """
+    session = open_session(source, read_only=True, storage_options=source_options)
+    try:
+        return backup.restore(session.store, store_at(target, storage_options))
+    finally:
+        session.close()
+
+
+def relocate(uri: Uri, *, storage_options: Mapping[str, str] | None = None) -> Relocation:
+    """Settle a graph that was copied or moved, in its new place. Every file is checked again.
+
+    Opening it for writing does the same once, and only if the graph has moved.
+
+    Args:
+        uri: the new place of the graph.
+        storage_options: its storage options.
+
+    Raises:
+        NotFoundError: there is no graph.
+    """
+    store = store_at(uri, storage_options)
+    if store.manifest.open() is None:
+        refuse_half_copy(store.objects)
+        raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the place where it is now")
+    bring_up_to_date(store, read_only=True)
+    done = settle_place(store, always=True)
+    if done is None:
+        raise InputError("a graph in memory has no other place")
+    return done
+
+
+def store_at(uri: Uri, storage_options: Mapping[str, str] | None) -> Store:
+    """The store of a graph, which need not exist."""
+    address = GraphUri.parse(os.fspath(uri), storage_options)
+    check_directory(address)
+    return Store.at(address, durable=os.environ.get(FSYNC_VARIABLE) != "0")
+
+
+def _schema_text(schema: str | os.PathLike[str]) -> str:
+    """The source of a schema, given as text or as the path of a `.pg` file."""
+    if isinstance(schema, str) and ("{" in schema or "\n" in schema or not schema.strip()):
+        return schema
+    path = Path(schema)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read the schema {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the schema {path} is not UTF-8") from error

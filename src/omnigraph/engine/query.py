@@ -1,0 +1,146 @@
+"""Queries that read: compile, bind parameters, run on one snapshot, and explain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.work_records import WorkKind, reading_if_long
+from omnigraph.engine.query_text import query_text
+from omnigraph.engine.requests import ExplainRequest, QueryRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError
+from omnigraph.evaluate import Request, bind, undeclared
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.read.budget import Budget, Cancellation, Spending
+from omnigraph.read.context import Context
+from omnigraph.read.engine import run
+from omnigraph.read.plan.explanation import Explanation
+from omnigraph.read.plan.trace import Trace
+from omnigraph.read.planning import plan
+from omnigraph.read.result.network import Network
+from omnigraph.read.result.result import Result, for_people
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    query: ir.Query
+    read: ir.Read
+    warnings: tuple[str, ...]
+    accepted: AcceptedSchema
+    context: Context
+
+
+def query(session: Session, request: QueryRequest) -> Result:
+    """Run a query that reads. All of it sees one snapshot.
+
+    Raises:
+        CompileError: the query does not compile.
+        InputError: it writes.
+        ParameterError: a parameter is missing or of the wrong type.
+        BudgetExceededError: it exceeds its budget.
+    """
+    view = session.snapshot_at(request.branch, request.at)
+    prepared = _prepared(session, request, view)
+    with _with_warnings(prepared), reading_if_long(session.store.leases, WorkKind.QUERY, view.manifest):
+        table = run(prepared.read, prepared.context)
+    branch, snapshot = _target(view, request)
+    return Result(
+        query_name=prepared.query.name,
+        branch=branch,
+        snapshot=snapshot,
+        graph_commit_id=view.commit.id,
+        _table=for_people(table),
+        _network=Network(prepared.read, prepared.accepted.catalog),
+        warnings=tuple(_warnings(prepared, request)),
+    )
+
+
+def explain(session: Session, request: ExplainRequest) -> Explanation:
+    """Plan a query that reads, and run it as well if the request says so. Raises as `query` does."""
+    trace = Trace()
+    view = session.snapshot_at(request.branch, request.at)
+    prepared = _prepared(session, request, view, trace)
+    branch, snapshot = _target(view, request)
+    if not request.analyze:
+        plan(prepared.read, prepared.context)
+        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
+    spent = prepared.context.budget
+    started = time.perf_counter()
+    with _with_warnings(prepared), reading_if_long(session.store.leases, WorkKind.QUERY, view.manifest):
+        table = run(prepared.read, prepared.context)
+    seconds = time.perf_counter() - started
+    return Explanation(
+        prepared.query,
+        branch,
+        snapshot,
+        tuple(trace.steps),
+        spent,
+        seconds,
+        table.num_rows,
+        tuple(trace.statistics),
+    )
+
+
+def _target(view: Snapshot, request: QueryRequest) -> tuple[str | None, str | None]:
+    """The branch, or the snapshot if the request names one."""
+    return (None, view.commit.id) if request.at is not None else (view.branch, None)
+
+
+async def in_thread(work: Callable[[], T], cancel: Cancellation) -> T:
+    """Run work in a thread. Cancelling the task cancels the work and waits for the thread to end."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        cancel.cancel()
+        with suppress(OmnigraphError):
+            await running
+        raise
+
+
+def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Trace | None = None) -> _Prepared:
+    """Compile a query for the schema of a snapshot, and bind its parameters.
+
+    Raises:
+        InputError: it writes.
+    """
+    spending = Spending(request.budget or Budget(), request.cancel or Cancellation())
+    accepted = session.schemas.at(view)
+    compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
+    query = compiled.query
+    if not isinstance(query.body, ir.Read):
+        raise InputError(f"'{query.name}' is a query that writes", hint="give it to mutate")
+    bound = Request(bind(query.params, request.params or {}), time.time_ns() // 1_000_000)
+    shared = session.views.of(view, accepted)
+    context = Context(
+        view, accepted, bound, shared.spaces, shared.topologies, spending, lambda: session.embedder, trace
+    )
+    return _Prepared(query, query.body, compiled.warnings, accepted, context)
+
+
+@contextmanager
+def _with_warnings(prepared: _Prepared) -> Iterator[None]:
+    """Add the warnings of a query to the hint when it exceeds its budget: they are the likely reason."""
+    try:
+        yield
+    except BudgetExceededError as error:
+        if not prepared.warnings:
+            raise
+        hint = "; ".join([*prepared.warnings, *([error.hint] if error.hint else [])])
+        told = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
+        raise told.with_traceback(error.__traceback__) from None
+
+
+def _warnings(prepared: _Prepared, request: QueryRequest) -> Iterator[str]:
+    for name in undeclared(prepared.query.params, request.params or {}):
+        yield f"the query has no parameter ${name}"
+    yield from prepared.warnings

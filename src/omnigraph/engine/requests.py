@@ -1,0 +1,269 @@
+"""Requests: one frozen dataclass per verb, and the keyword options that every surface spells the same way.
+
+A surface takes `**options: Unpack[LoadOptions]` and builds `LoadRequest(source, **options)`. The options of a verb and
+the fields of its request are the same; a test compares them. `Graph` documents them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Required, TypedDict
+
+from omnigraph.commit.manifest import MAIN
+from omnigraph.engine.engines import Choice, Engine, SparkOptions
+from omnigraph.engine.query_text import ListedRead, QueryText
+from omnigraph.engine.session import At
+from omnigraph.errors import InputError, shown
+from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.read.budget import Budget, Cancellation
+from omnigraph.read.export.files import ExportFormat, Target
+from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
+from omnigraph.upkeep.vectors import EmbedProgress, Which
+from omnigraph.write.load import LoadProgress
+from omnigraph.write.receipt import LoadMode
+from omnigraph.write.table_mapping import MappingSource
+
+
+class CommitOptions(TypedDict, total=False):
+    """Options of everything that commits."""
+
+    expect_head: str | None
+    timeout: float | None
+    message: str | None
+    labels: Mapping[str, str] | None
+
+
+class WriteOptions(CommitOptions, total=False):
+    """Options of every write that a caller may repeat or guard."""
+
+    unchanged_since: str | None
+    reads: Sequence[ListedRead]
+    idempotency_key: str | None
+
+
+class ExecutionOptions(TypedDict, total=False):
+    """Options of verbs that run in this process or on Spark."""
+
+    engine: Engine | str
+    spark: SparkOptions | None
+    cancel: Cancellation | None
+    chosen: Callable[[Choice], None] | None
+
+
+class QueryOptions(TypedDict, total=False):
+    """Options of `query`."""
+
+    name: str | None
+    budget: Budget | None
+    cancel: Cancellation | None
+
+
+class ExplainOptions(QueryOptions, total=False):
+    """Options of `explain`."""
+
+    analyze: bool
+
+
+class MutateOptions(WriteOptions, total=False):
+    """Options of `mutate`."""
+
+    name: str | None
+
+
+class RowOptions(TypedDict, total=False):
+    """Options of `load` that say how its input becomes rows."""
+
+    mode: Required[LoadMode | str]
+    type_name: str | None
+    mapping: MappingSource | None
+    lenient: bool
+    embed: bool
+    memory_budget: int | str | None
+    progress: Callable[[LoadProgress], None] | None
+
+
+class LoadOptions(RowOptions, WriteOptions, ExecutionOptions, total=False):
+    """Options of `load`."""
+
+    base: str | None
+    check: bool
+
+
+class MergeOptions(WriteOptions, ExecutionOptions, total=False):
+    """Options of `merge`."""
+
+    strategy: Strategy | str | None
+    resolutions: Resolutions | None
+    preview: bool
+    delete_branch: bool
+    memory_budget: int | str | None
+
+
+class EmbedOptions(CommitOptions, ExecutionOptions, total=False):
+    """Options of `embed`."""
+
+    which: Which | str
+    types: str | Sequence[str]
+    properties: str | Sequence[str]
+    memory_budget: int | str | None
+    progress: Callable[[EmbedProgress], None] | None
+    check: bool
+
+
+class ExportOptions(ExecutionOptions, total=False):
+    """Options of `export`."""
+
+    types: str | Sequence[str] | None
+
+
+class OptimizeOptions(ExecutionOptions, total=False):
+    """Options of `optimize`."""
+
+    rows_per_fragment: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitFields:
+    """The fields of `CommitOptions`."""
+
+    expect_head: str | None = None
+    timeout: float | None = None
+    message: str | None = None
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteFields(CommitFields):
+    """The fields of `WriteOptions`."""
+
+    unchanged_since: str | None = None
+    reads: Sequence[ListedRead] = ()
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionFields:
+    """The fields of `ExecutionOptions`."""
+
+    engine: Engine | str = Engine.AUTO
+    spark: SparkOptions | None = None
+    cancel: Cancellation | None = None
+    chosen: Callable[[Choice], None] | None = None
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """A query that reads one snapshot.
+
+    Raises:
+        InputError: a field is of the wrong type.
+    """
+
+    text: QueryText
+    params: Mapping[str, object] | None = None
+    name: str | None = None
+    branch: str | None = None
+    at: At | None = None
+    budget: Budget | None = None
+    cancel: Cancellation | None = None
+
+    def __post_init__(self) -> None:
+        expected: tuple[tuple[str, object, type, str], ...] = (
+            ("params", self.params, Mapping, "give a mapping from names to values"),
+            ("name", self.name, str, "give the name of a query in the text"),
+            ("budget", self.budget, Budget, "give an omnigraph.Budget"),
+            ("cancel", self.cancel, Cancellation, "give an omnigraph.Cancellation"),
+        )
+        for what, value, kind, hint in expected:
+            if value is not None and not isinstance(value, kind):
+                raise InputError(f"{what} is {shown(value)}, of type {type(value).__name__}", hint=hint)
+
+
+@dataclass(frozen=True)
+class ExplainRequest(QueryRequest):
+    """A query whose plan is asked for; with `analyze` it is run as well."""
+
+    analyze: bool = False
+
+
+@dataclass(frozen=True)
+class MutateRequest(WriteFields):
+    """A query that writes."""
+
+    text: QueryText
+    params: Mapping[str, object] | None = None
+    name: str | None = None
+    branch: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransactionRequest(WriteFields):
+    """Several writes that become one commit."""
+
+    branch: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadRequest(WriteFields, ExecutionFields):
+    """Rows that become one commit. The source is given beside the request: it may be readable only once."""
+
+    mode: LoadMode | str
+    branch: str | None = None
+    base: str | None = None
+    type_name: str | None = None
+    mapping: MappingSource | None = None
+    lenient: bool = False
+    embed: bool = True
+    memory_budget: int | str | None = None
+    progress: Callable[[LoadProgress], None] | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class MergeRequest(WriteFields, ExecutionFields):
+    """A branch to merge into another.
+
+    Attributes:
+        expect_source: merge only if this commit is the head of the source.
+    """
+
+    source: str
+    into: str = MAIN
+    strategy: Strategy | str | None = None
+    resolutions: Resolutions | None = None
+    preview: bool = False
+    delete_branch: bool = False
+    memory_budget: int | str | None = None
+    expect_source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedRequest(CommitFields, ExecutionFields):
+    """Vectors of `@embed` properties to compute."""
+
+    branch: str | None = None
+    which: Which | str = Which.STALE
+    types: str | Sequence[str] = ()
+    properties: str | Sequence[str] = ()
+    memory_budget: int | str | None = None
+    progress: Callable[[EmbedProgress], None] | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class ExportRequest(ExecutionFields):
+    """A snapshot to write out."""
+
+    target: Target | None = None
+    format: ExportFormat | str = ExportFormat.NDJSON
+    types: str | Sequence[str] | None = None
+    branch: str | None = None
+    at: At | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeRequest(ExecutionFields):
+    """Fragments to pack and indexes to bring up to date."""
+
+    rows_per_fragment: int = ROWS_PER_FRAGMENT

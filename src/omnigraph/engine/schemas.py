@@ -1,0 +1,74 @@
+"""Accepted schemas of an open graph: the schema of each branch and of each old commit, cached by hash."""
+
+from __future__ import annotations
+
+from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.registry import check_tables
+from omnigraph.commit.schema_files import ContractWatch, past_contract
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
+from omnigraph.errors import OmnigraphError, ReadSetChangedError
+from omnigraph.lang.schema import AcceptedSchema
+
+SchemaVersion = tuple[str, AcceptedSchema]
+"""The source text of a schema and its accepted form."""
+
+
+class Schemas:
+    """Reads and caches the schemas of one graph.
+
+    Args:
+        store: the graph.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._files = ContractWatch(store.objects, lambda: store.capture(MAIN))
+        self._current: dict[str, SchemaVersion] = {}
+        self._past: dict[str, SchemaVersion] = {}
+
+    def version_of(self, view: Manifest) -> SchemaVersion:
+        """The source and the accepted form of the schema that a branch state follows.
+
+        Raises:
+            CatalogError: the schema files contradict the manifest.
+        """
+        found = self._current.get(view.schema_hash)
+        if found is None:
+            found = self._files.read(view)
+            check_tables(found[1], view)
+            self._current[view.schema_hash] = found
+        return found
+
+    def of(self, view: Manifest) -> AcceptedSchema:
+        """The schema that a branch state follows. Branches may differ, and other processes may change it."""
+        return self.version_of(view)[1]
+
+    def at(self, snapshot: Snapshot) -> AcceptedSchema:
+        """The schema that a snapshot was written with. Later schemas may have replaced it."""
+        key = snapshot.schema_hash
+        found = self._current.get(key) or self._past.get(key)
+        if found is None:
+            found = past_contract(self._store.objects, key) or self.version_of(snapshot.manifest)
+            self._past[key] = found
+        return found[1]
+
+    def checked(self, view: Manifest) -> AcceptedSchema:
+        """The schema of a branch state, after a check that nobody edited the schema files by hand.
+
+        Raises:
+            CatalogError: the files were edited.
+            ReadSetChangedError: another commit has just changed the schema.
+        """
+        try:
+            self._files.check(view)
+        except OmnigraphError:
+            now = self._store.capture(view.branch)
+            if now.version != view.version:
+                raise ReadSetChangedError("schema", view.schema_hash, now.schema_hash) from None
+            raise
+        return self.of(view)
+
+    def clear(self) -> None:
+        """Forget the schemas of branches, so that the next use reads the files again."""
+        self._current.clear()

@@ -1,0 +1,208 @@
+"""The state that all verbs of one open graph share: store, schemas, compiled queries, views, embedder and actor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from omnigraph.commit import hidden, snapshots
+from omnigraph.commit.formats import bring_up_to_date
+from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.names import branch_name
+from omnigraph.commit.place import settle_place
+from omnigraph.commit.recovery import recover_all
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
+from omnigraph.embed import Embedder, default_embedder
+from omnigraph.engine.compiled_queries import CompiledQueries
+from omnigraph.engine.schemas import Schemas, SchemaVersion
+from omnigraph.errors import InputError, ReadOnlyError, shown
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.read.views import View, Views
+from omnigraph.storage.objects.room import unless_full
+from omnigraph.write.blobs import BlobPolicy
+
+At = Snapshot | str | datetime | int
+"""A state of the graph: a snapshot, a commit id or a tag; or a time or a manifest version of a branch."""
+
+
+class Session:
+    """One open graph. Safe to use from many threads.
+
+    Opening for writing first migrates the format, settles a moved graph and finishes interrupted writes.
+
+    Args:
+        store: the graph.
+        branch: the branch of requests that name none.
+        read_only: refuse every write.
+        actor: the author of commits.
+        embedder: turns texts into vectors; by default the one that the environment configures.
+        blobs: the allowed sources of external blobs; by default none.
+
+    Attributes:
+        schemas: the schemas of branches and old commits.
+        compiled: a cache of compiled queries.
+        views: columns and topologies of the snapshots that were read last.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        branch: str = MAIN,
+        read_only: bool = False,
+        actor: str | None = None,
+        embedder: Embedder | None = None,
+        blobs: BlobPolicy | None = None,
+    ) -> None:
+        self.store = store
+        self.default_branch = branch
+        self.read_only = read_only
+        self.actor = actor
+        self.blobs = blobs or BlobPolicy()
+        self._embedder = embedder
+        bring_up_to_date(store, read_only=read_only)
+        if not read_only:
+            settle_place(store)
+            hidden.reclaim(store)
+            with unless_full():
+                recover_all(store)
+        self.schemas = Schemas(store)
+        self.compiled = CompiledQueries()
+        self.views = Views()
+        self.schema: SchemaVersion = self.schemas.version_of(store.capture(MAIN))
+        """The schema of the default branch, as this session saw it last."""
+        if branch != MAIN:
+            self.schema = self.schemas.version_of(store.capture(branch))
+
+    @property
+    def uri(self) -> str:
+        return str(self.store.objects.uri)
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """The options that reach the storage of the graph."""
+        return self.store.objects.uri.storage_options
+
+    @property
+    def accepted(self) -> AcceptedSchema:
+        """The schema of the default branch, as this session saw it last."""
+        return self.schema[1]
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder that was given, or the one that the environment configures.
+
+        Raises:
+            EmbeddingError: the environment configures one that is not available.
+        """
+        if self._embedder is None:
+            self._embedder = default_embedder()
+        return self._embedder
+
+    def require_writable(self) -> None:
+        """Refuse to write through a session that was opened to read.
+
+        Raises:
+            ReadOnlyError: it was.
+        """
+        if self.read_only:
+            raise ReadOnlyError("this graph was opened to read only", hint="open it without read_only")
+
+    def branch_or_default(self, branch: str | None) -> str:
+        """The name of a branch, checked; by default that of the session.
+
+        Raises:
+            InputError: it is no valid branch name.
+        """
+        return branch_name(self.default_branch if branch is None else branch)
+
+    def snapshot(
+        self,
+        *,
+        branch: str | None = None,
+        commit: str | None = None,
+        version: int | None = None,
+        at: datetime | str | None = None,
+    ) -> Snapshot:
+        """The state of a branch, a commit, a manifest version or a time.
+
+        Raises:
+            InputError: more than one of them is given.
+            NotFoundError: there is no such state.
+            VersionReclaimedError: cleanup has removed it.
+        """
+        if sum(given is not None for given in (commit, version, at)) > 1:
+            raise InputError("name one of commit, version and at")
+        if commit is not None:
+            if branch is not None:
+                raise InputError("a commit belongs to one branch already: name only the commit")
+            return snapshots.at_commit(self.store, commit)
+        target = branch if branch is not None else self.default_branch
+        if version is not None:
+            return snapshots.at_version(self.store, target, version)
+        if at is not None:
+            return snapshots.at_time(self.store, target, _micros(at))
+        return snapshots.at_branch(self.store, target)
+
+    def snapshot_at(self, branch: str | None, at: At | None) -> Snapshot:
+        """The snapshot that a read asks for, by default the newest state of the branch.
+
+        Raises:
+            InputError: the snapshot is of another graph, or a branch is named beside a commit.
+            NotFoundError: there is no such state.
+        """
+        if at is None:
+            return self.snapshot(branch=branch)
+        if isinstance(at, datetime):
+            return self.snapshot(branch=branch, at=at)
+        if isinstance(at, int):
+            return self.snapshot(branch=branch, version=at)
+        if branch is not None:
+            raise InputError("a snapshot or commit belongs to one branch already: name only that")
+        if isinstance(at, str):
+            return self.snapshot(commit=at)
+        if at.uri != self.store.objects.uri:
+            raise InputError(f"this snapshot is of another graph, {at.uri}")
+        return at
+
+    def view_of(self, snapshot: Snapshot) -> View:
+        """The columns and topologies of a snapshot."""
+        return self.views.of(snapshot, self.schemas.at(snapshot))
+
+    def type_key(self, name: str) -> str:
+        """The key of a type: `node:<Type>` or `edge:<Type>`. A name that both have means the node type."""
+        if ":" in name:
+            return name
+        catalog = self.accepted.catalog
+        return f"edge:{name}" if name in catalog.edges and name not in catalog.nodes else f"node:{name}"
+
+    def refresh(self) -> Snapshot:
+        """Read the newest state, and finish interrupted writes if this session may write."""
+        self.store.forget(self.default_branch)
+        if not self.read_only:
+            hidden.reclaim(self.store)
+            recover_all(self.store)
+        self.schemas.clear()
+        self.schema = self.schemas.version_of(self.store.capture(self.default_branch))
+        return self.snapshot()
+
+    def close(self) -> None:
+        """Drop all caches, and refuse further reads and writes. Snapshots stay readable. May be called twice."""
+        self.views.clear()
+        self.store.close()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _micros(at: object) -> int:
+    try:
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        moment = None
+    if not isinstance(moment, datetime):
+        raise InputError(f"at: {shown(at)} is not a time", hint="give a datetime, or a text: 2026-03-14T09:30:00Z")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)

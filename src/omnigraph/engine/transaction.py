@@ -1,0 +1,141 @@
+"""Transactions: several writes on a hidden branch that become one commit on their branch, or nothing.
+
+If the branch has not moved, the row changes are committed as they are: every step was checked when it ran. Otherwise
+they are merged three ways, between the state at the begin, the transaction and the branch, and all constraints are
+checked on the result.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from omnigraph.commit import hidden
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.recovery import healed
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
+from omnigraph.commit.writer import GRAPH_HEAD, Operation, Prepared, TableWrite, WriteRequest
+from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.requests import TransactionRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError, PreconditionFailedError, ReadSetChangedError, TransactionConflictError
+from omnigraph.merge.choices import Choices
+from omnigraph.merge.compare import LocalComparer
+from omnigraph.merge.merge import Merge
+from omnigraph.write.checks import Room
+from omnigraph.write.mutation import Mutation
+from omnigraph.write.spill import memory_budget
+
+
+class OpenTransaction:
+    """A transaction that has begun: the state it began from, and the hidden branch that it works on.
+
+    Args:
+        session: the session.
+        request: the branch, the metadata and the preconditions.
+
+    Attributes:
+        branch: the branch that gets the commit.
+        begun: the state of the branch at the begin.
+        work: the hidden branch; None for a repeated transaction.
+        earlier: the commit that carries the same idempotency key, if there is one.
+        mutations: the queries that the transaction ran.
+
+    Raises:
+        PreconditionFailedError: the head of the branch is not the expected one.
+        InputError: the idempotency key belongs to another kind of write.
+    """
+
+    def __init__(self, session: Session, request: TransactionRequest) -> None:
+        session.require_writable()
+        self._session = session
+        self.branch = session.branch_or_default(request.branch)
+        self._request = write_request(session, self.branch, WriterKind.BRANCH_MERGE, request)
+        self.mutations: list[Mutation] = []
+        self.begun = healed(session.store, self.branch)
+        self.work: SystemBranch | None = None
+        self.earlier = find_idempotent(self.begun, request.idempotency_key)
+        if self.earlier is not None:
+            _check_kind(self.earlier)
+        elif request.expect_head not in (None, self.begun.head.id):
+            raise PreconditionFailedError(self.branch, str(request.expect_head), self.begun.head.id)
+        else:
+            self.work = hidden.begin(session.store, self.begun)
+
+    def commit(self) -> Commit | None:
+        """Commit the changes to the branch. None means that there are none.
+
+        Raises:
+            TransactionConflictError: the branch has moved, and both changes cannot be kept. Nothing was written.
+            PreconditionFailedError: a precondition does not hold.
+        """
+        assert self.work is not None
+        commit = _commit(self._session, self.work, self.begun, self._request, self.mutations)
+        reach(Failpoint.TRANSACTION_MERGED)
+        return commit
+
+    def end(self) -> None:
+        """Drop the hidden branch."""
+        if self.work is not None:
+            hidden.end(self._session.store, self.work)
+
+
+def _check_kind(earlier: Commit) -> None:
+    """Refuse an idempotency key that belongs to a write of another kind."""
+    if earlier.writer != WriterKind.BRANCH_MERGE:
+        raise InputError(
+            f"the idempotency key '{earlier.idempotency_key}' belongs to commit {earlier.id}, which was made by "
+            f"a write of kind {earlier.writer}",
+            hint="use another key",
+        )
+
+
+def _commit(
+    session: Session, work: SystemBranch, begun: Manifest, request: WriteRequest, mutations: list[Mutation]
+) -> Commit | None:
+    store, budget = session.store, memory_budget(None)
+    view = store.capture(work)
+    if view.head.id == begun.head.id:
+        return None
+    comparer = LocalComparer(store.tables, budget)
+    merge = Merge(
+        store,
+        view,
+        session.schemas.of,
+        Choices(),
+        comparer,
+        Room(budget),
+        "the transaction",
+    )
+
+    def matched(state: Snapshot) -> list[tuple[str, pa.Array]]:
+        return [found for mutation in mutations for found in mutation.matched(state)]
+
+    def prepare(target: Manifest) -> Prepared:
+        if target.incarnation != begun.incarnation:
+            raise ReadSetChangedError(GRAPH_HEAD, begun.head.id, target.head.id)
+        if target.head.id == begun.head.id:
+            return Prepared(_brought(store, view, begun), on_head=True, matched=matched)
+        merged = merge.against(target, begun)
+        if merged.total:
+            raise TransactionConflictError(target.branch, merged.conflicts, merged.total, begun.head.id, target.head.id)
+        return Prepared(merge.writes(merged, target), matched=matched)
+
+    return write_tables(session, request, prepare)
+
+
+def _brought(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:
+    """The table writes that turn the first state into the second."""
+    writes = []
+    for key, pin in view.tables.items():
+        before = begun.tables[key]
+        if pin.ref != before.ref:
+            found = store.tables.difference(before.ref, pin.ref)
+            if not found.is_empty:
+                rows, gone = found.rows, found.deleted
+                writes.append(TableWrite(key, Operation.CHANGE, source=rows, deleted=gone, models=pin.models))
+    return writes

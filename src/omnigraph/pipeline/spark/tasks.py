@@ -1,0 +1,81 @@
+"""Tasks: a function that runs on Spark for each of some items, and the context that all tasks of a verb share."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import pyarrow as pa
+
+from omnigraph.engine.engines import SparkOptions
+from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.shuffle import Exchange
+from omnigraph.pipeline.spark.staging import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_NUMBER, _DONE = "number", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkWork:
+    """The context of the work of one verb on Spark.
+
+    Attributes:
+        session: the Spark session.
+        watch: reports progress, and stops the work.
+        options: the sizes of tasks.
+        place: the staging directory of the verb.
+    """
+
+    session: Session
+    watch: Watch
+    options: SparkOptions
+    place: Place
+
+    @property
+    def exchange(self) -> Exchange:
+        """A shuffle with the task sizes of this work."""
+        return Exchange(self.session.work, self.session.parallelism, self.options.part_rows)
+
+    def job(self, what: str) -> AbstractContextManager[SparkSession]:
+        """Run a block on Spark under a name, which progress and logs show."""
+        return self.session.job(what, self.watch)
+
+    def map(self, what: str, items: Sequence[T], do: Callable[[T], R], *, tasks: int | None = None) -> list[R]:
+        """Call a function for each item, in tasks. The results have the order of the items.
+
+        Args:
+            what: the name of the job, for progress and logs.
+            items: the items. They are sent to every task, so they have to be small.
+            do: the function.
+            tasks: the number of tasks; by default one per item.
+
+        Raises:
+            SparkError: a task failed repeatedly.
+            CancelledError: the work was cancelled.
+        """
+        listed = list(items)
+        if not listed:
+            return []
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    done = pickle.dumps(do(listed[number]))
+                    cells = [pa.array([number], pa.int32()), pa.array([done], pa.binary())]
+                    yield pa.RecordBatch.from_arrays(cells, names=[_NUMBER, _DONE])
+
+        with self.job(what) as spark:
+            count = min(tasks or len(listed), len(listed))
+            frame = spark.range(0, len(listed), 1, count).mapInArrow(task, f"{_NUMBER} int, {_DONE} binary")
+            answers = frame.toArrow().sort_by(_NUMBER)
+        return [cast(R, pickle.loads(done)) for done in answers[_DONE].to_pylist()]
