@@ -143,7 +143,7 @@ def outcome(graph: Graph, load: Callable[[], LoadReceipt], branch: str = "main")
     """Load, and see what came of it."""
     try:
         receipt = load()
-        members = {**receipt.to_json(), "commit": None}
+        members = {**receipt.to_json(), "commit": None, "engine": None, "why": None}
         members.pop("merges", None)  # only some ways to load have a choice there
         said = json.dumps(members, default=str)
     except OmnigraphError as error:

@@ -219,7 +219,7 @@ def test_budgets(given: int | str | None, environment: dict[str, str], expected:
 
 @pytest.mark.parametrize("given", ["much", "-1", "0", "2 GB of it", ""])
 def test_what_is_no_budget(given: str) -> None:
-    with pytest.raises(InputError, match="not an amount|too small"):
+    with pytest.raises(InputError, match="is not an amount"):
         memory_budget(given, {})
     with pytest.raises(InputError, match=f"^{MEMORY_VARIABLE}: '{re.escape(str(given))}' is not an amount"):
         memory_budget(None, {MEMORY_VARIABLE: str(given)})

@@ -335,8 +335,13 @@ class Graph:
                 of type keys and Arrow batches.
             format: `ndjson`, `parquet` or `arrow`. `load` takes each of them back.
             types: a name or several; a name that a node type and an edge type share means both. By default all.
-            branch: the newest state of a branch; by default the handle's.
+            branch: the newest state of a branch; by default that of the handle.
             at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            engine: for a target: `local`, `spark`, or `auto`, which chooses Spark for large tables.
+            spark: the settings of work on Spark.
+            cancel: stops the work on Spark from another thread.
+            chosen: is called with the engine that was chosen, and the reason.
+            options: the arguments `types`, and from `engine` on.
 
         Example:
             >>> import pyarrow, tempfile
@@ -398,8 +403,9 @@ class Graph:
             name: the query.
             branch: the newest state of a branch; by default the handle's.
             at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
-            budget: what it may take of time, memory and rows.
+            budget: the limits of time, memory and rows.
             cancel: stops it from another thread.
+            options: the arguments `name`, `budget` and `cancel`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -496,28 +502,32 @@ class Graph:
                 type names to tables of any library that speaks Arrow, to lists of mappings, or to files; a list of
                 records; or a stream of NDJSON.
             mode: `append` (every id is new), `merge` (replaces what exists) or `overwrite` (replaces whole types).
-            type_name: the type in a CSV, Parquet or Arrow file whose name does not say it, or in a table.
-            mapping: what tables are whose columns are not named like the properties: a YAML or JSON file, or what
-                would be in it.
-            lenient: read what the strict reader would refuse, as far as that makes sense; the receipt says what was
-                changed.
-            branch: where to; by default the handle's branch.
-            base: a branch to fork the target from if there is no such branch yet. When the load then fails, the
-                target is gone again.
+            branch: the target; by default the branch of the handle.
+            type_name: the type of a table, or of a CSV, Parquet or Arrow file whose name does not contain it.
+            mapping: a YAML or JSON file, or its content, that maps columns of other names to properties.
+            lenient: repair common mistakes in the input; the receipt lists the repairs.
+            base: the branch to fork the target from if the target does not exist. If the load fails, the new branch is
+                deleted.
             expect_head: load only if this commit is the branch head.
-            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
-                that it touches, what each of its conditions matches, and the results of `reads`.
+            unchanged_since: write only if nothing that the load depends on has changed since this commit: the rows
+                that it touches, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
-            idempotency_key: a load with a key that a commit of the branch carries is not repeated: it gets the
-                receipt of the first.
-            message: the commit's.
-            embed: compute the `@embed` vectors that the input leaves out. Without it, those stay null, and one that is
-                required is missed.
-            memory_budget: how much memory the rows may take, in bytes or as in `"2 GiB"`; what exceeds it is put aside
-                in temporary files. By default what `OMNIGRAPH_LOAD_MEMORY` says, else one GiB.
-            progress: is told how far the load has come. An error that it raises ends the load.
+            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
+            idempotency_key: if a commit of the branch carries this key, nothing is written, and the receipt is that of
+                the first load.
+            message: the message of the commit.
+            labels: the labels of the commit, a mapping of names to texts.
+            embed: compute the `@embed` vectors that the input leaves out. Otherwise they stay null, and a required
+                vector is an error.
+            memory_budget: the memory for rows, in bytes or as in `"2 GiB"`; rows beyond it spill to temporary files.
+                By default `OMNIGRAPH_LOAD_MEMORY`, else one GiB.
+            progress: is called with the progress. An error that it raises ends the load.
             check: check everything, and write nothing. The receipt has no commit.
+            engine: `local`, `spark`, or `auto`, which chooses Spark for a large input.
+            spark: the settings of work on Spark.
+            cancel: stops the load from another thread, until it is committed.
+            chosen: is called with the engine that was chosen, and the reason.
+            options: the arguments from `mode` on.
 
         Example:
             >>> import pyarrow, tempfile
@@ -545,20 +555,25 @@ class Graph:
         Args:
             source: the branch to merge. Its head is fixed when the merge begins.
             into: the branch that gets the commit.
-            strategy: which side is right in every conflict: `ours` is the target, `theirs` the source.
-            resolutions: which side is right in single conflicts: by conflict, as a preview gives them, or by type and
-                id. It comes before the strategy.
-            preview: say what would happen, conflicts included, and write nothing.
-            delete_branch: delete the source afterwards. That it cannot be deleted does not undo the merge.
-            message: the commit's.
-            labels: the commit's.
+            strategy: the side that wins every conflict: `ours` is the target, `theirs` the source.
+            resolutions: the side that wins single conflicts, by conflict, as a preview lists them, or by type and id.
+                They come before the strategy.
+            preview: report the changes and conflicts, and write nothing.
+            delete_branch: delete the source afterwards. A failure to delete it does not undo the merge.
+            message: the message of the commit.
+            labels: the labels of the commit, a mapping of names to texts.
             expect_head: merge only if this commit is the head of the target.
-            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
-                that it touches, what each of its conditions matches, and the results of `reads`.
+            unchanged_since: write only if nothing that the merge depends on has changed since this commit: the rows
+                that it touches, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
-            idempotency_key: a merge with a key that a commit of the target carries is not repeated.
-            memory_budget: how much memory rows may take; beyond it they are put into temporary files.
+            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
+            idempotency_key: if a commit of the target carries this key, nothing is written.
+            memory_budget: the memory for rows; rows beyond it spill to temporary files.
+            engine: `local`, `spark`, or `auto`, which chooses Spark when much has to be compared.
+            spark: the settings of work on Spark.
+            cancel: stops the work on Spark from another thread, until it is committed.
+            chosen: is called with the engine that was chosen, and the reason.
+            options: the arguments from `strategy` on.
 
         Example:
             >>> import tempfile
@@ -602,12 +617,14 @@ class Graph:
             branch: where to; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
             unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
-                that it touches, what each of its conditions matches, and the results of `reads`.
+                that it touches, the matches of each of its conditions, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: seconds that it may wait for its turn, and be run again after others; by default 60.
-            idempotency_key: a request with a key that a commit of the branch carries is not repeated: it gets the
-                receipt of the first.
-            message: the commit's.
+            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
+            idempotency_key: if a commit of the branch carries this key, nothing is written, and the receipt is that of
+                the first request.
+            message: the message of the commit.
+            labels: the labels of the commit, a mapping of names to texts.
+            options: the arguments from `name` on.
 
         Example:
             >>> import tempfile
@@ -722,7 +739,12 @@ class Graph:
         there is no commit. What rows were packed from stays until `cleanup`.
 
         Args:
-            rows_per_fragment: about how many rows a file has afterwards.
+            rows_per_fragment: the approximate number of rows of a file afterwards.
+            engine: `local`, `spark`, or `auto`, which chooses Spark when much has to be rewritten.
+            spark: the settings of work on Spark.
+            cancel: stops the work on Spark from another thread, until it is committed.
+            chosen: is called with the engine that was chosen, and the reason.
+            options: the arguments above.
 
         Example:
             >>> import pyarrow, tempfile
@@ -819,13 +841,19 @@ class Graph:
                 from the texts of another property), `missing`, or `all`.
             types: node types, one or several; by default all.
             properties: vectors, one or several; by default all.
-            branch: where; by default the handle's branch.
-            expect_head: do it only if this commit is the branch head.
-            message: the commit's.
-            memory_budget: how much memory vectors may take; what exceeds it is put aside in temporary files.
-            progress: is told how far it has come. An error that it raises ends the work.
-            cancel: stops it from another thread, until it is committed.
-            check: compute what there is to compute, and write nothing.
+            branch: the branch; by default that of the handle.
+            expect_head: write only if this commit is the branch head.
+            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
+            message: the message of the commit.
+            labels: the labels of the commit, a mapping of names to texts.
+            memory_budget: the memory for vectors; vectors beyond it spill to temporary files.
+            progress: is called with the progress. An error that it raises ends the work.
+            check: compute the vectors, and write nothing.
+            engine: `local`, `spark`, or `auto`, which chooses Spark for large tables.
+            spark: the settings of work on Spark.
+            cancel: stops the work from another thread, until it is committed.
+            chosen: is called with the engine that was chosen, and the reason.
+            options: the arguments from `which` on.
 
         Example:
             >>> import pyarrow, tempfile

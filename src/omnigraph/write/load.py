@@ -18,8 +18,9 @@ from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.blobs import BlobPolicy, admit
-from omnigraph.write.changes import TableChange, column
+from omnigraph.write.changes import TableChange
 from omnigraph.write.checks import Room, repeated
+from omnigraph.write.duplicates import ROW, DuplicateIds, duplicate_ids
 from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.identity import Ulids
 from omnigraph.write.pieces import pieces
@@ -28,7 +29,7 @@ from omnigraph.write.problems import Problems
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.rows import RawRows, RowBuilder
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
-from omnigraph.write.validate import Violations, broken_values, in_order, spell_twin, unique_subject, validate
+from omnigraph.write.validate import broken_values, validate
 
 __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
 
@@ -107,9 +108,7 @@ class Load:
         self._spool = Spool(budget)
         self._room = Room(budget)
         self._admitted: dict[str, TableChange] | None = None
-        self._twins: dict[str, pa.Table] = {}
-        """Ids that several records give by their key, by type key."""
-        self._conflict: KeyConflictError | None = None
+        self._duplicates = DuplicateIds(accepted.catalog, mode)
         self._places = Places()
 
     @property
@@ -183,45 +182,32 @@ class Load:
                 builder.kind, builder.type.name, rows, _NONE, replaced=self.mode is LoadMode.OVERWRITE, fresh=fresh
             )
             changes[key] = change
-        self._refuse_twins(changes)
+        self._check_duplicates(changes)
         return changes
 
     def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
+        """One row per id. Rows that a later record replaces are dropped."""
         maybe = repeated([rows["id"]], f"the ids of {key}", self._room)
         if maybe is None:
             return rows
-        places = np.flatnonzero(maybe.to_numpy())
-        suspects = pa.table({"id": rows["id"].filter(maybe), "place": places})
-        groups = suspects.group_by("id", use_threads=False).aggregate([("place", "max"), ([], "count_all")])
-        twice = groups.filter(pc.greater(groups["count_all"], 1)).sort_by("id")
-        if twice.num_rows == 0:
+        candidates = pa.table({"id": rows["id"].filter(maybe), ROW: np.flatnonzero(maybe.to_numpy())})
+        change = TableChange(builder.kind, builder.type.name, rows, _NONE)
+        dropped = self._duplicates.superseded(change, duplicate_ids(candidates))
+        if dropped is None:
             return rows
-        if builder.type.key is not None:
-            self._twins[key] = twice
-            return rows
-        if self.mode is not LoadMode.MERGE and self._conflict is None:
-            self._conflict = KeyConflictError(key, twice["id"][0].as_py())
         kept = np.ones(rows.num_rows, bool)
-        kept[places] = False
-        kept[column(groups, "place_max").to_numpy()] = True  # the last record of an id wins
+        kept[dropped] = False
         self._places.keep(key, kept)
         for part in _chosen(rows, pa.array(kept)):
             self._spool.add(key, part)
         return self._spool.take(key)
 
-    def _refuse_twins(self, changes: dict[str, TableChange]) -> None:
-        """Refuse two records with one key. As for everything that compares entities, single values come before."""
-        if not self._twins:
-            return
-        found = Violations()
-        for rows, spell in broken_values(self.accepted.catalog, changes):
-            found.add(rows, spell)
-        for change in in_order(changes):
-            if change.key in self._twins:
-                key = self._builders[change.key].type.key
-                assert key is not None
-                found.add(self._twins[change.key], spell_twin(unique_subject(change.name, key)))
-        raise self._places.named(ConstraintError(tuple(found.first), found.total), changes)
+    def _check_duplicates(self, changes: dict[str, TableChange]) -> None:
+        wrong = broken_values(self.accepted.catalog, changes)
+        try:
+            self._duplicates.check(changes, ((rows, spell, None) for rows, spell in wrong))
+        except ConstraintError as error:
+            raise self._places.named(error, changes) from None
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
         """The writes, after every constraint holds against a state.
@@ -239,8 +225,8 @@ class Load:
             raise self._places.named(error, changes) from None
         if self._admitted is None:
             self._admitted = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
-        if self._conflict is not None:
-            raise self._conflict
+        if self._duplicates.conflict is not None:
+            raise self._duplicates.conflict
         self.tell(LoadPhase.WRITING)
         return [self._write(snapshot, change) for change in self._admitted.values()]
 

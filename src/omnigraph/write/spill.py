@@ -35,9 +35,10 @@ def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.envir
     if given is None and MEMORY_VARIABLE not in environ:
         return DEFAULT_BUDGET
     name = MEMORY_VARIABLE if given is None else "memory_budget"
-    found = parse_amount(environ[MEMORY_VARIABLE] if given is None else given, name)
+    given = environ[MEMORY_VARIABLE] if given is None else given
+    found = parse_amount(given, name)
     if found <= 0:
-        raise InputError(f"{name}: a budget of no memory is too small", hint="give bytes, or a number with MiB or GiB")
+        raise InputError(f"{name}: '{given}' is not an amount of memory", hint="give bytes, or a number with GiB")
     return found
 
 

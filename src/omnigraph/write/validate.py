@@ -328,7 +328,7 @@ def spell_value(owner: str, rule: ValueRule, *, new: bool = False) -> Spell:
     )
 
 
-def spell_twin(subject: str) -> Spell:
+def spell_duplicate_key(subject: str) -> Spell:
     return lambda row: Violation("unique", subject, row["id"], "two records have this key")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.pipeline.load.partition_task import ROW, PartReferences, PartRows, Work, stored_part
+from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, stored_part
 from omnigraph.pipeline.load.rules import Loaded
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri
 from omnigraph.write.blobs import (
@@ -25,6 +25,7 @@ from omnigraph.write.blobs import (
     given_references,
     with_cells,
 )
+from omnigraph.write.duplicates import ROW
 
 _NOBODY = (b"", None)
 """Stands in rows that do not count."""

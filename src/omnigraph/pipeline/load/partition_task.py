@@ -25,6 +25,7 @@ from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.blobs import URI_CELLS
 from omnigraph.write.checks import value_rules, wrong_values
+from omnigraph.write.duplicates import ROW
 from omnigraph.write.fingerprint import RowsDigest, TypeDigest
 from omnigraph.write.identity import Ulids
 from omnigraph.write.lenient import Aliases, Known
@@ -353,10 +354,6 @@ def compared_columns(declared: NodeType | EdgeType) -> list[str]:
 
 
 # Rows to compare, as tasks read them
-
-
-ROW = "__row"
-"""The number of a row among those of its type, in input order."""
 
 
 @dataclass(frozen=True, slots=True)

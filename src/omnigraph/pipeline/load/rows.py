@@ -33,13 +33,14 @@ from omnigraph.pipeline.load.blobs import Admitted
 from omnigraph.pipeline.load.partition_task import Work, declared_type
 from omnigraph.pipeline.load.plan import Planner, compared_values
 from omnigraph.pipeline.load.reading import Parts
-from omnigraph.pipeline.load.rules import Loaded, SparkRules, numbers_of
+from omnigraph.pipeline.load.rules import Loaded, SparkRules
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold, way_of
 from omnigraph.pipeline.spark.shuffle import Exchange, Relation, first_of
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.changes import TableChange
+from omnigraph.write.duplicates import DuplicateIds, RowNumbers
 from omnigraph.write.identity import Ulids
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.pieces import pieces
@@ -49,7 +50,6 @@ from omnigraph.write.receipt import LoadMode, MergedType, MergeWay
 from omnigraph.write.spill import memory_budget
 from omnigraph.write.splits import Split
 from omnigraph.write.table_mapping import TableMapping
-from omnigraph.write.validate import Violations, in_order, spell_twin, unique_subject
 
 _NONE = pa.array([], pa.utf8())
 
@@ -90,7 +90,6 @@ class SparkRows:
         self.direct = attempt == 0
         """Whether rows that may replace others are written as fragments at once, because their table is empty."""
         self.changes: dict[str, Loaded] = {}
-        self.conflict: KeyConflictError | None = None
         self.forks = {}
         self.handed: set[str] = set()
         self.merged: list[MergedType] = []
@@ -122,6 +121,7 @@ class SparkRows:
     def read(self, view: Manifest) -> None:
         self.begun = view
         self.accepted = accepted = self._begin_reading(view)
+        self.duplicates = DuplicateIds(accepted.catalog, self.mode)
         self._tell(LoadPhase.READING)
         self.work = self._work(view, accepted, write=not self.request.check)
         self.parts.read(self.work)
@@ -219,7 +219,7 @@ class SparkRows:
         return SparkRules(accepted, self.changes, view, self.place, self.spark.exchange, self.cuts)
 
     def _distinct(self, view: Manifest, accepted: AcceptedSchema) -> None:
-        """See that no two records have one id, or let the last of them count.
+        """Find duplicate ids. The last record of an id wins where that is allowed.
 
         Raises:
             ConstraintError: two records have the same key.
@@ -231,38 +231,23 @@ class SparkRows:
             twice = rules.exchange.gather([rules.twice(change) for change in named])
             named = [change for change, more in zip(named, twice, strict=True) if more.num_rows]
             found = rules.exchange.gather([_repeated(rules, change, keyed[change.key]) for change in named])
-        twins: dict[str, tuple[pa.Table, int]] = {}
         for change, several in zip(named, found, strict=True):
-            if several.num_rows == 0:
+            first, total = first_of(several, "id", SHOWN) if keyed[change.key] else (several, None)
+            dropped = self.duplicates.superseded(change, first, total)
+            if dropped is None:
                 continue
-            if keyed[change.key]:
-                twins[change.key] = first_of(several, "id", SHOWN)
-                continue
-            several = several.sort_by("id")
-            if self.mode is not LoadMode.MERGE and self.conflict is None:
-                self.conflict = KeyConflictError(change.key, several["id"][0].as_py())
-            _drop(change, several)
-            if any(part.fragments or part.aside for part in change.parts):
-                self._again_staged(change)
-        if twins:
-            self._refuse_twins(rules, twins)
-
-    def _again_staged(self, change: Loaded) -> None:
-        """Rows that were or will be written although they do not count: begin again, and put them aside."""
-        if self.mode is LoadMode.MERGE and self.direct:
-            raise StagedRowsOutdatedError(f"{change.key} has ids that several records give")
-
-    def _refuse_twins(self, rules: SparkRules, twins: Mapping[str, tuple[pa.Table, int]]) -> None:
-        found = Violations()
-        for known, spell in rules.values():
-            found.add(known.first, spell, known.total)
-        for change in in_order(self.changes):
-            if change.key in twins:
-                key = declared_type(rules.accepted, change.key).key
-                assert key is not None
-                rows, total = twins[change.key]
-                found.add(rows, spell_twin(unique_subject(change.name, key)), total)
-        raise self._placed(ConstraintError(tuple(found.first), found.total), rules.accepted)
+            _drop(change, dropped)
+            if (
+                self.mode is LoadMode.MERGE
+                and self.direct
+                and any(part.fragments or part.aside for part in change.parts)
+            ):
+                # Fragments contain rows that do not count: start again, and stage all rows of the type.
+                raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
+        try:
+            self.duplicates.check(self.changes, ((known.first, spell, known.total) for known, spell in rules.values()))
+        except ConstraintError as error:
+            raise self._placed(error, accepted) from None
 
     def _placed(self, error: ConstraintError, accepted: AcceptedSchema) -> ConstraintError:
         """An error that names the places of rows, where there are so few that the input can be read again here."""
@@ -302,8 +287,8 @@ class SparkRows:
                 raise self._placed(error, accepted) from None
         self._fetch()
         self._check_bases(now, begun)  # of what has only now been written
-        if self.conflict is not None:
-            raise self.conflict
+        if self.duplicates.conflict is not None:
+            raise self.duplicates.conflict
         if taken is not None:
             raise KeyConflictError(*taken)
         if self.request.check:
@@ -439,11 +424,10 @@ def _plain_ids(rows: pa.Table) -> pa.Table:
     return pa.table({"id": rows["id"]})
 
 
-def _drop(change: Loaded, several: pa.Table) -> None:
-    """Let the last record of each id count."""
-    gone = np.sort(np.concatenate([rows[:-1] for rows in numbers_of(several)]))
+def _drop(change: Loaded, dropped: RowNumbers) -> None:
+    """Note the rows that do not count, part by part."""
     bounds = np.append(np.array(change.starts), change.read)
     for i, (low, high) in enumerate(pairwise(bounds.tolist())):
-        own = gone[(gone >= low) & (gone < high)] - low
+        own = dropped[(dropped >= low) & (dropped < high)] - low
         if len(own):
             change.dropped[i] = own

@@ -20,12 +20,13 @@ from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, EdgeType
 from omnigraph.pipeline.load.compare_columns import IDS, VALUE, Compared, end_of, ends_at, tuples
-from omnigraph.pipeline.load.partition_task import ROW, OwnRows, PartRows, StoredRows
+from omnigraph.pipeline.load.partition_task import OwnRows, PartRows, StoredRows
 from omnigraph.pipeline.spark.shuffle import Cut, Exchange, Relation, Side, first_of, plain, total_of
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.checks import Room, outside, sharing, unmatched, value_rules
+from omnigraph.write.duplicates import ROW, duplicate_ids
 from omnigraph.write.validate import (
     SHOWN,
     Spell,
@@ -218,13 +219,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
 
     def repeated(self, change: Loaded) -> Relation:
         """Ids that several records have: `id`, and the numbers of those rows."""
-
-        def compare(rows: pa.Table) -> pa.Table:
-            groups = rows.group_by("id", use_threads=False).aggregate([(ROW, "list"), ([], "count_all")])
-            twice = groups.filter(pc.greater(groups["count_all"], 1))
-            return pa.table({"id": twice["id"], "rows": twice[f"{ROW}_list"]})
-
-        return self.exchange.together([Side(self.own(change, ["id"], numbered=True), ["id"])], compare)
+        return self.exchange.together([Side(self.own(change, ["id"], numbered=True), ["id"])], duplicate_ids)
 
     def taken(self, change: Loaded) -> Relation:
         """The least ids that the load brings and that exist already."""
@@ -407,9 +402,3 @@ def _outside(end: str, card: Cardinality) -> Callable[..., pa.Table]:
         return outside(card, pa.chunked_array([touched]), ends, Room())
 
     return compare
-
-
-def numbers_of(found: pa.Table) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The rows of each id that several records have."""
-    for rows in found["rows"]:
-        yield np.sort(rows.values.to_numpy())

@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.pipeline.load.partition_task import KEY_BATCH, ROW, OwnRows
+from omnigraph.pipeline.load.partition_task import KEY_BATCH, OwnRows
 from omnigraph.pipeline.load.rules import Loaded, stored_pieces
 from omnigraph.pipeline.spark.shuffle import Exchange, Relation, Side
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.amounts import amount, parse_amount, readable
 from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
+from omnigraph.write.duplicates import ROW
 from omnigraph.write.receipt import MergedType, MergeWay
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_MERGE_THRESHOLD"

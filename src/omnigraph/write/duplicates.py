@@ -1,0 +1,106 @@
+"""Duplicate ids among the records of one load: the rule, for rows in this process and on Spark.
+
+Two records with the same key are refused. Where the id was given and not made from a key, the last record wins in a
+merge, and in other modes the duplicate is a key conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import ConstraintError, KeyConflictError
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.write.receipt import LoadMode
+from omnigraph.write.validate import (
+    C,
+    Change,
+    Spell,
+    Violations,
+    in_order,
+    spell_duplicate_key,
+    type_of,
+    unique_subject,
+)
+
+ROW = "__row"
+"""The column with the number of a record's row among all rows of its type."""
+
+ROWS = "rows"
+
+RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def duplicate_ids(rows: pa.Table) -> pa.Table:
+    """The ids that several records have: `id`, and in `rows` the numbers of their rows.
+
+    Args:
+        rows: `id` and the row number. Equal ids have to be in the same table.
+    """
+    groups = rows.group_by("id", use_threads=False).aggregate([(ROW, "list"), ([], "count_all")])
+    several = groups.filter(pc.greater(groups["count_all"], 1))
+    return pa.table({"id": several["id"], ROWS: several[f"{ROW}_list"]})
+
+
+class DuplicateIds:
+    """The duplicate ids of one load.
+
+    Args:
+        catalog: the types.
+        mode: the mode of the load.
+
+    Attributes:
+        conflict: the first duplicate id where every id has to be new. The load fails with it after all other checks.
+    """
+
+    def __init__(self, catalog: Catalog, mode: LoadMode) -> None:
+        self._catalog = catalog
+        self._mode = mode
+        self._keys: dict[str, tuple[pa.Table, int]] = {}
+        self.conflict: KeyConflictError | None = None
+
+    def superseded(self, change: Change, found: pa.Table, total: int | None = None) -> RowNumbers | None:
+        """The numbers of the rows that a later record replaces, in order; None if no row is dropped.
+
+        Args:
+            change: the type.
+            found: its duplicate ids. For a type with a key, the first of them suffice.
+            total: the number of duplicate ids, if these are only the first.
+        """
+        if found.num_rows == 0:
+            return None
+        if type_of(self._catalog, change).key is not None:
+            self._keys[change.key] = found.sort_by("id"), found.num_rows if total is None else total
+            return None
+        if self._mode is not LoadMode.MERGE and self.conflict is None:
+            self.conflict = KeyConflictError(change.key, pc.min(found["id"]).as_py())
+        groups = found[ROWS].combine_chunks()
+        lengths, numbers = pc.list_value_length(groups).to_numpy(), groups.flatten().to_numpy()
+        last = np.maximum.reduceat(numbers, np.concatenate(([0], np.cumsum(lengths)[:-1])))
+        return np.sort(numbers[numbers != np.repeat(last, lengths)])
+
+    def check(self, changes: Mapping[str, C], wrong_values: Iterable[tuple[pa.Table, Spell, int | None]]) -> None:
+        """Refuse duplicate keys.
+
+        Args:
+            changes: the change of each type, by type key.
+            wrong_values: the rows that break a rule on single values. They come first, as in every check.
+
+        Raises:
+            ConstraintError: two records have the same key.
+        """
+        if not self._keys:
+            return
+        found = Violations()
+        for rows, spell, total in wrong_values:
+            found.add(rows, spell, total)
+        for change in in_order(changes):
+            if change.key in self._keys:
+                key = type_of(self._catalog, change).key
+                assert key is not None
+                rows, total = self._keys[change.key]
+                found.add(rows, spell_duplicate_key(unique_subject(change.name, key)), total)
+        raise ConstraintError(tuple(found.first), found.total)
