@@ -1,24 +1,273 @@
-"""OmniGraph: a typed property graph on Lance, with branches over the whole graph."""
+"""OmniGraph: a typed property graph on Lance, with branches over the whole graph.
+
+Everything that a user names is here, and is imported when it is first used: `import omnigraph` stays light.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Budget, Cancellation, Graph, init, open, relocate, repair, restore
+    from omnigraph.commit.branches import Branch as Branch
+    from omnigraph.commit.manifest import Commit as Commit
+    from omnigraph.commit.place import Relocation as Relocation
+    from omnigraph.commit.snapshots import Snapshot as Snapshot
+    from omnigraph.commit.tags import Tag as Tag
+    from omnigraph.embed import Embedder as Embedder
+    from omnigraph.engine.engines import Choice as Choice
+    from omnigraph.engine.engines import Engine as Engine
+    from omnigraph.engine.engines import JobProgress as JobProgress
+    from omnigraph.engine.engines import SparkOptions as SparkOptions
+    from omnigraph.engine.opening import relocate as relocate
+    from omnigraph.engine.opening import repair as repair
+    from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.requests import EmbedRequest as EmbedRequest
+    from omnigraph.engine.requests import ExplainRequest as ExplainRequest
+    from omnigraph.engine.requests import ExportRequest as ExportRequest
+    from omnigraph.engine.requests import LoadRequest as LoadRequest
+    from omnigraph.engine.requests import MergeRequest as MergeRequest
+    from omnigraph.engine.requests import MutateRequest as MutateRequest
+    from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
+    from omnigraph.engine.requests import QueryRequest as QueryRequest
+    from omnigraph.engine.requests import TransactionRequest as TransactionRequest
+    from omnigraph.engine.session import Session as Session
+    from omnigraph.errors import AlreadyInitializedError as AlreadyInitializedError
+    from omnigraph.errors import BadRowsError as BadRowsError
+    from omnigraph.errors import BlobIntegrityError as BlobIntegrityError
+    from omnigraph.errors import BlobRangeError as BlobRangeError
+    from omnigraph.errors import BranchNotFoundError as BranchNotFoundError
+    from omnigraph.errors import BudgetExceededError as BudgetExceededError
+    from omnigraph.errors import CancelledError as CancelledError
+    from omnigraph.errors import CatalogError as CatalogError
+    from omnigraph.errors import ChangedSinceError as ChangedSinceError
+    from omnigraph.errors import ClockError as ClockError
+    from omnigraph.errors import CompileError as CompileError
+    from omnigraph.errors import Conflict as Conflict
+    from omnigraph.errors import ConflictError as ConflictError
+    from omnigraph.errors import ConflictKind as ConflictKind
+    from omnigraph.errors import ConstraintError as ConstraintError
+    from omnigraph.errors import CorruptionError as CorruptionError
+    from omnigraph.errors import DamagedFileError as DamagedFileError
+    from omnigraph.errors import Disposition as Disposition
+    from omnigraph.errors import DriftError as DriftError
+    from omnigraph.errors import EmbeddingError as EmbeddingError
+    from omnigraph.errors import EmbeddingModelError as EmbeddingModelError
+    from omnigraph.errors import EmbeddingUnavailableError as EmbeddingUnavailableError
+    from omnigraph.errors import ExecutionError as ExecutionError
+    from omnigraph.errors import ExternalBlobPolicyError as ExternalBlobPolicyError
+    from omnigraph.errors import ExternalBlobSourceError as ExternalBlobSourceError
+    from omnigraph.errors import FlushFailedError as FlushFailedError
+    from omnigraph.errors import FormatError as FormatError
+    from omnigraph.errors import IncompleteCopyError as IncompleteCopyError
+    from omnigraph.errors import InitializationClaimedError as InitializationClaimedError
+    from omnigraph.errors import InitializationCommittedError as InitializationCommittedError
+    from omnigraph.errors import InitializationIndeterminateError as InitializationIndeterminateError
+    from omnigraph.errors import InputError as InputError
+    from omnigraph.errors import KeyConflictError as KeyConflictError
+    from omnigraph.errors import LeaseLostError as LeaseLostError
+    from omnigraph.errors import LeaseTimeoutError as LeaseTimeoutError
+    from omnigraph.errors import MergeConflictsError as MergeConflictsError
+    from omnigraph.errors import MergeSchemaError as MergeSchemaError
+    from omnigraph.errors import NotFoundError as NotFoundError
+    from omnigraph.errors import ObjectChangedError as ObjectChangedError
+    from omnigraph.errors import ObjectExistsError as ObjectExistsError
+    from omnigraph.errors import ObjectNotFoundError as ObjectNotFoundError
+    from omnigraph.errors import OmnigraphError as OmnigraphError
+    from omnigraph.errors import OutcomeUnknownError as OutcomeUnknownError
+    from omnigraph.errors import ParameterError as ParameterError
+    from omnigraph.errors import ParseError as ParseError
+    from omnigraph.errors import PipelineCheckError as PipelineCheckError
+    from omnigraph.errors import PlanError as PlanError
+    from omnigraph.errors import PreconditionFailedError as PreconditionFailedError
+    from omnigraph.errors import Problem as Problem
+    from omnigraph.errors import ReadOnlyError as ReadOnlyError
+    from omnigraph.errors import ReadSetChangedError as ReadSetChangedError
+    from omnigraph.errors import RecoveryRequiredError as RecoveryRequiredError
+    from omnigraph.errors import ResourceLimitError as ResourceLimitError
+    from omnigraph.errors import RetryableError as RetryableError
+    from omnigraph.errors import Span as Span
+    from omnigraph.errors import SparkError as SparkError
+    from omnigraph.errors import SparkUnavailableError as SparkUnavailableError
+    from omnigraph.errors import StagedFilesRemovedError as StagedFilesRemovedError
+    from omnigraph.errors import StorageError as StorageError
+    from omnigraph.errors import TransactionConflictError as TransactionConflictError
+    from omnigraph.errors import TransactionEndedError as TransactionEndedError
+    from omnigraph.errors import TypeCheckError as TypeCheckError
+    from omnigraph.errors import VersionReclaimedError as VersionReclaimedError
+    from omnigraph.errors import Violation as Violation
+    from omnigraph.errors import WriteTimeoutError as WriteTimeoutError
+    from omnigraph.errors import WriteUndoneError as WriteUndoneError
+    from omnigraph.graph.branch import BranchHandle as BranchHandle
+    from omnigraph.graph.collections import CommitPage as CommitPage
+    from omnigraph.graph.graph import Graph as Graph
+    from omnigraph.graph.graph import init as init
+    from omnigraph.graph.graph import open as open
+    from omnigraph.graph.transaction import Transaction as Transaction
+    from omnigraph.lang.query import compile_query as compile_query
+    from omnigraph.lang.schema import compile_schema as compile_schema
+    from omnigraph.merge.choices import Resolutions as Resolutions
+    from omnigraph.merge.choices import Strategy as Strategy
+    from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
+    from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
+    from omnigraph.pipeline.spark.session import SparkSettings as SparkSettings
+    from omnigraph.pipeline.spark.session import session as spark_session
+    from omnigraph.read.blobs import Blob as Blob
+    from omnigraph.read.budget import Budget as Budget
+    from omnigraph.read.budget import Cancellation as Cancellation
+    from omnigraph.read.export.files import ExportFormat as ExportFormat
+    from omnigraph.read.export.files import ExportReceipt as ExportReceipt
+    from omnigraph.read.plan.explanation import Explanation as Explanation
+    from omnigraph.read.result.result import Result as Result
+    from omnigraph.upkeep.backup import CopyReceipt as CopyReceipt
+    from omnigraph.upkeep.cleanup import CleanupReport as CleanupReport
+    from omnigraph.upkeep.indexes import IndexCoverage as IndexCoverage
+    from omnigraph.upkeep.indexes import IndexReceipt as IndexReceipt
+    from omnigraph.upkeep.optimize import OptimizeReceipt as OptimizeReceipt
+    from omnigraph.upkeep.repair_report import RepairReport as RepairReport
+    from omnigraph.upkeep.vectors import EmbedProgress as EmbedProgress
+    from omnigraph.upkeep.vectors import EmbedReceipt as EmbedReceipt
+    from omnigraph.upkeep.vectors import Which as Which
+    from omnigraph.write.load import LoadPhase as LoadPhase
+    from omnigraph.write.load import LoadProgress as LoadProgress
+    from omnigraph.write.mutation import MutationReceipt as MutationReceipt
+    from omnigraph.write.receipt import LoadMode as LoadMode
+    from omnigraph.write.receipt import LoadReceipt as LoadReceipt
+    from omnigraph.write.verify import IntegrityReport as IntegrityReport
 
-__all__ = ["Budget", "Cancellation", "Graph", "__version__", "init", "open", "relocate", "repair", "restore"]
+_HOMES = {
+    "commit.branches": ("Branch",),
+    "commit.manifest": ("Commit",),
+    "commit.place": ("Relocation",),
+    "commit.snapshots": ("Snapshot",),
+    "commit.tags": ("Tag",),
+    "embed": ("Embedder",),
+    "engine.engines": ("Choice", "Engine", "JobProgress", "SparkOptions"),
+    "engine.opening": ("relocate", "repair", "restore"),
+    "engine.requests": (
+        "EmbedRequest",
+        "ExplainRequest",
+        "ExportRequest",
+        "LoadRequest",
+        "MergeRequest",
+        "MutateRequest",
+        "OptimizeRequest",
+        "QueryRequest",
+        "TransactionRequest",
+    ),
+    "engine.session": ("Session",),
+    "errors": (
+        "AlreadyInitializedError",
+        "BadRowsError",
+        "BlobIntegrityError",
+        "BlobRangeError",
+        "BranchNotFoundError",
+        "BudgetExceededError",
+        "CancelledError",
+        "CatalogError",
+        "ChangedSinceError",
+        "ClockError",
+        "CompileError",
+        "Conflict",
+        "ConflictError",
+        "ConflictKind",
+        "ConstraintError",
+        "CorruptionError",
+        "DamagedFileError",
+        "Disposition",
+        "DriftError",
+        "EmbeddingError",
+        "EmbeddingModelError",
+        "EmbeddingUnavailableError",
+        "ExecutionError",
+        "ExternalBlobPolicyError",
+        "ExternalBlobSourceError",
+        "FlushFailedError",
+        "FormatError",
+        "IncompleteCopyError",
+        "InitializationClaimedError",
+        "InitializationCommittedError",
+        "InitializationIndeterminateError",
+        "InputError",
+        "KeyConflictError",
+        "LeaseLostError",
+        "LeaseTimeoutError",
+        "MergeConflictsError",
+        "MergeSchemaError",
+        "NotFoundError",
+        "ObjectChangedError",
+        "ObjectExistsError",
+        "ObjectNotFoundError",
+        "OmnigraphError",
+        "OutcomeUnknownError",
+        "ParameterError",
+        "ParseError",
+        "PipelineCheckError",
+        "PlanError",
+        "PreconditionFailedError",
+        "Problem",
+        "ReadOnlyError",
+        "ReadSetChangedError",
+        "RecoveryRequiredError",
+        "ResourceLimitError",
+        "RetryableError",
+        "Span",
+        "SparkError",
+        "SparkUnavailableError",
+        "StagedFilesRemovedError",
+        "StorageError",
+        "TransactionConflictError",
+        "TransactionEndedError",
+        "TypeCheckError",
+        "VersionReclaimedError",
+        "Violation",
+        "WriteTimeoutError",
+        "WriteUndoneError",
+    ),
+    "graph.branch": ("BranchHandle",),
+    "graph.collections": ("CommitPage",),
+    "graph.graph": ("Graph", "init", "open"),
+    "graph.transaction": ("Transaction",),
+    "lang.query": ("compile_query",),
+    "lang.schema": ("compile_schema",),
+    "merge.choices": ("Resolutions", "Strategy"),
+    "merge.receipt": ("MergeOutcome", "MergeReceipt"),
+    "pipeline.spark.session": ("SparkSettings",),
+    "read.blobs": ("Blob",),
+    "read.budget": ("Budget", "Cancellation"),
+    "read.export.files": ("ExportFormat", "ExportReceipt"),
+    "read.plan.explanation": ("Explanation",),
+    "read.result.result": ("Result",),
+    "upkeep.backup": ("CopyReceipt",),
+    "upkeep.cleanup": ("CleanupReport",),
+    "upkeep.indexes": ("IndexCoverage", "IndexReceipt"),
+    "upkeep.optimize": ("OptimizeReceipt",),
+    "upkeep.repair_report": ("RepairReport",),
+    "upkeep.vectors": ("EmbedProgress", "EmbedReceipt", "Which"),
+    "write.load": ("LoadPhase", "LoadProgress"),
+    "write.mutation": ("MutationReceipt",),
+    "write.receipt": ("LoadMode", "LoadReceipt"),
+    "write.verify": ("IntegrityReport",),
+}
+"""The public names of each module."""
+
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", "spark_session", *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
-    """The embedded API, loaded when it is first used: the command line's help needs none of it."""
-    if name in __all__:
-        from omnigraph import graph
-
-        return getattr(graph, name)
-    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
+    """Import a public name from the module that defines it."""
+    if name == "spark_session":
+        found = import_module("omnigraph.pipeline.spark.session").session
+    elif name in _MODULES:
+        found = getattr(import_module(f"omnigraph.{_MODULES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -89,7 +89,7 @@ def test_a_check_writes_nothing(graph: Graph, source: Any) -> None:
     before = files(graph)
     receipt = pipeline(graph).load(source, mode="append", check=True, split_bytes=_SPLIT)
     assert receipt.commit is None
-    assert receipt.to_json() == graph.load(source, mode="append", check=True).to_json()
+    assert receipt == graph.load(source, mode="append", check=True)
     assert files(graph) == before
     again = pipeline(graph).load(source, mode="append", split_bytes=_SPLIT)
     assert again.total == receipt.total

@@ -122,6 +122,8 @@ def test_the_receipt_as_json(graph: Graph) -> None:
         "total_entities": 3,
         "coerced": [],
         "actor_id": "act-kim",
+        "engine": "local",
+        "why": "the size of the input is unknown",
     }
 
 

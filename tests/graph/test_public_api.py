@@ -1,0 +1,79 @@
+"""The public names: all of them come from `omnigraph`, importing it is cheap, and options match their requests."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import omnigraph
+from omnigraph.engine import requests
+from omnigraph.errors import OmnigraphError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OPTIONS = {
+    requests.QueryOptions: (requests.QueryRequest, {"text", "params", "branch", "at"}),
+    requests.ExplainOptions: (requests.ExplainRequest, {"text", "params", "branch", "at"}),
+    requests.MutateOptions: (requests.MutateRequest, {"text", "params", "branch"}),
+    requests.WriteOptions: (requests.TransactionRequest, {"branch"}),
+    requests.LoadOptions: (requests.LoadRequest, {"branch"}),
+    requests.MergeOptions: (requests.MergeRequest, {"source", "into", "expect_source"}),
+    requests.EmbedOptions: (requests.EmbedRequest, {"branch"}),
+    requests.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),
+    requests.OptimizeOptions: (requests.OptimizeRequest, set()),
+}
+"""The options of each verb, its request, and the fields that are arguments of their own."""
+
+
+def test_every_public_name_is_there() -> None:
+    for name in omnigraph.__all__:
+        assert getattr(omnigraph, name) is not None
+    assert set(omnigraph.__all__) == set(dir(omnigraph))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = omnigraph.nothing
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(inspect.getsource(omnigraph))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        (alias.asname or alias.name) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == set(omnigraph.__all__) - {"__version__"}
+
+
+def test_every_error_is_public() -> None:
+    def family(kind: type[OmnigraphError]) -> set[type[OmnigraphError]]:
+        return {kind}.union(*(family(sub) for sub in kind.__subclasses__()))
+
+    public = {kind for kind in family(OmnigraphError) if kind.__module__.startswith("omnigraph.errors")}
+    assert {kind.__name__ for kind in public if not kind.__name__.startswith("_")} <= set(omnigraph.__all__)
+
+
+def test_importing_is_light() -> None:
+    code = "import sys, omnigraph; print([m for m in sys.modules if m.split('.')[0] in ('lance', 'pyarrow', 'numpy')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options.__name__)
+def test_options_are_the_fields_of_their_request(options: type) -> None:
+    request, own = OPTIONS[options]
+    fields = {field.name for field in dataclasses.fields(request)}
+    assert set(options.__annotations__) == fields - own
+    hints, declared = get_type_hints(options), get_type_hints(request)
+    assert {name: hints[name] for name in hints} == {name: declared[name] for name in hints}
+
+
+def test_the_documentation_imports_from_the_top_only() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")]:
+        found = re.findall(r"(?:from|import) omnigraph\.[\w.]+", page.read_text(encoding="utf-8"))
+        assert found == [], page
