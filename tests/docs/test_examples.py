@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import TypeCheckError
+from omnigraph.lang.functions import FUNCTIONS
 from omnigraph.lang.query import compile_queries, format_queries, ir
-from omnigraph.lang.query.expressions import FUNCTIONS, OPERATOR_WORDS
+from omnigraph.lang.query.expressions import OPERATOR_WORDS
 from omnigraph.lang.query.ir import expr, query
 from omnigraph.lang.schema import Catalog, check_schema, compile_schema, format_schema
 

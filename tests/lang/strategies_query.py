@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from omnigraph.lang.functions import AGGREGATES
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast import LiteralKind
-from omnigraph.lang.query.expressions import AGGREGATES, COMPARISONS
+from omnigraph.lang.query.expressions import COMPARISONS
 from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
 
 WORDS = (

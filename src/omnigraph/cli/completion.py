@@ -1,22 +1,22 @@
-"""What may come next in a session: words of the language and names of the schema."""
+"""Completion in the shell: words of the query language and names of the schema."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from omnigraph.lang.functions import FUNCTIONS
+from omnigraph.lang.query.expressions import OPERATOR_WORDS
 from omnigraph.lang.schema import Catalog
 
 DELIMITERS = " \t\n{}(),<>=|"
 """What ends a word."""
 
-_WORDS = (
+_KEYWORDS = (
     "query", "match", "return", "distinct", "order", "limit", "offset", "having", "not", "optional", "as", "asc",
-    "desc", "and", "or", "in", "is", "null", "contains", "starts_with", "ends_with", "matches", "shortest", "true",
-    "false", "count", "sum", "avg", "min", "max", "collect", "now", "date", "datetime", "type", "length", "lower",
-    "upper", "trim", "coalesce", "abs", "round", "floor", "ceil", "year", "month", "day", "nearest", "bm25", "rrf",
-    "search", "fuzzy", "match_text",
+    "desc", "null", "shortest", "true", "false",
 )  # fmt: skip
+_WORDS = (*_KEYWORDS, *OPERATOR_WORDS, *FUNCTIONS)
 
 _WORD = re.compile(f"[^{re.escape(DELIMITERS)}]*$")
 _ACCESS = re.compile(r"\$(\w+)\.\w*$")

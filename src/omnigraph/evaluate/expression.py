@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import ExecutionError, ParameterError
 from omnigraph.evaluate.compare import compare
+from omnigraph.evaluate.functions import KERNELS
 from omnigraph.evaluate.members import is_member
-from omnigraph.evaluate.numbers import arithmetic, as_number, checked, rounded
+from omnigraph.evaluate.numbers import arithmetic, as_number, checked
 from omnigraph.evaluate.rows import Request, Rows, whole
 from omnigraph.evaluate.texts import is_found
-from omnigraph.evaluate.times import calendar_part, distance, moved
+from omnigraph.evaluate.times import distance, moved
 from omnigraph.evaluate.values import Value, constant, spread, value_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.types import Scalar, ValueType
@@ -177,29 +178,7 @@ class _Evaluation:
     def _apply(self, expr: ir.Apply) -> Value:
         if expr.function is ir.Function.COALESCE:
             return self._coalesce(expr)
-        value, kind = self.value(expr.args[0]), value_type(expr.type)
-        match expr.function:
-            case ir.Function.LOWER:
-                return pc.utf8_lower(value)
-            case ir.Function.UPPER:
-                return pc.utf8_upper(value)
-            case ir.Function.TRIM:
-                return pc.utf8_trim_whitespace(value)
-            case ir.Function.LENGTH:
-                length = pc.list_value_length if expr.args[0].type.list else pc.utf8_length
-                return length(value).cast(kind)
-            case ir.Function.ABS:
-                return checked(pc.abs_checked, as_number(value, kind))
-            case ir.Function.ROUND:
-                digits = self.value(expr.args[1]) if len(expr.args) > 1 else pa.scalar(0)
-                return rounded(value, digits, kind)
-            case ir.Function.FLOOR | ir.Function.CEIL if expr.type.scalar.is_integer:
-                return as_number(value, kind)
-            case ir.Function.FLOOR:
-                return pc.floor(as_number(value, kind))
-            case ir.Function.CEIL:
-                return pc.ceil(as_number(value, kind))
-        return calendar_part(expr.function, value)
+        return KERNELS[expr.function](expr, [self.value(arg) for arg in expr.args])
 
     def _coalesce(self, expr: ir.Apply) -> Value:
         """The first value that is not null. Only what is taken must fit the type of the result."""

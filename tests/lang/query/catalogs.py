@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.lang.strategies_query import Vocabulary
 
+from omnigraph.lang.functions import FUNCTIONS
 from omnigraph.lang.query import parse_queries
-from omnigraph.lang.query.expressions import FUNCTIONS
 from omnigraph.lang.schema import Catalog, compile_schema
 
 ROOT = Path(__file__).parents[3]

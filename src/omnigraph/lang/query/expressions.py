@@ -6,11 +6,11 @@ import math
 
 from omnigraph.errors import ParseError
 from omnigraph.lang.cursor import Cursor
+from omnigraph.lang.functions import AGGREGATES, FUNCTIONS
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast import LiteralKind
 from omnigraph.lang.tokens import Tokens
 
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "collect"})
 COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY = range(1, 7)
@@ -39,15 +39,6 @@ _LOWER_CASE = OPERATOR_WORDS | {
     *("asc", "desc", "nulls", "not", "null", "true", "false", "where", "set"),
 }
 """Words that other languages also write in upper case."""
-
-FUNCTIONS = AGGREGATES | {
-    *("now", "date", "datetime", "type", "length", "nodes", "edges"),
-    *("nearest", "search", "fuzzy", "match_text", "bm25", "rrf"),
-    *("lower", "upper", "trim", "coalesce", "abs", "round", "floor", "ceil"),
-    *("year", "month", "day", "date_diff", "date_add"),
-}
-"""All functions. Before one of these, white space may precede the parenthesis; behind any other name a separate
-parenthesis begins the next filter."""
 
 _CONSTANTS: dict[str, tuple[LiteralKind, bool | None]] = {
     "true": (LiteralKind.BOOL, True),
@@ -187,6 +178,7 @@ class ExpressionParser(Cursor):
         """What begins with a word: a constant, a function, `not`, or a bare name."""
         i = self.i
         text, after = self.texts[i], self.kinds[i + 1]
+        # White space may precede the parenthesis of a function. Behind any other name it begins the next filter.
         if after == "(" and text != "not" and (self.ends[i] == self.starts[i + 1] or text in FUNCTIONS):
             return self._call()
         if self.in_where and after in COMPARISONS:

@@ -11,7 +11,6 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check import compare, functions, search, values
 from omnigraph.lang.query.check.aggregates import aggregate
 from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail, properties_of, property_type
-from omnigraph.lang.query.expressions import FUNCTIONS
 from omnigraph.lang.types import Scalar, ValueType
 
 
@@ -228,7 +227,7 @@ class Expressions:
             )
             return functions.coalesce(node, list(written_nulls))
         if name not in functions.SCALAR_FUNCTIONS:
-            raise functions.unknown_function(node, FUNCTIONS)
+            raise functions.unknown_function(node)
         return functions.apply(node, [self.check(arg) for arg in node.args])
 
     def _type_of(self, node: ast.Call) -> ir.Expr:

@@ -1,8 +1,9 @@
-"""The scalar functions and arithmetic: what they take and what they give."""
+"""Type rules of scalar functions and arithmetic."""
 
 from __future__ import annotations
 
 from omnigraph.errors import Span
+from omnigraph.lang.functions import FUNCTIONS
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.compare import comparable, is_text
@@ -10,13 +11,12 @@ from omnigraph.lang.query.check.scope import fail
 from omnigraph.lang.query.check.values import is_empty_list
 from omnigraph.lang.types import Scalar, ValueType
 
-_TEXT = {"lower": ir.Function.LOWER, "upper": ir.Function.UPPER, "trim": ir.Function.TRIM}
-_ROUNDING = {"abs": ir.Function.ABS, "floor": ir.Function.FLOOR, "ceil": ir.Function.CEIL}
-_CALENDAR = {"year": ir.Function.YEAR, "month": ir.Function.MONTH, "day": ir.Function.DAY}
 _TIMES = (Scalar.DATE, Scalar.DATETIME)
 _WITHIN_A_DAY = {ir.TimeUnit.MILLISECOND, ir.TimeUnit.SECOND, ir.TimeUnit.MINUTE, ir.TimeUnit.HOUR}
 
-SCALAR_FUNCTIONS = frozenset({*_TEXT, *_ROUNDING, *_CALENDAR, "length", "coalesce", "round", "date_diff", "date_add"})
+_OWN_CHECKS = frozenset({"round", "date_diff", "date_add"})
+
+SCALAR_FUNCTIONS = _OWN_CHECKS | {name for name, function in FUNCTIONS.items() if function.takes is not None}
 
 
 def apply(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
@@ -24,27 +24,18 @@ def apply(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
     name = node.function
     if node.options:
         raise fail("T31", f"{name} takes no named arguments", node.span)
-    if name in _TEXT:
-        (text,) = _exactly(1, node, args)
-        _require(is_text(text.type), node, 0, args, "a text")
-        return ir.Apply(_TEXT[name], (text,), ir.STRING.with_nullable(text.type.nullable))
-    if name in _ROUNDING:
-        (number,) = _exactly(1, node, args)
-        _require(is_number(number.type), node, 0, args, "a number")
-        return ir.Apply(_ROUNDING[name], (number,), wide(number.type))
-    if name in _CALENDAR:
-        (time,) = _exactly(1, node, args)
-        _require(_is_time(time.type), node, 0, args, "a Date or DateTime")
-        return ir.Apply(_CALENDAR[name], (time,), ir.I64.with_nullable(time.type.nullable))
-    if name == "length":
-        (value,) = _exactly(1, node, args)
-        _require(is_text(value.type) or value.type.list, node, 0, args, "a text, a list or a path")
-        return ir.Apply(ir.Function.LENGTH, (value,), ir.I64.with_nullable(value.type.nullable))
     if name == "round":
         return _round(node, args)
     if name == "date_diff":
         return _date_diff(node, args)
-    return _date_add(node, args)
+    if name == "date_add":
+        return _date_add(node, args)
+    takes, gives = FUNCTIONS[name].takes, FUNCTIONS[name].gives
+    assert takes is not None
+    assert gives is not None
+    (value,) = _exactly(1, node, args)
+    _require(takes.accepts(value.type), node, 0, args, takes.value)
+    return ir.Apply(ir.Function(name), (value,), gives.result(value.type))
 
 
 def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
@@ -107,9 +98,9 @@ def negate(node: ast.Negate, value: ir.Expr) -> ir.Expr:
     return ir.Negate(value, wide(value.type))
 
 
-def unknown_function(node: ast.Call, known: frozenset[str]) -> Exception:
+def unknown_function(node: ast.Call) -> Exception:
     span = Span(node.span.start, node.span.start + len(node.function))
-    return fail("T31", f"there is no function '{node.function}'", span, hint=did_you_mean(node.function, known))
+    return fail("T31", f"there is no function '{node.function}'", span, hint=did_you_mean(node.function, FUNCTIONS))
 
 
 def is_number(value: ValueType) -> bool:
