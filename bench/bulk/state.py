@@ -7,8 +7,8 @@ import time
 import numpy as np
 
 from omnigraph.graph import Graph
-from omnigraph.write.digests import value_digests
 from omnigraph.write.load import LoadProgress
+from omnigraph.write.rows.hashing import value_digests
 
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)
 

@@ -135,7 +135,7 @@ if TYPE_CHECKING:
     from omnigraph.write.mutation import MutationReceipt as MutationReceipt
     from omnigraph.write.receipt import LoadMode as LoadMode
     from omnigraph.write.receipt import LoadReceipt as LoadReceipt
-    from omnigraph.write.verify import IntegrityReport as IntegrityReport
+    from omnigraph.write.rules.verify import IntegrityReport as IntegrityReport
 
 _HOMES = {
     "commit.branches": ("Branch",),

@@ -12,7 +12,7 @@ import pytest
 from omnigraph.merge.choices import Choice, Choices, Strategy, resolved
 from omnigraph.merge.classify import DIFFERS, VERDICT, Verdict, classify
 from omnigraph.merge.equality import identical
-from omnigraph.write.digests import digests
+from omnigraph.write.rows.hashing import digests
 
 NAN = float("nan")
 

@@ -20,7 +20,7 @@ from omnigraph.pipeline.load.rows import SparkRows
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.objects import open_store
-from omnigraph.write import blobs as in_process
+from omnigraph.write import external_blobs as in_process
 
 SCHEMA = """
 node Photo { name: String @key  image: Blob?  thumb: Blob? }

@@ -17,7 +17,7 @@ import pytest
 
 from omnigraph.errors import InputError
 from omnigraph.pipeline.declared.file_tables import FileReading, columns_of
-from omnigraph.write.files import FileSplit, cut_file, row_files
+from omnigraph.write.input.row_files import FileSplit, cut_file, row_files
 
 LINES = pa.schema([("ship", pa.utf8()), ("tons", pa.int64()), ("seen", pa.list_(pa.utf8()))])
 

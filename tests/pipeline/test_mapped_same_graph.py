@@ -24,7 +24,7 @@ from omnigraph.graph import Graph
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.objects import open_store
-from omnigraph.write.table_mapping import TableMapping
+from omnigraph.write.input.table_mapping import TableMapping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,7 +290,7 @@ def test_what_is_not_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
 
 @pytest.mark.s3
 def test_an_object_that_changes_under_a_load_is_noticed(s3_root: S3Root, tmp_path: Path) -> None:
-    from omnigraph.write.files import FileSplit, cut_file, row_files
+    from omnigraph.write.input.row_files import FileSplit, cut_file, row_files
 
     store = open_store(s3_root.uri, s3_root.options)
     store.put("many.ndjson", b'{"type": "Note", "data": {"text": "a"}}\n' * 100)

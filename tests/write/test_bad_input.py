@@ -33,12 +33,12 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write import load as load_module
-from omnigraph.write import ndjson
-from omnigraph.write.columns import OfType
-from omnigraph.write.csv_rows import read_csv
-from omnigraph.write.places import Places
-from omnigraph.write.problems import Problems
-from omnigraph.write.sources import LoadSource
+from omnigraph.write.input import ndjson
+from omnigraph.write.input.csv_rows import read_csv
+from omnigraph.write.input.named_columns import OfType
+from omnigraph.write.input.sources import LoadSource
+from omnigraph.write.row_locations import Places
+from omnigraph.write.rows.problems import Problems
 
 SCHEMA = """
 node Person {

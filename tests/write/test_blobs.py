@@ -25,9 +25,9 @@ from omnigraph.lang.schema import TypeKind
 from omnigraph.storage.blob_sources import BlobSources, SourceUri, UnusableUriError
 from omnigraph.storage.blobs import CELL, BlobInfo
 from omnigraph.storage.objects import open_store
-from omnigraph.write import blobs
-from omnigraph.write.blobs import BlobPolicy, admit
-from omnigraph.write.changes import TableChange
+from omnigraph.write import external_blobs as blobs
+from omnigraph.write.external_blobs import BlobPolicy, admit
+from omnigraph.write.rules.changes import TableChange
 
 SCHEMA = """
 node Ship { name: String @key  crew: I32?  photo: Blob?  film: Blob?  @range(crew, 0..100) }

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.temporal import parse_date, parse_datetime
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
-from omnigraph.write.convert import convert, row_type
-from omnigraph.write.values import Fault
+from omnigraph.write.rows.convert import convert, row_type
+from omnigraph.write.rows.values import Fault
 
 
 def run(column: pa.Array, target: ValueType) -> tuple[pa.Array, dict[int, str]]:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
-from omnigraph.write import csv_rows
-from omnigraph.write.columns import OfType
-from omnigraph.write.csv_rows import read_csv
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import RowBuilder
+from omnigraph.write.input import csv_rows
+from omnigraph.write.input.csv_rows import read_csv
+from omnigraph.write.input.named_columns import OfType
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.problems import Problems
 
 SCHEMA = """
 node Row {

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.date_formats import DateFormat
-from omnigraph.write.values import Fault
+from omnigraph.write.input.date_formats import DateFormat
+from omnigraph.write.rows.values import Fault
 
 
 class Heard:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.write.checks import Room, sharing, twice
-from omnigraph.write.digests import digests
+from omnigraph.write.rows.hashing import digests
+from omnigraph.write.rules.constraints import Room, sharing, twice
 
 TEXTS = st.text(max_size=20) | st.text("ab", min_size=5, max_size=40)
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -68,7 +68,9 @@ def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
 
 
 def test_rows_whose_digests_collide_are_told_apart(monkeypatch: Any) -> None:
-    monkeypatch.setattr("omnigraph.write.checks.digests", lambda columns: np.zeros(len(columns[0]), np.uint64))
+    monkeypatch.setattr(
+        "omnigraph.write.rules.constraints.digests", lambda columns: np.zeros(len(columns[0]), np.uint64)
+    )
     rows = pa.table({"id": ["a", "b", "c"], "text": ["x", "y", "x"]})
     assert sharing(["text"], rows, "texts", Room()).to_pylist() == [{"id": "c", "other": "a", "shared": {"text": "x"}}]
 

@@ -22,10 +22,10 @@ from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
-from omnigraph.write.fingerprint import RowsDigest
-from omnigraph.write.pieces import pieces
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.request_digest import RowsDigest
+from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
 
 SCHEMA = """
 node Thing {

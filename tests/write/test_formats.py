@@ -18,9 +18,9 @@ from omnigraph.engine.backends import input_bytes
 from omnigraph.errors import InputError
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.storage.objects import open_store
-from omnigraph.write import formats
-from omnigraph.write.files import FileSplit, cut_file, row_files
-from omnigraph.write.formats import Batched, RowFile, without_rows
+from omnigraph.write.input import formats
+from omnigraph.write.input.formats import Batched, RowFile, without_rows
+from omnigraph.write.input.row_files import FileSplit, cut_file, row_files
 
 __all__ = ["_no_fsync"]
 

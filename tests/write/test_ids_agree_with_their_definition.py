@@ -12,7 +12,7 @@ from ulid_transform import ulid_to_bytes
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.schema import entity_id
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
-from omnigraph.write.identity import derived_ids, generated_ids
+from omnigraph.write.rows.identity import derived_ids, generated_ids
 
 _VALUES: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.STRING: st.text(),

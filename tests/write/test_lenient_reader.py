@@ -14,9 +14,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import BadRowsError
 from omnigraph.graph import Graph
-from omnigraph.write.problems import Leniency
+from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.receipt import LoadReceipt
-from omnigraph.write.sources import LoadSource
+from omnigraph.write.rows.problems import Leniency
 
 SCHEMA = """
 node Person {
@@ -235,7 +235,7 @@ def test_a_spelling_that_is_the_id_of_another_is_refused(graph: Graph) -> None:
 
 
 def test_many_edges_wait_for_their_nodes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.write.ndjson.BLOCK_BYTES", 500)
+    monkeypatch.setattr("omnigraph.write.input.ndjson.BLOCK_BYTES", 500)
     edges = [f'{{"edge": "On", "from": "p{i}", "to": "1970-01-02"}}' for i in range(100)]
     nodes = [person(name=f"p{i}") for i in range(100)]
     receipt = load(graph, *edges, *nodes, '{"type": "Day", "data": {"id": "1970-01-02", "day": 1}}')

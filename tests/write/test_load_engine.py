@@ -23,8 +23,8 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.storage import lookup
 from omnigraph.storage.tables import TableStorage
+from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.load import LoadMode, LoadPhase, LoadProgress
-from omnigraph.write.sources import LoadSource
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -18,7 +18,7 @@ from tests.commit.conftest import _no_fsync
 from omnigraph.cli.main import cli
 from omnigraph.errors import BadRowsError, InputError, OmnigraphError
 from omnigraph.graph import Graph, init
-from omnigraph.write.table_mapping import TableMapping
+from omnigraph.write.input.table_mapping import TableMapping
 
 __all__ = ["_no_fsync"]
 

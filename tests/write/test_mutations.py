@@ -33,7 +33,8 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog
 from omnigraph.write import mutation
-from omnigraph.write.rows import Origin, RowBuilder
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.spill import MEMORY_VARIABLE
 
 SCHEMA = """

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import ResourceLimitError
 from omnigraph.lang.schema import AcceptedSchema, accept, compile_schema
-from omnigraph.write import ndjson
-from omnigraph.write.ndjson import read_ndjson
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import RowBuilder
+from omnigraph.write.input import ndjson
+from omnigraph.write.input.ndjson import read_ndjson
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.problems import Problems
 from papers import generate
 from papers.output import write_ndjson
 

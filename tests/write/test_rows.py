@@ -7,8 +7,9 @@ import pytest
 
 from omnigraph.errors import BadRowsError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, accept, compile_schema
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin, RowBuilder
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import Origin
 from papers import EDGES, NODES, generate
 
 SCHEMA = """

@@ -22,7 +22,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
-from omnigraph.write.files import row_files
+from omnigraph.write.input.row_files import row_files
 
 SCHEMA = """
 node Person {

@@ -24,8 +24,9 @@ from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write import load as load_module
 from omnigraph.write.load import Load, LoadMode
-from omnigraph.write.pieces import pieces
-from omnigraph.write.rows import Origin, RawRows, RowBuilder
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.raw_rows import Origin, RawRows
 from omnigraph.write.spill import MEMORY_VARIABLE, Spool, memory_budget
 
 SCHEMA = """

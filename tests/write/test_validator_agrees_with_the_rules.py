@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from omnigraph.errors import ConstraintError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
-from omnigraph.write import checks
-from omnigraph.write.changes import TableChange
-from omnigraph.write.checks import Room
-from omnigraph.write.validate import validate
-from omnigraph.write.verify import verify
+from omnigraph.write.rules import constraints as checks
+from omnigraph.write.rules.changes import TableChange
+from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.validator import validate
+from omnigraph.write.rules.verify import verify
 
 SCHEMA = """
 node Person {

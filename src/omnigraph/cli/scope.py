@@ -157,7 +157,7 @@ def _blob_sources() -> list[str]:
     """Where external blobs may come from, as the environment says."""
     named = os.environ.get(BLOB_SOURCES_VARIABLE, "").split()
     if named:
-        from omnigraph.write.blobs import BlobPolicy
+        from omnigraph.write.external_blobs import BlobPolicy
 
         try:
             BlobPolicy.allowing(named)

@@ -10,7 +10,7 @@ from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, addressed, open_to_read
 
 if TYPE_CHECKING:
-    from omnigraph.write.verify import IntegrityReport
+    from omnigraph.write.rules.verify import IntegrityReport
 
 
 @click.command()

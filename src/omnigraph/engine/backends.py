@@ -30,9 +30,9 @@ from omnigraph.storage.amounts import amount, readable
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.optimize import Workers
 from omnigraph.upkeep.vectors import Chosen, Counts
-from omnigraph.write.files import row_files
-from omnigraph.write.problems import Coercion
+from omnigraph.write.input.row_files import row_files
 from omnigraph.write.receipt import MergedType
+from omnigraph.write.rows.problems import Coercion
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
 """The size from which `auto` chooses Spark: bytes, or a number with KiB, MiB or GiB."""

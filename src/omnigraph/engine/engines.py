@@ -9,7 +9,7 @@ from enum import StrEnum
 from omnigraph.errors import InputError
 from omnigraph.storage.amounts import parse_amount
 from omnigraph.upkeep.optimize import SEGMENT_ROWS
-from omnigraph.write.splits import SPLIT_BYTES
+from omnigraph.write.input.splits import SPLIT_BYTES
 
 PART_ROWS = 1_000_000
 """The approximate number of rows that one Spark task compares."""

@@ -32,8 +32,8 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
 )
+from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, answered
-from omnigraph.write.table_mapping import TableMapping
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:

@@ -21,15 +21,15 @@ from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, write_export
 from omnigraph.upkeep.optimize import Here
 from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
-from omnigraph.write.changes import TableChange
-from omnigraph.write.fingerprint import RowsDigest
+from omnigraph.write.input.sources import Source, open_source
+from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.load import Load, LoadProgress, loaded
-from omnigraph.write.pieces import pieces
-from omnigraph.write.problems import Coercion, Coercions, Problems
 from omnigraph.write.receipt import LoadMode, MergedType
-from omnigraph.write.sources import Source, open_source
+from omnigraph.write.request_digest import RowsDigest
+from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.problems import Coercion, Coercions, Problems
+from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.spill import Spool, memory_budget
-from omnigraph.write.table_mapping import TableMapping
 
 
 class LocalBackend:

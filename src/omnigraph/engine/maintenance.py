@@ -25,10 +25,10 @@ from omnigraph.upkeep.optimize import OptimizeReceipt, Workers
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
 from omnigraph.upkeep.verify_files import verify_files
-from omnigraph.write.checks import Room
+from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.verify import IntegrityReport
+from omnigraph.write.rules.verify import verify as verify_rows
 from omnigraph.write.spill import memory_budget
-from omnigraph.write.verify import IntegrityReport
-from omnigraph.write.verify import verify as verify_rows
 
 
 def index_coverage(session: Session, branch: str | None, at: At | None) -> list[IndexCoverage]:

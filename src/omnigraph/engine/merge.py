@@ -27,7 +27,7 @@ from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge, Merged
 from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, answered
-from omnigraph.write.checks import Room
+from omnigraph.write.rules.constraints import Room
 from omnigraph.write.spill import memory_budget
 
 

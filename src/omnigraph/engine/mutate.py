@@ -18,8 +18,8 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
 from omnigraph.evaluate import bind
 from omnigraph.lang.query import ir
-from omnigraph.write.fingerprint import of_query
 from omnigraph.write.mutation import Mutation, MutationReceipt, receipt
+from omnigraph.write.request_digest import of_query
 
 
 def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], None] | None = None) -> MutationReceipt:

@@ -23,7 +23,7 @@ from omnigraph.upkeep import backup
 from omnigraph.upkeep.backup import CopyReceipt
 from omnigraph.upkeep.repair import RepairReport
 from omnigraph.upkeep.repair import repair as repair_store
-from omnigraph.write.blobs import BlobPolicy
+from omnigraph.write.external_blobs import BlobPolicy
 
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 """With `0`, commits to a local directory are not flushed to disk: for tests and measurements."""

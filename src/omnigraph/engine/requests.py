@@ -20,9 +20,9 @@ from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, Target
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
 from omnigraph.upkeep.vectors import EmbedProgress, Which
+from omnigraph.write.input.table_mapping import MappingSource
 from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadMode
-from omnigraph.write.table_mapping import MappingSource
 
 
 class CommitOptions(TypedDict, total=False):

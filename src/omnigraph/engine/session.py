@@ -20,7 +20,7 @@ from omnigraph.errors import InputError, ReadOnlyError, shown
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.views import View, Views
 from omnigraph.storage.objects.room import unless_full
-from omnigraph.write.blobs import BlobPolicy
+from omnigraph.write.external_blobs import BlobPolicy
 
 At = Snapshot | str | datetime | int
 """A state of the graph: a snapshot, a commit id or a tag; or a time or a manifest version of a branch."""

@@ -26,8 +26,8 @@ from omnigraph.errors import InputError, PreconditionFailedError, ReadSetChanged
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge
-from omnigraph.write.checks import Room
 from omnigraph.write.mutation import Mutation
+from omnigraph.write.rules.constraints import Room
 from omnigraph.write.spill import memory_budget
 
 

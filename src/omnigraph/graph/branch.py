@@ -28,9 +28,9 @@ from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.result.result import Result
 from omnigraph.upkeep.vectors import EmbedReceipt
+from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.receipt import LoadReceipt
-from omnigraph.write.sources import LoadSource
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph

@@ -61,10 +61,10 @@ from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
 from omnigraph.upkeep.vectors import EmbedReceipt
+from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.receipt import LoadReceipt
-from omnigraph.write.sources import LoadSource
-from omnigraph.write.verify import IntegrityReport
+from omnigraph.write.rules.verify import IntegrityReport
 
 
 def init(

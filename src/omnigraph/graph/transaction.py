@@ -26,9 +26,9 @@ from omnigraph.engine.session import Session
 from omnigraph.engine.transaction import OpenTransaction
 from omnigraph.errors import BranchNotFoundError, InputError, TransactionEndedError
 from omnigraph.read.result.result import Result
+from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.receipt import LoadReceipt
-from omnigraph.write.sources import LoadSource
 
 
 class _AlreadyCommitted(BaseException):

@@ -25,8 +25,8 @@ from omnigraph.merge.states import Overlay, State
 from omnigraph.merge.three_way import SchemaOf, ThreeWay
 from omnigraph.storage.newest import VERSIONS
 from omnigraph.storage.tables import manifest_name, table_directory
-from omnigraph.write.checks import Room
-from omnigraph.write.validate import broken
+from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.validator import broken
 
 DEEPEST = 100
 """So many times bases of bases are looked for. Whatever differs beyond that is undecided."""

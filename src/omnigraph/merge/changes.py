@@ -9,7 +9,7 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.merge.compare import Compared
 from omnigraph.merge.three_way import checked_columns
 from omnigraph.storage.blobs import row_schema
-from omnigraph.write.changes import TableChange
+from omnigraph.write.rules.changes import TableChange
 
 
 def change_of(accepted: AcceptedSchema, compared: Compared) -> TableChange:

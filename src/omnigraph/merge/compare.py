@@ -17,7 +17,7 @@ from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, class
 from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.storage.tables import TableRef, TableStorage
-from omnigraph.write.digests import digests
+from omnigraph.write.rows.hashing import digests
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
 MOST = 10_000

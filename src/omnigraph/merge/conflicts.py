@@ -18,8 +18,8 @@ from omnigraph.merge.compare import MOST, Compared
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import State
 from omnigraph.storage.tables import TableStorage
-from omnigraph.write.changes import TableChange
-from omnigraph.write.validate import Spell
+from omnigraph.write.rules.changes import TableChange
+from omnigraph.write.rules.validator import Spell
 
 _KINDS = {
     "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import Violation
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.write.changes import Committed, TableChange, surviving
-from omnigraph.write.validate import with_one_of, with_zeros, without_nulls
+from omnigraph.write.rules.changes import Committed, TableChange, surviving
+from omnigraph.write.rules.validator import with_one_of, with_zeros, without_nulls
 
 Holders = Iterator[tuple[str, pa.Array]]
 """Type keys, each with ids of entities."""

@@ -28,8 +28,8 @@ from omnigraph.merge.sides import differing_parts
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
 from omnigraph.storage.tables import TableRef
-from omnigraph.write.checks import Room
-from omnigraph.write.validate import Spell, broken
+from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.validator import Spell, broken
 
 
 @dataclass(frozen=True, slots=True)

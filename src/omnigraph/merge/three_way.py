@@ -17,9 +17,9 @@ from omnigraph.merge.sides import Columns, Versions
 from omnigraph.merge.states import State
 from omnigraph.merge.touched import FEW
 from omnigraph.storage.tables import TableRef, TableStorage
-from omnigraph.write.checks import value_rules
+from omnigraph.write.rules.constraints import value_rules
+from omnigraph.write.rules.validator import unique_groups
 from omnigraph.write.spill import DEFAULT_BUDGET
-from omnigraph.write.validate import unique_groups
 
 
 @dataclass(frozen=True, slots=True)

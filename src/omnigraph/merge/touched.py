@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.tables import TableRef, TableStorage
-from omnigraph.write.digests import Digests, digests
+from omnigraph.write.rows.hashing import Digests, digests
 
 FEW = 20_000
 """Up to so many ids, their rows are looked up; above it, the tables are read."""

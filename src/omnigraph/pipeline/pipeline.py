@@ -28,8 +28,8 @@ from omnigraph.pipeline.spark.session import Session
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
 from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.vectors import EmbedReceipt
+from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.receipt import LoadReceipt
-from omnigraph.write.sources import LoadSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,19 +17,20 @@ from omnigraph.commit.writer import Operation, TableWrite
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.blobs import BlobPolicy, admit
-from omnigraph.write.changes import TableChange
-from omnigraph.write.checks import Room, repeated
-from omnigraph.write.duplicates import ROW, DuplicateIds, duplicate_ids
-from omnigraph.write.fingerprint import RowsDigest
-from omnigraph.write.identity import Ulids
-from omnigraph.write.pieces import pieces
-from omnigraph.write.places import Places
-from omnigraph.write.problems import Problems
+from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.receipt import LoadMode, LoadReceipt
-from omnigraph.write.rows import RawRows, RowBuilder
+from omnigraph.write.request_digest import RowsDigest
+from omnigraph.write.row_locations import Places
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.identity import Ulids
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import RawRows
+from omnigraph.write.rules.changes import TableChange
+from omnigraph.write.rules.constraints import Room, repeated
+from omnigraph.write.rules.duplicate_keys import ROW, DuplicateIds, duplicate_ids
+from omnigraph.write.rules.validator import broken_values, validate
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
-from omnigraph.write.validate import broken_values, validate
 
 __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
 
@@ -108,7 +109,7 @@ class Load:
         self._spool = Spool(budget)
         self._room = Room(budget)
         self._admitted: dict[str, TableChange] | None = None
-        self._duplicates = DuplicateIds(accepted.catalog, mode)
+        self._duplicates = DuplicateIds(accepted.catalog, last_wins=mode is LoadMode.MERGE)
         self._places = Places()
 
     @property

@@ -24,15 +24,16 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.storage.blobs import is_blob, kept
-from omnigraph.write.blobs import BlobPolicy, admit
-from omnigraph.write.changes import TableChange, chunked, column
-from omnigraph.write.pending import Pending, without
-from omnigraph.write.problems import Problems
+from omnigraph.write.external_blobs import BlobPolicy, admit
+from omnigraph.write.pending_changes import Pending, without
 from omnigraph.write.receipt import other_request
-from omnigraph.write.rows import Origin, RowBuilder
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import Origin
+from omnigraph.write.rules.changes import TableChange, chunked, column
+from omnigraph.write.rules.validator import validate
 from omnigraph.write.spill import MEMORY_VARIABLE, memory_budget
 from omnigraph.write.statements import Changed, Removed, Step, Written, read_statements
-from omnigraph.write.validate import validate
 
 QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
 """Labels of a mutation's commit: which query it was, what it did, and with an idempotency key what tells the request

@@ -13,7 +13,7 @@ from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
-from omnigraph.write.problems import Coercion, Leniency
+from omnigraph.write.rows.problems import Coercion, Leniency
 
 LABEL = "load"
 """The label of a load's commit: what the receipt said. A repeated request is answered from it."""

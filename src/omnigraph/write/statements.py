@@ -19,8 +19,9 @@ from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin, RowBuilder
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import Origin
 
 _KINDS = {ir.EntityKind.NODE: TypeKind.NODE, ir.EntityKind.EDGE: TypeKind.EDGE}
 

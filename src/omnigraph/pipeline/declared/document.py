@@ -20,8 +20,8 @@ from omnigraph.lang.documents import read_document as read_yaml
 from omnigraph.lang.names import did_you_mean
 from omnigraph.pipeline.declared.variables import check_name, sql_text, substituted, variables
 from omnigraph.storage.input_files import text_of
+from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.receipt import LoadMode
-from omnigraph.write.table_mapping import TableMapping
 
 _MEMBERS = (
     "pipeline",

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.json
 
 from omnigraph.errors import InputError, cut
-from omnigraph.write.columns import Read
-from omnigraph.write.csv_rows import read_cells
-from omnigraph.write.files import FileSplit, cut_file
-from omnigraph.write.formats import Batched, RowFile, readable
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin
+from omnigraph.write.input.csv_rows import read_cells
+from omnigraph.write.input.formats import Batched, RowFile, readable
+from omnigraph.write.input.named_columns import Read
+from omnigraph.write.input.row_files import FileSplit, cut_file
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import Origin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

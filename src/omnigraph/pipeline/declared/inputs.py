@@ -17,8 +17,8 @@ from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
 from omnigraph.pipeline.declared.document import Document, FileSource, GraphSource, Source, SparkSource
 from omnigraph.read.export.export import TypeExport, exported
-from omnigraph.write.files import row_files
-from omnigraph.write.formats import RowFile
+from omnigraph.write.input.formats import RowFile
+from omnigraph.write.input.row_files import row_files
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from omnigraph.errors import Problem
 from omnigraph.pipeline.load.partition_task import PartDone, PartReader
 from omnigraph.pipeline.spark.staging import Place
-from omnigraph.write.lenient import ambiguous
-from omnigraph.write.problems import SHOWN
+from omnigraph.write.input.lenient import ambiguous
+from omnigraph.write.rows.problems import SHOWN
 
 
 @dataclass(frozen=True, slots=True)

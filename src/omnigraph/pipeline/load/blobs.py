@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, stored_part
 from omnigraph.pipeline.load.rules import Loaded
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri
-from omnigraph.write.blobs import (
+from omnigraph.write.external_blobs import (
     COPIED_BYTES,
     Admission,
     BlobPolicy,
@@ -25,7 +25,7 @@ from omnigraph.write.blobs import (
     given_references,
     with_cells,
 )
-from omnigraph.write.duplicates import ROW
+from omnigraph.write.rules.duplicate_keys import ROW
 
 _NOBODY = (b"", None)
 """Stands in rows that do not count."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.write.validate import bounded_ends, unique_groups, without_nulls
+from omnigraph.write.rules.validator import bounded_ends, unique_groups, without_nulls
 
 VALUE = "value"
 """The column of values that were taken from several others."""

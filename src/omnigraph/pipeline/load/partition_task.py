@@ -23,18 +23,19 @@ from omnigraph.pipeline.spark.shuffle import cut, plain
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.tables import TableRef
-from omnigraph.write.blobs import URI_CELLS
-from omnigraph.write.checks import value_rules, wrong_values
-from omnigraph.write.duplicates import ROW
-from omnigraph.write.fingerprint import RowsDigest, TypeDigest
-from omnigraph.write.identity import Ulids
-from omnigraph.write.lenient import Aliases, Known
-from omnigraph.write.pieces import pieces
-from omnigraph.write.problems import Coercion, Coercions, Problems
-from omnigraph.write.rows import RawRows, RowBuilder
+from omnigraph.write.external_blobs import URI_CELLS
+from omnigraph.write.input.lenient import Aliases, Known
+from omnigraph.write.input.splits import End, Split, Start
+from omnigraph.write.request_digest import RowsDigest, TypeDigest
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.identity import Ulids
+from omnigraph.write.rows.problems import Coercion, Coercions, Problems
+from omnigraph.write.rows.raw_rows import RawRows
+from omnigraph.write.rules.constraints import value_rules, wrong_values
+from omnigraph.write.rules.duplicate_keys import ROW
+from omnigraph.write.rules.validator import SHOWN, unique_groups
 from omnigraph.write.spill import Spool
-from omnigraph.write.splits import End, Split, Start
-from omnigraph.write.validate import SHOWN, unique_groups
 
 KEY_BATCH = 1 << 18
 """How many rows the columns that are compared have in one block."""

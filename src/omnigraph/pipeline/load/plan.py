@@ -19,15 +19,15 @@ import pyarrow as pa
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.pipeline.spark.staging import Place
-from omnigraph.write.columns import Layout, OfType, Type, mentions
-from omnigraph.write.files import FileSplit, cut_file
-from omnigraph.write.formats import without_rows
-from omnigraph.write.ndjson import Progress, read_ndjson
-from omnigraph.write.problems import Problems
-from omnigraph.write.sources import Inputs
-from omnigraph.write.splits import Batches, Chunks, End, Items, Reading, Split, Start
-from omnigraph.write.table_mapping import TableMapping
-from omnigraph.write.tables import read_batches
+from omnigraph.write.input.arrow_rows import read_batches
+from omnigraph.write.input.formats import without_rows
+from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
+from omnigraph.write.input.ndjson import Progress, read_ndjson
+from omnigraph.write.input.row_files import FileSplit, cut_file
+from omnigraph.write.input.sources import Inputs
+from omnigraph.write.input.splits import Batches, Chunks, End, Items, Reading, Split, Start
+from omnigraph.write.input.table_mapping import TableMapping
+from omnigraph.write.rows.problems import Problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,9 +12,9 @@ from omnigraph.pipeline.load.aliases import FoundAliases, find_aliases, told_by
 from omnigraph.pipeline.load.partition_task import PartDone, PartReader, Work, run
 from omnigraph.pipeline.spark.shuffle import TASKS
 from omnigraph.pipeline.spark.tasks import SparkWork
-from omnigraph.write.fingerprint import RowsDigest
-from omnigraph.write.problems import SHOWN, Coercion, Coercions, Problems
-from omnigraph.write.splits import End, Split, Start
+from omnigraph.write.input.splits import End, Split, Start
+from omnigraph.write.request_digest import RowsDigest
+from omnigraph.write.rows.problems import SHOWN, Coercion, Coercions, Problems
 
 R = TypeVar("R")
 

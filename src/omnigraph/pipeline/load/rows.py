@@ -39,17 +39,17 @@ from omnigraph.pipeline.spark.shuffle import Exchange, Relation, first_of
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.tables import TableRef
-from omnigraph.write.changes import TableChange
-from omnigraph.write.duplicates import DuplicateIds, RowNumbers
-from omnigraph.write.identity import Ulids
+from omnigraph.write.input.splits import Split
+from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.load import LoadPhase, LoadProgress
-from omnigraph.write.pieces import pieces
-from omnigraph.write.places import MOST, Places
-from omnigraph.write.problems import SHOWN, Coercion, Coercions, Problems
 from omnigraph.write.receipt import LoadMode, MergedType, MergeWay
+from omnigraph.write.row_locations import MOST, Places
+from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.identity import Ulids
+from omnigraph.write.rows.problems import SHOWN, Coercion, Coercions, Problems
+from omnigraph.write.rules.changes import TableChange
+from omnigraph.write.rules.duplicate_keys import DuplicateIds, RowNumbers
 from omnigraph.write.spill import memory_budget
-from omnigraph.write.splits import Split
-from omnigraph.write.table_mapping import TableMapping
 
 _NONE = pa.array([], pa.utf8())
 
@@ -121,7 +121,7 @@ class SparkRows:
     def read(self, view: Manifest) -> None:
         self.begun = view
         self.accepted = accepted = self._begin_reading(view)
-        self.duplicates = DuplicateIds(accepted.catalog, self.mode)
+        self.duplicates = DuplicateIds(accepted.catalog, last_wins=self.mode is LoadMode.MERGE)
         self._tell(LoadPhase.READING)
         self.work = self._work(view, accepted, write=not self.request.check)
         self.parts.read(self.work)

@@ -25,9 +25,9 @@ from omnigraph.pipeline.spark.shuffle import Cut, Exchange, Relation, Side, firs
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.tables import TableRef
-from omnigraph.write.checks import Room, outside, sharing, unmatched, value_rules
-from omnigraph.write.duplicates import ROW, duplicate_ids
-from omnigraph.write.validate import (
+from omnigraph.write.rules.constraints import Room, outside, sharing, unmatched, value_rules
+from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
+from omnigraph.write.rules.validator import (
     SHOWN,
     Spell,
     Validator,

@@ -23,8 +23,8 @@ from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.amounts import amount, parse_amount, readable
 from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
-from omnigraph.write.duplicates import ROW
 from omnigraph.write.receipt import MergedType, MergeWay
+from omnigraph.write.rules.duplicate_keys import ROW
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_MERGE_THRESHOLD"
 """From how many bytes of rows of a type on tasks merge them: bytes, or a number with KiB, MiB or GiB."""

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.engines import PART_ROWS
-from omnigraph.write.digests import digests
+from omnigraph.write.rows.hashing import digests
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from omnigraph.errors import ConstraintError, Violation, cut, shown
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
-from omnigraph.write.changes import Committed, TableChange, chunked, surviving
-from omnigraph.write.checks import Room, ValueRule, outside, sharing, unmatched, value_rules, wrong_values
+from omnigraph.write.rules.changes import Committed, TableChange, chunked, surviving
+from omnigraph.write.rules.constraints import Room, ValueRule, outside, sharing, unmatched, value_rules, wrong_values
 
 SHOWN = 100
 

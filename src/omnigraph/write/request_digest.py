@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.write.digests import Digests, powers, value_digests
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import RawRows, RowBuilder
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.hashing import Digests, powers, value_digests
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import RawRows
 
 _SIZE = 16
 _MASK = (1 << 64) - 1

@@ -21,11 +21,11 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.storage.file_checks import FileReport
 from omnigraph.storage.lookup import in_groups
-from omnigraph.write.checks import Room, outside, sharing, twice, unmatched, value_rules, wrong_values
-from omnigraph.write.digests import digests
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import RowBuilder
-from omnigraph.write.validate import (
+from omnigraph.write.rows.builder import RowBuilder
+from omnigraph.write.rows.hashing import digests
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rules.constraints import Room, outside, sharing, twice, unmatched, value_rules, wrong_values
+from omnigraph.write.rules.validator import (
     SHOWN,
     Spell,
     Violations,

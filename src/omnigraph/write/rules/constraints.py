@@ -18,8 +18,8 @@ from omnigraph.errors import ResourceLimitError
 from omnigraph.evaluate.texts import matches
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range
-from omnigraph.write.digests import Digests, digests
-from omnigraph.write.values import parents
+from omnigraph.write.rows.hashing import Digests, digests
+from omnigraph.write.rows.values import parents
 
 DEFAULT_ROOM = 1 << 30
 _SMALL = 50_000

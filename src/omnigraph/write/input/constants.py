@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.documents import Value
 from omnigraph.lang.types import ValueType
-from omnigraph.write.convert import convert
-from omnigraph.write.values import Fault, column
+from omnigraph.write.rows.convert import convert
+from omnigraph.write.rows.values import Fault, column
 
 
 def as_column(value: Value, kind: ValueType) -> pa.Array:

@@ -13,15 +13,15 @@ import pyarrow as pa
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.columns import Layout, OfType, Type
-from omnigraph.write.files import FileSplit, row_files
-from omnigraph.write.formats import RowFile, without_rows
-from omnigraph.write.lenient import settle
-from omnigraph.write.mapped_columns import Mapped
-from omnigraph.write.problems import Coercions, Problems
-from omnigraph.write.rows import RawRows
-from omnigraph.write.splits import Batches, Chunks, Items, Start
-from omnigraph.write.table_mapping import TableMapping
+from omnigraph.write.input.formats import RowFile, without_rows
+from omnigraph.write.input.lenient import settle
+from omnigraph.write.input.mapped_columns import Mapped
+from omnigraph.write.input.named_columns import Layout, OfType, Type
+from omnigraph.write.input.row_files import FileSplit, row_files
+from omnigraph.write.input.splits import Batches, Chunks, Items, Start
+from omnigraph.write.input.table_mapping import TableMapping
+from omnigraph.write.rows.problems import Coercions, Problems
+from omnigraph.write.rows.raw_rows import RawRows
 
 _CHUNK = 4 * 1024 * 1024
 

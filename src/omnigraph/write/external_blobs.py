@@ -19,7 +19,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri, UnusableUriError, redacted
 from omnigraph.storage.blobs import CELL, blob_columns
-from omnigraph.write.changes import TableChange
+from omnigraph.write.rules.changes import TableChange
 
 URI_BYTES = 64 * 1024
 URI_CELLS = 8192

@@ -13,9 +13,9 @@ import pyarrow.json as pj
 from omnigraph.errors import cut
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
-from omnigraph.write.convert import Report, convert
-from omnigraph.write.problems import SHOWN
-from omnigraph.write.values import Fault, Written, column, json_type, whole_number
+from omnigraph.write.rows.convert import Report, convert
+from omnigraph.write.rows.problems import SHOWN
+from omnigraph.write.rows.values import Fault, Written, column, json_type, whole_number
 
 _WHOLE = r"^-?[0-9]+$"
 _NOT_WHOLE = r"[0-9][^0-9]|^[^0-9+-]"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ConstraintError, Violation
-from omnigraph.write.changes import TableChange
-from omnigraph.write.rows import Origin
+from omnigraph.write.rows.raw_rows import Origin
+from omnigraph.write.rules.changes import TableChange
 
 MOST = 1_000_000
 """How many rows a load may have for its places to be remembered. They take some twenty bytes a row."""

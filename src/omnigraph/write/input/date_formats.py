@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.temporal import MS_PER_DAY
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.convert import Report, convert
-from omnigraph.write.texts import spelled, whole_numbers
+from omnigraph.write.input.parse_text import spelled, whole_numbers
+from omnigraph.write.rows.convert import Report, convert
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAMES = "(?i:" + "|".join(_MONTHS) + ")[A-Za-z]*"

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from omnigraph.errors import Problem, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import ValueType
-from omnigraph.write.convert import convert, unheard
-from omnigraph.write.identity import derived_ids
-from omnigraph.write.problems import SHOWN, Leniency, Problems
-from omnigraph.write.rows import RawRows
-from omnigraph.write.texts import from_text
+from omnigraph.write.input.parse_text import from_text
+from omnigraph.write.rows.convert import convert, unheard
+from omnigraph.write.rows.identity import derived_ids
+from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
+from omnigraph.write.rows.raw_rows import RawRows
 
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 

@@ -13,12 +13,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.write.columns import Layout, OfType, Type, mentions
-from omnigraph.write.mappings import read_envelopes, read_rows
-from omnigraph.write.ndjson import read_ndjson
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import RawRows
-from omnigraph.write.tables import read_batches
+from omnigraph.write.input.arrow_rows import read_batches
+from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
+from omnigraph.write.input.ndjson import read_ndjson
+from omnigraph.write.input.python_rows import read_envelopes, read_rows
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import RawRows
 
 SPLIT_BYTES = 32 << 20
 """About how large a part is that one task reads: its rows take some times as much memory."""

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.types import ValueType
-from omnigraph.write.columns import Layout, Read
-from omnigraph.write.convert import Report, convert
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import Origin, RawRows
+from omnigraph.write.input.named_columns import Layout, Read
+from omnigraph.write.rows.convert import Report, convert
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
 
 _EXACT = {16: 11, 32: 24, 64: 53}
 """By the bits of a number with a point, the power of two below which it tells all whole numbers apart."""

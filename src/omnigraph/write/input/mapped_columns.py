@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError, Problem, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.write.columns import END, Columns, Dialect, Read, Type
-from omnigraph.write.constants import as_column
-from omnigraph.write.convert import convert
-from omnigraph.write.envelopes import unknown_property
-from omnigraph.write.identity import derived_ids
-from omnigraph.write.problems import SHOWN, Leniency, Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.table_mapping import Constant, Entry, Key, Made, Others, Text, TypeRows
-from omnigraph.write.values import without_gaps
+from omnigraph.write.input.constants import as_column
+from omnigraph.write.input.envelopes import unknown_property
+from omnigraph.write.input.named_columns import END, Columns, Dialect, Read, Type
+from omnigraph.write.input.table_mapping import Constant, Entry, Key, Made, Others, Text, TypeRows
+from omnigraph.write.rows.convert import convert
+from omnigraph.write.rows.identity import derived_ids
+from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
+from omnigraph.write.rows.values import without_gaps
 
 _UNMENTIONED = "the mapping says nothing about this column: name it under 'properties' or 'ignore'"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,60 +17,15 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import row_schema
-from omnigraph.write.convert import Report, convert, row_type
-from omnigraph.write.identity import derived_ids, generated_ids
-from omnigraph.write.problems import SHOWN, Problems
-from omnigraph.write.values import NO_ID, Fault
+from omnigraph.write.rows.convert import Report, convert, row_type
+from omnigraph.write.rows.identity import derived_ids, generated_ids
+from omnigraph.write.rows.problems import SHOWN, Problems
+from omnigraph.write.rows.raw_rows import Origin
+from omnigraph.write.rows.values import NO_ID, Fault
 
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENDS = {"src": "from", "dst": "to"}
 _STRING = ValueType(Scalar.STRING)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where rows came from, so that a problem can name the place.
-
-    Attributes:
-        records: the position of each row in the whole input, counted from 1.
-        place: what a person calls a position.
-        given: what properties are made of, where that goes by another name: `column 'years'`.
-    """
-
-    records: np.ndarray[tuple[int], np.dtype[np.int64]]
-    place: Callable[[int], str]
-    given: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def counted(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
-        """Rows that were counted one after another."""
-        return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
-
-    def chosen(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
-        """Some of the rows."""
-        return replace(self, records=self.records[rows])
-
-    def subject(self, type_name: str, name: str) -> str:
-        """What a problem is about: a property, and what it was made of."""
-        given = self.given.get(name)
-        return f"{type_name}.{name}" + (f" ({given})" if given is not None else "")
-
-
-@dataclass(frozen=True, slots=True)
-class RawRows:
-    """Rows of one type as they came.
-
-    Attributes:
-        columns: by property.
-        absent: for properties that have a default or are computed and may be null, the rows without that member.
-        origin: where each row stood.
-    """
-
-    kind: TypeKind
-    name: str
-    columns: Mapping[str, pa.Array]
-    absent: Mapping[str, pa.Array]
-    origin: Origin
 
 
 class RowBuilder:

@@ -15,9 +15,9 @@ import pyarrow.json as pj
 
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.write.envelopes import nullable_defaults
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import json_type
+from omnigraph.write.input.envelopes import nullable_defaults
+from omnigraph.write.rows.raw_rows import Origin, RawRows
+from omnigraph.write.rows.values import json_type
 
 _MAX_HEADS = 512
 _HEAD = re.compile(rb'\{[ \t\r\n]*"(type|edge)"[ \t\r\n]*:[ \t\r\n]*"([A-Za-z0-9_]+)"[ \t\r\n]*[,}]')

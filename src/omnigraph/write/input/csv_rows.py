@@ -16,11 +16,11 @@ import pyarrow.csv as pcsv
 
 from omnigraph.errors import InputError, Problem, ResourceLimitError, cut
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.write.columns import Dialect, Layout, Read
-from omnigraph.write.framing import Numbers
-from omnigraph.write.problems import SHOWN, Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.texts import from_text
+from omnigraph.write.input.framing import Numbers
+from omnigraph.write.input.named_columns import Dialect, Layout, Read
+from omnigraph.write.input.parse_text import from_text
+from omnigraph.write.rows.problems import SHOWN, Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
 
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.receipt import LoadMode
-from omnigraph.write.validate import (
+from omnigraph.write.rules.validator import (
     C,
     Change,
     Spell,
@@ -50,15 +49,15 @@ class DuplicateIds:
 
     Args:
         catalog: the types.
-        mode: the mode of the load.
+        last_wins: whether the last record of a given id counts, as in a merge; otherwise a duplicate is a conflict.
 
     Attributes:
         conflict: the first duplicate id where every id has to be new. The load fails with it after all other checks.
     """
 
-    def __init__(self, catalog: Catalog, mode: LoadMode) -> None:
+    def __init__(self, catalog: Catalog, *, last_wins: bool) -> None:
         self._catalog = catalog
-        self._mode = mode
+        self._last_wins = last_wins
         self._keys: dict[str, tuple[pa.Table, int]] = {}
         self.conflict: KeyConflictError | None = None
 
@@ -75,7 +74,7 @@ class DuplicateIds:
         if type_of(self._catalog, change).key is not None:
             self._keys[change.key] = found.sort_by("id"), found.num_rows if total is None else total
             return None
-        if self._mode is not LoadMode.MERGE and self.conflict is None:
+        if not self._last_wins and self.conflict is None:
             self.conflict = KeyConflictError(change.key, pc.min(found["id"]).as_py())
         groups = found[ROWS].combine_chunks()
         lengths, numbers = pc.list_value_length(groups).to_numpy(), groups.flatten().to_numpy()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.write.rows import RawRows
+from omnigraph.write.rows.raw_rows import RawRows
 
 PIECE_BYTES = 128 << 20
 

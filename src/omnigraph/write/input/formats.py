@@ -20,12 +20,12 @@ import pyarrow.parquet
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.input_files import InputFile
-from omnigraph.write.columns import Layout, mentions
-from omnigraph.write.csv_rows import read_csv
-from omnigraph.write.ndjson import Progress, read_ndjson
-from omnigraph.write.problems import Problems
-from omnigraph.write.splits import End, Reading, Start
-from omnigraph.write.tables import read_batches
+from omnigraph.write.input.arrow_rows import read_batches
+from omnigraph.write.input.csv_rows import read_csv
+from omnigraph.write.input.named_columns import Layout, mentions
+from omnigraph.write.input.ndjson import Progress, read_ndjson
+from omnigraph.write.input.splits import End, Reading, Start
+from omnigraph.write.rows.problems import Problems
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 """How a file may be packed that a format reads from one end to the other, by the ending behind its own."""

@@ -22,9 +22,9 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.input_files import text_of
-from omnigraph.write.columns import END, ID, Dialect
-from omnigraph.write.constants import as_column
-from omnigraph.write.date_formats import DateFormat
+from omnigraph.write.input.constants import as_column
+from omnigraph.write.input.date_formats import DateFormat
+from omnigraph.write.input.named_columns import END, ID, Dialect
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 _ENDS = ("from", "to")

@@ -13,11 +13,11 @@ from omnigraph.errors import Problem, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.convert import Report
-from omnigraph.write.envelopes import key_members, unknown_property
-from omnigraph.write.problems import SHOWN, Leniency, Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import Fault, with_null_items, without_gaps, without_ids
+from omnigraph.write.input.envelopes import key_members, unknown_property
+from omnigraph.write.rows.convert import Report
+from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
+from omnigraph.write.rows.values import Fault, with_null_items, without_gaps, without_ids
 
 
 class Read(Protocol):

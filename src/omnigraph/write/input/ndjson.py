@@ -15,12 +15,12 @@ import numpy as np
 
 from omnigraph.errors import ResourceLimitError
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.write.envelopes import EnvelopeReader
-from omnigraph.write.framing import Numbers, Records, frame, one_a_line, structural_count
-from omnigraph.write.json_types import TypeReader
-from omnigraph.write.problems import SHOWN, Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import with_null_items
+from omnigraph.write.input.envelopes import EnvelopeReader
+from omnigraph.write.input.framing import Numbers, Records, frame, one_a_line, structural_count
+from omnigraph.write.input.json_types import TypeReader
+from omnigraph.write.rows.problems import SHOWN, Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
+from omnigraph.write.rows.values import with_null_items
 
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024

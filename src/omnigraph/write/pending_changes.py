@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.write.changes import column
+from omnigraph.write.rules.changes import column
 
 _NONE = pa.array([], pa.utf8())
 

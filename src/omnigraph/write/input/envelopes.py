@@ -19,9 +19,9 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.owner import ROW_COLUMNS
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.problems import Leniency, Problems
-from omnigraph.write.rows import Origin, RawRows
-from omnigraph.write.values import NO_ID, Fault, Written, called, column, whole_number, without_gaps, without_ids
+from omnigraph.write.rows.problems import Leniency, Problems
+from omnigraph.write.rows.raw_rows import Origin, RawRows
+from omnigraph.write.rows.values import NO_ID, Fault, Written, called, column, whole_number, without_gaps, without_ids
 
 Place = Callable[[int], str]
 """What a person calls the place of the record at a position."""

@@ -19,7 +19,7 @@ from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.blobs import CELL
-from omnigraph.write.values import Fault, parents
+from omnigraph.write.rows.values import Fault, parents
 
 
 class Report(Protocol):

@@ -7,10 +7,10 @@ from itertools import islice
 
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
-from omnigraph.write.envelopes import EnvelopeReader
-from omnigraph.write.problems import Problems
-from omnigraph.write.rows import RawRows
-from omnigraph.write.values import called
+from omnigraph.write.input.envelopes import EnvelopeReader
+from omnigraph.write.rows.problems import Problems
+from omnigraph.write.rows.raw_rows import RawRows
+from omnigraph.write.rows.values import called
 
 _BLOCK = 16_384
 

@@ -12,10 +12,10 @@ from omnigraph.errors import InputError, cut
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.input_files import InputFile, Tree, tree_of
 from omnigraph.storage.output_files import UNFINISHED
-from omnigraph.write.columns import Layout, Type
-from omnigraph.write.formats import COMPRESSIONS, FORMATS, FilePart, Format, RowFile
-from omnigraph.write.problems import Problems
-from omnigraph.write.splits import SPLIT_BYTES, Reading, Start
+from omnigraph.write.input.formats import COMPRESSIONS, FORMATS, FilePart, Format, RowFile
+from omnigraph.write.input.named_columns import Layout, Type
+from omnigraph.write.input.splits import SPLIT_BYTES, Reading, Start
+from omnigraph.write.rows.problems import Problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Input of a load: files, tables and records become raw rows."""

@@ -1,0 +1,1 @@
+"""Rows: raw rows become typed rows with ids and defaults."""
