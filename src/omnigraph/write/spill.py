@@ -7,42 +7,30 @@ in and throws them out as it likes.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError, cut
+from omnigraph.amounts import parse_amount
+from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.scratch import Scratch
 
-MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
-"""How much memory a load may take for its rows: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_BUDGET = 1 << 30
+DEFAULT_BUDGET = LOAD_MEMORY.amount({})
 _ADVICE = "make room there, name another directory in TMPDIR, or give the load more memory"
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
-def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.environ) -> int:
-    """The budget in bytes: what is given, else what the environment says, else one GiB.
+def memory_budget(given: int | str | None, environ: Mapping[str, str] | None = None) -> int:
+    """The memory budget in bytes: the argument, or else `OMNIGRAPH_LOAD_MEMORY`.
 
-    >>> memory_budget("1.5 GiB", {}), memory_budget(None, {MEMORY_VARIABLE: "64MiB"})
+    >>> memory_budget("1.5 GiB"), memory_budget(None, {"OMNIGRAPH_LOAD_MEMORY": "64MiB"})
     (1610612736, 67108864)
 
     Raises:
-        InputError: it is not an amount of memory.
+        InputError: the value is not an amount of memory.
     """
-    text = environ.get(MEMORY_VARIABLE) if given is None else str(given)
-    if text is None:
-        return DEFAULT_BUDGET
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
-    if parts is None or parts[2].upper() not in _UNITS or float(parts[1]) <= 0:
-        where = f"{MEMORY_VARIABLE}: " if given is None else ""
-        raise InputError(
-            f"{where}'{cut(text)}' is not an amount of memory", hint="give bytes, or a number with KiB, MiB or GiB"
-        )
-    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+    if given is not None:
+        return parse_amount("memory_budget", str(given), what="an amount of memory", positive=True)
+    return parse_amount(LOAD_MEMORY.name, LOAD_MEMORY.text(environ), what="an amount of memory", positive=True)
 
 
 class Spool:
