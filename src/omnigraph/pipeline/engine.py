@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from omnigraph.amounts import readable
 from omnigraph.errors import InputError, SparkUnavailableError
 from omnigraph.pipeline.session import check_available
-from omnigraph.storage.amounts import amount, readable
+from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.write.files import row_files
 
-THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
-"""From how much on a load or an export goes to Spark by itself: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_THRESHOLD = 4 << 30
 _PACKED = 4
 """About how many times as large packed text is once it is unpacked."""
 
@@ -104,7 +101,7 @@ def choose_by_size(engine: Engine | str, size: int, what: str = "in tables", *, 
     asked = engine_named(engine)
     if asked is not Engine.AUTO:
         return Choice(asked, "as was asked for")
-    threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+    threshold = SPARK_THRESHOLD.amount()
     compared = f"{readable(size)} {what}, and from {readable(threshold)} on it goes to Spark"
     return _if_available(compared, started) if size >= threshold else Choice(Engine.LOCAL, compared)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.amounts import readable
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, shown
 from omnigraph.graph.graph import At, Graph
@@ -24,7 +25,6 @@ from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import query_memory
 from omnigraph.read.views import View
-from omnigraph.storage.amounts import readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

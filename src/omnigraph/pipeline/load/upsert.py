@@ -8,7 +8,6 @@ what one process would have committed: the same rows in the same order, with the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,19 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.amounts import parse_amount, readable
 from omnigraph.pipeline.load.exchange import Exchange, Relation, Side
 from omnigraph.pipeline.load.rules import Loaded, stored_pieces
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import KEY_BATCH, ROW, OwnRows
-from omnigraph.storage.amounts import amount, readable
+from omnigraph.settings import MERGE_THRESHOLD
 from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
-
-THRESHOLD_VARIABLE = "OMNIGRAPH_MERGE_THRESHOLD"
-"""From how many bytes of rows of a type on tasks merge them: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_THRESHOLD = 1 << 30
 
 _PART = "part"
 _PLACE = "place"
@@ -43,14 +38,14 @@ _WRITTEN = pa.schema([("new", pa.bool_()), (_PART, pa.int64()), ("number", pa.in
 
 
 def merge_threshold(given: int | str | None) -> int:
-    """From how many bytes on tasks merge: what is given, else what the environment says, else one GiB.
+    """From how many bytes on tasks merge: the argument, or else `OMNIGRAPH_MERGE_THRESHOLD`.
 
     Raises:
         InputError: it is not an amount.
     """
     if given is not None:
-        return amount({"merge_threshold": str(given)}, "merge_threshold", DEFAULT_THRESHOLD)
-    return amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+        return parse_amount("merge_threshold", str(given))
+    return MERGE_THRESHOLD.amount()
 
 
 def way_of(change: Loaded, threshold: int) -> MergedType:
