@@ -61,6 +61,7 @@ from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target, wri
 from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
+from omnigraph.settings import FSYNC
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory
@@ -84,9 +85,6 @@ from omnigraph.write.table_mapping import MappingSource, TableMapping
 from omnigraph.write.verify import IntegrityReport, verify
 
 Piece = TypeVar("Piece")
-
-FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
-"""Set to `0`, commits to a local directory are not forced to disk: for tests and measurements."""
 
 At = Snapshot | str | datetime | int
 """A state of the graph: a snapshot, a commit id or a tag; or of a branch, a time or a manifest version."""
@@ -204,7 +202,7 @@ def repair(
 def _store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Store:
     address = GraphUri.parse(os.fspath(uri), storage_options)
     check_directory(address)
-    return Store.at(address, durable=os.environ.get(FSYNC_VARIABLE) != "0")
+    return Store.at(address, durable=FSYNC.text() != "0")
 
 
 def _schema_text(schema: str | os.PathLike[str]) -> str:
