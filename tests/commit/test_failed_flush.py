@@ -26,7 +26,7 @@ from omnigraph.commit.sidecar import pending
 from omnigraph.commit.writer import Operation
 from omnigraph.errors import FlushFailedError, KeyConflictError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
 from omnigraph.graph import Graph, init, open
-from omnigraph.graph.graph import FSYNC_VARIABLE
+from omnigraph.settings import FSYNC
 from omnigraph.storage.tables import table_directory
 
 PAIR = ("node:A", "node:B")
@@ -82,7 +82,7 @@ class Flushes:
 
 @pytest.fixture
 def flushes(place: Path, monkeypatch: pytest.MonkeyPatch) -> Flushes:
-    monkeypatch.setenv(FSYNC_VARIABLE, "1")
+    monkeypatch.setenv(FSYNC.name, "1")
     made = Flushes(place)
     monkeypatch.setattr(os, "fsync", made)
     return made

@@ -9,13 +9,14 @@ import pytest
 
 from omnigraph.errors import InputError, SparkUnavailableError
 from omnigraph.pipeline import engine
-from omnigraph.pipeline.engine import THRESHOLD_VARIABLE, Engine, choose, input_bytes
+from omnigraph.pipeline.engine import Engine, choose, input_bytes
+from omnigraph.settings import SPARK_THRESHOLD
 
 
 @pytest.fixture(autouse=True)
 def _available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "check_available", lambda: None)
-    monkeypatch.setenv(THRESHOLD_VARIABLE, "1 KiB")
+    monkeypatch.setenv(SPARK_THRESHOLD.name, "1 KiB")
 
 
 @pytest.fixture
@@ -28,10 +29,10 @@ def file(tmp_path: Path) -> Path:
 def test_by_size(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose("auto", str(file)).engine is Engine.SPARK
     assert choose("auto", [str(file)]).why == "0.0 MiB of input, and from 0.0 MiB on it goes to Spark"
-    monkeypatch.setenv(THRESHOLD_VARIABLE, "1025")
+    monkeypatch.setenv(SPARK_THRESHOLD.name, "1025")
     assert choose("auto", str(file)).engine is Engine.LOCAL
     assert choose("auto", [str(file), str(file)]).engine is Engine.SPARK
-    monkeypatch.delenv(THRESHOLD_VARIABLE)
+    monkeypatch.delenv(SPARK_THRESHOLD.name)
     assert choose("auto", str(tmp_path)).engine is Engine.LOCAL
 
 

@@ -20,8 +20,8 @@ import omnigraph
 from omnigraph.embed import Embedder
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
-from omnigraph.graph.graph import FSYNC_VARIABLE
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.settings import FSYNC
 from omnigraph.write.fingerprint import RowsDigest
 from omnigraph.write.pieces import pieces
 from omnigraph.write.problems import Problems
@@ -106,7 +106,7 @@ def test_pieces_are_pieces() -> None:
 
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
         yield made
 
