@@ -24,7 +24,7 @@ def requirements() -> set[str]:
     """What `pip install omnigraph[all]` asks for."""
     project = PYPROJECT["project"]
     extras = [line for extra in project["optional-dependencies"].values() for line in extra]
-    names = {canonicalize_name(Requirement(line).name) for line in [*project["dependencies"], *extras]}
+    names: set[str] = {canonicalize_name(Requirement(line).name) for line in [*project["dependencies"], *extras]}
     return names - {project["name"]}
 
 

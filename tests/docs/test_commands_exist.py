@@ -31,7 +31,7 @@ WORD = re.compile(r"^[a-z][a-z-]*$")
 
 
 def subcommands(command: click.Command) -> dict[str, click.Command]:
-    return command.commands if isinstance(command, click.Group) else {}
+    return dict(command.commands) if isinstance(command, click.Group) else {}
 
 
 def options(command: click.Command) -> set[str]:
@@ -109,7 +109,7 @@ def code(page: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_on_pages_exist(page: Path) -> None:
-    found = []
+    found: list[str] = []
     known = all_options() | script_options() | OTHER_PROGRAMS
     for text in code(page.read_text(encoding="utf-8")):
         found += problems(text)
@@ -121,7 +121,7 @@ def test_commands_on_pages_exist(page: Path) -> None:
 def strings(module: Path) -> Iterator[tuple[int, str]]:
     """Every string literal of a module, f-strings with `X` for their values."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
-    inside = set()
+    inside: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inside.update(id(part) for part in node.values)
