@@ -5,6 +5,8 @@ seal that the graph's manifest has of it, and each file that it needs by length,
 file is checked once in a process: files never change.
 """
 
+# See docs/decisions/0137-a-damaged-index-is-left-out.md
+
 from __future__ import annotations
 
 import os
