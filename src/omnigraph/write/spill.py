@@ -5,6 +5,8 @@ written is mapped into memory: for everybody else it is an Arrow table like any 
 in and throws them out as it likes.
 """
 
+# See docs/decisions/0060-a-load-spills-into-files-without-names.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping
