@@ -6,6 +6,8 @@ process finds a whole file or none. Whatever does not match is as good as missin
 of anything, so that a directory that cannot be read or written is no error: reads work without it.
 """
 
+# See docs/decisions/0082-a-topology-is-known-by-its-files.md
+
 from __future__ import annotations
 
 import logging
