@@ -6,6 +6,8 @@ rows of every part of the input, those first that replace others. The driver get
 what one process would have committed: the same rows in the same order, with the same row ids.
 """
 
+# See docs/decisions/0103-a-large-merge-is-made-by-tasks.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
