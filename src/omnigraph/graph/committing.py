@@ -5,6 +5,8 @@ merged three-way: each row is compared as it was when the transaction began, as 
 branch has it now, and all constraints are checked on the result.
 """
 
+# See docs/decisions/0145-transactions-merge-at-commit.md
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -6,6 +6,8 @@ through the view that takes notes, so a commit that comes between this check and
 this check be made, again.
 """
 
+# See docs/decisions/0146-unchanged-since.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
