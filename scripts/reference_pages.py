@@ -65,7 +65,7 @@ def settings_page() -> str:
             if setting.group is group:
                 used = ", ".join(f"`{name}`" for name in sorted(readers.get(setting.name, {"Python"})))
                 used = used.replace("`Python`", "Python")
-                cells = [f"`{setting.name}`", setting.value, setting.default, setting.meaning, used]
+                cells = [f"`{setting.name}`", setting.value, setting.default or setting.unset, setting.meaning, used]
                 lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
 

@@ -35,6 +35,7 @@ class Setting:
         meaning: one or two sentences in Markdown.
         value: the form of its value, such as `amount` or `directory`.
         default: the value if the variable is not set; empty if there is none.
+        unset: what is used instead if there is no default, for the reference page.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Setting:
     meaning: str
     value: str
     default: str = ""
+    unset: str = ""
 
     def get(self, environ: Mapping[str, str] | None = None) -> str | None:
         """The value of the variable; None if it is not set.
@@ -132,7 +134,7 @@ CACHE_DIR = Setting(
     "Directory of the disk cache: topologies, inverted indexes, embedding vectors and Java class archives. An empty"
     " value turns the disk cache off.",
     "directory",
-    "the user's cache directory",
+    unset="the user's cache directory",
 )
 CACHE_DISK = Setting(
     "OMNIGRAPH_CACHE_DISK",
@@ -158,14 +160,14 @@ EMBED_BASE_URL = Setting(
     "Address of the provider, for example of your own server, which then needs no key. Without"
     " `OMNIGRAPH_EMBED_PROVIDER` it selects `openai-compatible`.",
     "URL",
-    "the provider's own address",
+    unset="the provider's own address",
 )
 EMBED_MODEL = Setting(
     "OMNIGRAPH_EMBED_MODEL",
     Group.EMBEDDINGS,
     "Name of the embedding model. Without `OMNIGRAPH_EMBED_PROVIDER` it selects `openai-compatible`.",
     "name",
-    "the provider's own model",
+    unset="the provider's own model",
 )
 EMBED_DEADLINE_MS = Setting(
     "OMNIGRAPH_EMBED_DEADLINE_MS",
@@ -240,9 +242,11 @@ BLOB_SOURCES = Setting(
     Group.COMMAND_LINE,
     "Directories and addresses, separated by spaces, from which commands may read external blobs.",
     "list",
-    "none are allowed",
+    unset="none are allowed",
 )
-HOME = Setting("OMNIGRAPH_HOME", Group.COMMAND_LINE, "Directory of the shell's history.", "directory", "~/.omnigraph")
+HOME = Setting(
+    "OMNIGRAPH_HOME", Group.COMMAND_LINE, "Directory of the shell's history.", "directory", unset="~/.omnigraph"
+)
 
 # ---- tests and diagnosis
 
@@ -280,22 +284,24 @@ S3 = (
 )
 """Variables with which a graph in S3 is reached. The storage options of a call override them."""
 
-JAVA_HOME = Setting("JAVA_HOME", Group.OTHERS, "Java installation for Spark.", "directory", "`java` on the `PATH`")
+JAVA_HOME = Setting(
+    "JAVA_HOME", Group.OTHERS, "Java installation for Spark.", "directory", unset="`java` on the `PATH`"
+)
 PATH = Setting("PATH", Group.OTHERS, "Directories that are searched for `java`.", "list")
 MASTER = Setting("MASTER", Group.OTHERS, "Spark master if `OMNIGRAPH_SPARK_MASTER` is not set.", "address")
 SPARK_HOME = Setting("SPARK_HOME", Group.OTHERS, "Spark installation; its `conf` directory is read.", "directory")
 SPARK_CONF_DIR = Setting(
-    "SPARK_CONF_DIR", Group.OTHERS, "Directory of `spark-defaults.conf`.", "directory", "`conf` in `SPARK_HOME`"
+    "SPARK_CONF_DIR", Group.OTHERS, "Directory of `spark-defaults.conf`.", "directory", unset="`conf` in `SPARK_HOME`"
 )
 PYSPARK_GATEWAY_PORT = Setting(
     "PYSPARK_GATEWAY_PORT", Group.OTHERS, "Set by `spark-submit`: OmniGraph then uses its Java process.", "number"
 )
 PYSPARK_PYTHON = Setting(
-    "PYSPARK_PYTHON", Group.OTHERS, "Python interpreter of Spark tasks.", "command", "the running interpreter"
+    "PYSPARK_PYTHON", Group.OTHERS, "Python interpreter of Spark tasks.", "command", unset="the running interpreter"
 )
 TMPDIR = Setting("TMPDIR", Group.OTHERS, "Directory of temporary files, to which loads and queries spill.", "directory")
 XDG_CACHE_HOME = Setting(
-    "XDG_CACHE_HOME", Group.OTHERS, "The user's cache directory on Linux.", "directory", "~/.cache"
+    "XDG_CACHE_HOME", Group.OTHERS, "The user's cache directory on Linux.", "directory", unset="~/.cache"
 )
 LOCALAPPDATA = Setting("LOCALAPPDATA", Group.OTHERS, "The user's cache directory on Windows.", "directory")
 HTTPS_PROXY = Setting("HTTPS_PROXY", Group.OTHERS, "Proxy for requests to embedding providers.", "URL")
