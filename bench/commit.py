@@ -29,8 +29,8 @@ from omnigraph.commit import attempts, lease, recovery
 from omnigraph.commit.manifest import Commit, TableId, TablePin, state_rows
 from omnigraph.commit.store import Store
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
+from omnigraph.settings import FSYNC
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects.local import LocalObjectStore
 from omnigraph.storage.tables import TableRef, TableStorage
@@ -49,7 +49,7 @@ WRITERS = 4
 
 
 def make_graph(place: Path, *, fsync: bool = False) -> Graph:
-    os.environ[FSYNC_VARIABLE] = "1" if fsync else "0"
+    os.environ[FSYNC.name] = "1" if fsync else "0"
     return omnigraph.init(place, SCHEMA)
 
 

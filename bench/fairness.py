@@ -25,9 +25,9 @@ from typing import Any
 import omnigraph
 from harness import figure
 from omnigraph.commit import attempts
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.settings import FSYNC
 
 SCHEMA = """
 node Person { name: String @key  age: I64? }
@@ -81,7 +81,7 @@ WORK: dict[str, Callable[[Graph, int, str], None]] = {
 
 def work(place: str, name: str, seconds: float, ready: Any, answers: Any) -> None:
     """Do one thing again and again, and say how it went."""
-    os.environ[FSYNC_VARIABLE] = "0"
+    os.environ[FSYNC.name] = "0"
     again = 0
     count = attempts._Write._again
 

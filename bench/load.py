@@ -30,7 +30,7 @@ from typing import Any
 
 from bulk.data import write_files
 from harness import Benchmark, Comparison, Timing, figure
-from omnigraph.engine.opening import FSYNC_VARIABLE
+from omnigraph.settings import FSYNC
 
 HERE = Path(__file__).resolve().parent
 LADYBUG = HERE.parent / ".venv-bench" / "bin" / "python"
@@ -161,7 +161,7 @@ def run(contender: Contender, files: Path, place: Path) -> dict[str, Any]:
     command = [str(python), str(script), str(files / contender.files), str(place)]
     try:
         done = subprocess.run(
-            command, env={**os.environ, FSYNC_VARIABLE: "1"}, stdout=subprocess.PIPE, text=True, check=True
+            command, env={**os.environ, FSYNC.name: "1"}, stdout=subprocess.PIPE, text=True, check=True
         )
     finally:
         shutil.rmtree(place, ignore_errors=True)

@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Benchmark, Comparison, Timing, figure
-from omnigraph.engine.opening import FSYNC_VARIABLE
-from omnigraph.storage.cache_directory import DIRECTORY_VARIABLE
+from omnigraph.settings import CACHE_DIR, FSYNC
 
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
@@ -67,7 +66,7 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     bench = Benchmark("scale", argv, flags)
-    os.environ[FSYNC_VARIABLE] = "0"
+    os.environ[FSYNC.name] = "0"
     root = bench.options.keep or Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
     try:
         sizes = [measured(bench, edges, root) for edges in bench.options.edges or (QUICK if bench.quick else FULL)]
@@ -89,7 +88,7 @@ def run(script: str, *arguments: object, cache: Path | None = None) -> dict[str,
         cache: where it keeps derived files; by default nowhere.
     """
     command = [sys.executable, str(HERE / "scaling" / script), *map(str, arguments)]
-    environment = {**os.environ, DIRECTORY_VARIABLE: str(cache or "")}
+    environment = {**os.environ, CACHE_DIR.name: str(cache or "")}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures

@@ -35,8 +35,8 @@ import pyarrow as pa
 
 import omnigraph
 from harness import QUICK_ROUNDS, Benchmark, Comparison, Timing, duration
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
+from omnigraph.settings import FSYNC
 from searching.cases import LIMIT, Case, cases
 from searching.data import CITED, SCHEMA, read_file, write_files
 
@@ -74,7 +74,7 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     bench = Benchmark("search", argv, flags)
-    os.environ[FSYNC_VARIABLE] = "0"
+    os.environ[FSYNC.name] = "0"
     documents = bench.options.documents or (2_000 if bench.quick else FULL)
     root = bench.options.place or Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
     try:

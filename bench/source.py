@@ -22,9 +22,9 @@ from pyspark.sql import functions as sql
 
 import omnigraph
 from harness import Benchmark, duration
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
 from omnigraph.pipeline.spark.session import Session, SparkSettings
+from omnigraph.settings import FSYNC
 
 SCHEMA = """\
 node Person {
@@ -71,7 +71,7 @@ def tables(rows: int) -> Iterator[pa.Table]:
 
 def make(place: Path, rows: int) -> Graph:
     """The graph, and beside it the same rows as Parquet files of as many rows as the fragments have."""
-    os.environ[FSYNC_VARIABLE] = "0"
+    os.environ[FSYNC.name] = "0"
     graph = omnigraph.init(place / "graph", SCHEMA)
     (place / "parquet").mkdir()
     for number, table in enumerate(tables(rows)):

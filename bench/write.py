@@ -32,8 +32,8 @@ from lance.fragment import write_fragments
 import omnigraph
 from bulk.data import SCHEMA, write_files
 from harness import Benchmark, Comparison, Timing, Work, figure
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
+from omnigraph.settings import FSYNC
 
 HERE = Path(__file__).resolve().parent
 LADYBUG = HERE.parent / ".venv-bench" / "bin" / "python"
@@ -59,7 +59,7 @@ def sizes(text: str) -> list[int]:
 
 def main(argv: list[str] | None = None) -> None:
     bench = Benchmark("write", argv, flags)
-    os.environ[FSYNC_VARIABLE] = "0"
+    os.environ[FSYNC.name] = "0"
     root = Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
     try:
         if bench.options.only != "bulk":
@@ -249,7 +249,7 @@ def race(
 
 def run(contender: Contender, files: Path, place: Path) -> dict[str, float]:
     command = [str(contender.python), str(HERE / "bulk" / contender.script), str(files / contender.files), str(place)]
-    environment = {**os.environ, FSYNC_VARIABLE: "1" if contender.fsync else "0"}
+    environment = {**os.environ, FSYNC.name: "1" if contender.fsync else "0"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     shutil.rmtree(place)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -3,6 +3,7 @@
 # requirements-s3.lock: the same for the S3 server of the tests, which has an environment of its own,
 # and requirements-bench.lock: what benchmarks compare with, likewise.
 # Run through `make lock`. Pins that still fit are kept; `make lock ARGS=--upgrade` renews them.
+# See docs/decisions/0001-lock-file.md
 set -eu
 cd "$(dirname "$0")/.."
 

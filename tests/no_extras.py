@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-EXTRAS = frozenset(
-    {"cedarpy", "fastapi", "mcp", "networkx", "opentelemetry", "pandas", "polars", "py4j", "pyspark", "uvicorn"}
-)
+EXTRAS = frozenset({"networkx", "pandas", "polars", "py4j", "pyspark"})
 
 
 class Without(MetaPathFinder):

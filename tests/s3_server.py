@@ -3,6 +3,8 @@
 Run as a program (by the Python of `.venv-s3`) it is the server; imported, it starts one.
 """
 
+# See docs/decisions/0020-s3-in-tests.md
+
 from __future__ import annotations
 
 import os

@@ -66,10 +66,31 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages(config["nav"]) == {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
 
 
+def test_the_glossary_is_sorted() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", page, re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.lower)
+
+
 def test_every_decision_is_in_the_index() -> None:
     decisions = ROOT / "docs" / "decisions"
     index = (decisions / "index.md").read_text(encoding="utf-8")
     assert [path.name for path in decisions.glob("[0-9]*.md") if f"({path.name})" not in index] == []
+
+
+def test_every_decision_is_linked_from_the_code_that_it_explains() -> None:
+    """A comment `# See docs/decisions/NNNN-title.md` below the docstring of a module or in a script."""
+    code = [path for path in FILES if path.suffix in (".py", ".sh") and path != Path(__file__).resolve()]
+    links = {
+        (path.relative_to(ROOT).as_posix(), link)
+        for path in code
+        for link in re.findall(r"^# See docs/decisions/(\S+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[\d+\]\(([^)]+)\) \| .* \| (.+) \|$", index, re.MULTILINE)
+    current = {page for page, state in rows if not state.startswith(("superseded", "replaced"))}
+    assert {(path, link) for path, link in links if link not in current} == set()
+    assert current - {link for _, link in links} == set()
 
 
 def test_documentation_builds(tmp_path: Path) -> None:
@@ -83,16 +104,24 @@ def test_documentation_builds(tmp_path: Path) -> None:
         assert fetched == [], f"{page.name} fetches from elsewhere"
 
 
-def test_every_invariant_names_a_test_that_exists() -> None:
-    text = (ROOT / "INVARIANTS.md").read_text(encoding="utf-8")
-    promises = re.split(r"^- ", text.partition("## Promises")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
+INVARIANTS = sorted(path for path in (ROOT / "docs" / "invariants").glob("*.md") if path.name != "index.md")
+
+
+@pytest.mark.parametrize("page", INVARIANTS, ids=lambda page: page.stem)
+def test_every_invariant_names_a_test_that_exists(page: Path) -> None:
+    promises = re.split(r"^- ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert promises
     for promise in promises:
-        holders = re.findall(r"\[`(\w+)`\]\((tests/[\w/]+\.py)\)", promise)
-        assert holders, f"no test holds: {promise}"
-        for name, file in holders:
+        holders = re.findall(r"^    - `(tests/[\w/]+\.py)::(\w+)`$", promise, re.MULTILINE)
+        assert holders, f"no test checks: {promise}"
+        for file, name in holders:
             source = (ROOT / file).read_text(encoding="utf-8")
             assert re.search(rf"^ *def {name}\(", source, re.MULTILINE), f"{file} has no {name}"
+
+
+def test_every_page_of_invariants_is_linked() -> None:
+    text = (ROOT / "INVARIANTS.md").read_text(encoding="utf-8")
+    assert [page.name for page in INVARIANTS if f"(docs/invariants/{page.name})" not in text] == []
 
 
 # ---- nothing belongs to one machine

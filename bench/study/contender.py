@@ -14,7 +14,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from omnigraph.storage.cache_directory import DIRECTORY_VARIABLE
+from omnigraph.settings import CACHE_DIR
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent.parent / ".venv-bench" / "bin" / "python"
@@ -64,7 +64,7 @@ RIVALS = (
 def _environment(place: Path) -> dict[str, str]:
     """Every contender finds its modules compiled, however it was installed, and leaves nothing elsewhere."""
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(place.parent / "compiled")}
-    derived = {DIRECTORY_VARIABLE: str(place.parent / "cache")}
+    derived = {CACHE_DIR.name: str(place.parent / "cache")}
     return {**os.environ, **compiled, **derived, "PYTHONWARNINGS": "ignore"}
 
 

@@ -14,7 +14,7 @@ from tests.cli.shell import Shell
 from tests.patience import PATIENCE
 
 from omnigraph.cli import query as queries
-from omnigraph.cli.failures import DEBUG_VARIABLE
+from omnigraph.settings import DEBUG
 
 READ = "match { $p: Person } return { $p.name }"
 CODED = "\x1b[31mred\x1b[0m"
@@ -134,7 +134,7 @@ def test_a_mistake_of_our_own_is_a_line(shell: Shell, graph: str, monkeypatch: p
             first, second = said.splitlines()
             assert first.startswith(f"internal error: {type(error).__name__}: ")
             assert "please report it" in second
-    monkeypatch.setenv(DEBUG_VARIABLE, "1")
+    monkeypatch.setenv(DEBUG.name, "1")
     assert "Traceback (most recent call last):" in shell.fails("query", "--uri", graph, "-e", READ)
 
 

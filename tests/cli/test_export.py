@@ -15,6 +15,7 @@ import omnigraph
 from omnigraph.errors import SparkUnavailableError
 from omnigraph.pipeline import engine
 from omnigraph.pipeline.pipeline import Pipeline
+from omnigraph.settings import SPARK_THRESHOLD
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pyt
     out = str(shell.root / "out")
     assert shell.run("export", filled, "--out", out).stderr == ""
     assert made == []
-    monkeypatch.setenv(engine.THRESHOLD_VARIABLE, "1")
+    monkeypatch.setenv(SPARK_THRESHOLD.name, "1")
     said = shell.run("export", filled, "--out", out, "--type", "Person", "--format", "parquet").stderr
     assert said.startswith("exporting on Spark: 0.0 MiB in tables, and from 0.0 MiB on it goes to Spark")
     assert made == [{"target": out, "format": "parquet", "types": ["Person"], "branch": None, "at": None}]

@@ -61,7 +61,7 @@ def test_usage(shell: Shell) -> None:
 def test_a_server_is_no_place_for_a_graph(shell: Shell) -> None:
     said = shell.fails("init", "https://graph.example", "--schema", shell.schema)
     assert "https:// is the address of a server" in said
-    assert "--server" in said
+    assert "give a path or s3://bucket/prefix" in said
 
 
 def test_a_place_that_cannot_be_written(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import omnigraph
 from omnigraph.errors import SparkUnavailableError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import engine
+from omnigraph.settings import SPARK_THRESHOLD
 
 
 @pytest.fixture
@@ -117,6 +118,6 @@ def test_the_size_decides_where_it_is_compared(shell: Shell, place: str, monkeyp
     assert shell.json("branch", "merge", "side", "--uri", place)["engine"] == "local"
     assert asked == []
     _disagree(place)
-    monkeypatch.setenv(engine.THRESHOLD_VARIABLE, "1")
+    monkeypatch.setenv(SPARK_THRESHOLD.name, "1")
     found = shell.json("branch", "merge", "side", "--uri", place, "--strategy", "theirs")
     assert (found["engine"], asked) == ("local", ["Spark"])

@@ -27,7 +27,6 @@ from tests.commit.graphs import SCHEMA, evolve_to, put, table_write
 from tests.patience import PATIENCE
 from tests.write.mixed import work
 
-from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import Operation, WriteRequest
@@ -43,6 +42,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph, init, open, repair
+from omnigraph.settings import FAILPOINT
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = dict[str, Any]
@@ -120,7 +120,7 @@ def transact(job: Job) -> object:
         tx.load({"B": pa.table({"k": job["ids"], "n": [7] * len(job["ids"])})}, mode="merge")
         if job.get("dies"):
             os.kill(os.getpid(), signal.SIGKILL)
-        os.environ[VARIABLE] = job.get("at_end", "")
+        os.environ[FAILPOINT.name] = job.get("at_end", "")
     return tx.commit and tx.commit.id
 
 
@@ -479,7 +479,7 @@ def _fork(job: Job) -> int:
     os.close(0)
     os.dup2(2, 1)
     if job["failpoint"]:
-        os.environ[VARIABLE] = job["failpoint"]
+        os.environ[FAILPOINT.name] = job["failpoint"]
     said: dict[str, object] = {"error": None}
     try:
         said["result"] = JOBS[job["job"]](job)

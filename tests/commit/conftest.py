@@ -9,15 +9,15 @@ import pytest
 from tests.commit.child import Children, running
 from tests.commit.graphs import create
 
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
+from omnigraph.settings import FSYNC
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_fsync() -> Iterator[None]:
     """These tests kill processes, not machines."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FSYNC_VARIABLE, "0")
+        patch.setenv(FSYNC.name, "0")
         yield
 
 

@@ -13,7 +13,8 @@ from tests.s3_server import S3Root
 from omnigraph.commit import clock, store
 from omnigraph.errors import ClockError, InputError
 from omnigraph.graph import Graph, open
-from omnigraph.storage.objects.store_clock import TOLERANCE_VARIABLE, StoreClock, tolerance
+from omnigraph.settings import CLOCK_TOLERANCE
+from omnigraph.storage.objects.store_clock import StoreClock, tolerance
 
 HOUR = 3600
 
@@ -65,8 +66,8 @@ def test_an_undo_follows_the_same_rule(graph: Graph, place: Path, shifted: list[
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "0", "inf", "nan"])
 def test_a_tolerance_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv(TOLERANCE_VARIABLE, text)
-    with pytest.raises(InputError, match=TOLERANCE_VARIABLE):
+    monkeypatch.setenv(CLOCK_TOLERANCE.name, text)
+    with pytest.raises(InputError, match=CLOCK_TOLERANCE.name):
         tolerance()
 
 

@@ -13,8 +13,8 @@ from tests.commit.matrix import ELSEWHERE
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.writer import Operation
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph, open
+from omnigraph.settings import FSYNC
 from omnigraph.storage.objects.local import LocalObjectStore
 from omnigraph.storage.tables import manifest_name, table_directory
 
@@ -25,7 +25,7 @@ IGNORED = ("__lease", "__recovery", ".og-")
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """What Lance wrote and the store has flushed, by path below the root."""
-    monkeypatch.setenv(FSYNC_VARIABLE, "1")
+    monkeypatch.setenv(FSYNC.name, "1")
     seen: set[str] = set()
     sync = LocalObjectStore.sync_files
 

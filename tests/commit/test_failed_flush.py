@@ -24,9 +24,9 @@ from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.sidecar import pending
 from omnigraph.commit.writer import Operation
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import FlushFailedError, KeyConflictError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
 from omnigraph.graph import Graph, init, open
+from omnigraph.settings import FSYNC
 from omnigraph.storage.tables import table_directory
 
 PAIR = ("node:A", "node:B")
@@ -82,7 +82,7 @@ class Flushes:
 
 @pytest.fixture
 def flushes(place: Path, monkeypatch: pytest.MonkeyPatch) -> Flushes:
-    monkeypatch.setenv(FSYNC_VARIABLE, "1")
+    monkeypatch.setenv(FSYNC.name, "1")
     made = Flushes(place)
     monkeypatch.setattr(os, "fsync", made)
     return made

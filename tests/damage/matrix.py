@@ -18,9 +18,9 @@ from pathlib import Path
 from tests.damage.graphs import READS, answers, create, files
 
 from omnigraph.commit.schema_files import CONTRACT
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, open
+from omnigraph.settings import FSYNC
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "damage-matrix.md"
 
@@ -307,7 +307,7 @@ _WORDS = {"right": "right", "error": "errors", "unnamed": "errors without a name
 
 def main() -> None:
     """Write the page."""
-    os.environ[FSYNC_VARIABLE] = "0"
+    os.environ[FSYNC.name] = "0"
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     with tempfile.TemporaryDirectory() as directory:
         result = run(Path(directory), seed, most=2)

@@ -13,9 +13,10 @@ import pytest
 from tests.embed.provider import Provider, always, answer, openai
 
 from omnigraph.embed import OfflineEmbedder, Purpose, Tally, default_embedder
-from omnigraph.embed.cache import PORTION, SIZE_VARIABLE, _shelves, embed_texts
+from omnigraph.embed.cache import PORTION, _shelves, embed_texts
 from omnigraph.embed.shelf import _MOST_SEGMENTS, Shelves, text_keys
 from omnigraph.errors import EmbeddingError, EmbeddingUnavailableError, InputError
+from omnigraph.settings import EMBED_CACHE
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +141,7 @@ def test_a_provider_can_be_sent_to_other_processes(provider: Provider) -> None:
 
 @pytest.mark.parametrize("value", ["0", "0 GiB"])
 def test_nothing_is_kept_when_nothing_may_be(value: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
-    monkeypatch.setenv(SIZE_VARIABLE, value)
+    monkeypatch.setenv(EMBED_CACHE.name, value)
     for _ in range(2):
         own = Own()
         embed(own, ["one"])
@@ -149,8 +150,8 @@ def test_nothing_is_kept_when_nothing_may_be(value: str, monkeypatch: pytest.Mon
 
 
 def test_a_size_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SIZE_VARIABLE, "much")
-    with pytest.raises(InputError, match=SIZE_VARIABLE):
+    monkeypatch.setenv(EMBED_CACHE.name, "much")
+    with pytest.raises(InputError, match=EMBED_CACHE.name):
         embed(Own(), ["one"])
 
 

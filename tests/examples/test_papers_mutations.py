@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.graph import Graph
+from omnigraph.settings import FSYNC
 from omnigraph.write.mutation import MutationReceipt
 from papers import TYPES, generate
 
@@ -25,7 +25,7 @@ NEW = "10.5555/new.1"
 def library(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
     """One library for all steps of the test, which tells a story."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(FSYNC_VARIABLE, "0")
+        patched.setenv(FSYNC.name, "0")
         with omnigraph.init(tmp_path_factory.mktemp("papers") / "graph", folder / "schema.pg") as graph:
             batches: dict[str, list[pa.RecordBatch]] = {}
             for name, batch in generate(60, seed=7):

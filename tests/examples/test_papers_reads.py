@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.graph import Graph
 from omnigraph.read.result.result import Result
+from omnigraph.settings import FSYNC
 from papers import TYPES, embed, generate
 
 Rows = list[dict[str, Any]]
@@ -55,7 +55,7 @@ class Library:
 @pytest.fixture(scope="module")
 def library(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(FSYNC_VARIABLE, "0")
+        patched.setenv(FSYNC.name, "0")
         with omnigraph.init(tmp_path_factory.mktemp("papers") / "graph", folder / "schema.pg") as graph:
             batches: dict[str, list[pa.RecordBatch]] = {}
             for name, batch in generate(300, seed=7):

@@ -20,7 +20,6 @@ from tests.s3_server import S3Root, S3Server
 import omnigraph
 from omnigraph.commit import lease
 from omnigraph.commit.copy_record import RECORD_PATH
-from omnigraph.commit.failpoints import VARIABLE
 from omnigraph.commit.store import PLACE
 from omnigraph.errors import (
     ConflictError,
@@ -32,6 +31,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import init
+from omnigraph.settings import FAILPOINT
 from omnigraph.storage.objects import open_store
 from omnigraph.storage.tables import table_directory
 
@@ -158,7 +158,7 @@ def test_a_write_in_flight_is_no_part_of_it(world: World, tmp_path: Path) -> Non
     place, before = world
     code = "import omnigraph; g = omnigraph.open({0!r}); g.load([{{'type': 'Town', 'data': {{'name': 'x'}}}}], "
     code = (code + "mode='append', branch='dev')").format(str(place))
-    environment = {**os.environ, VARIABLE: "tables_committed=kill"}
+    environment = {**os.environ, FAILPOINT.name: "tables_committed=kill"}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == -signal.SIGKILL
     with omnigraph.open(place, read_only=True) as graph:
         assert len(graph.recovery.pending()) == 1
@@ -337,7 +337,7 @@ def _check_counted(place: Path, heads: object) -> None:
 
 
 def _killed(code: str, point: str) -> None:
-    environment = {**os.environ, VARIABLE: f"{point}=kill"}
+    environment = {**os.environ, FAILPOINT.name: f"{point}=kill"}
     died = subprocess.run([sys.executable, "-c", f"import omnigraph; {code}"], env=environment, check=False)
     assert died.returncode == -signal.SIGKILL
 

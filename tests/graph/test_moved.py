@@ -18,11 +18,12 @@ from tests.graph.moving import EVERYONE, QUERIES, copy, listing, make_graph, peo
 from tests.s3_server import S3Root, S3Server
 
 import omnigraph
-from omnigraph.commit.failpoints import VARIABLE, Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.place import STAMP_PATH, settle_place
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph
+from omnigraph.settings import FAILPOINT
 from omnigraph.storage.objects import open_store
 from omnigraph.storage.objects.contract import TOMBSTONE
 
@@ -173,7 +174,9 @@ def test_killed_while_it_settles(world: World, tmp_path: Path, point: str) -> No
     new = copy(place, tmp_path / "new")
     left = poison(place)
     code = f"import omnigraph; omnigraph.open({str(new)!r})"
-    child = subprocess.run([sys.executable, "-c", code], env={**os.environ, VARIABLE: f"{point}=kill"}, check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, FAILPOINT.name: f"{point}=kill"}, check=False
+    )
     assert child.returncode == -signal.SIGKILL
     with omnigraph.open(new, read_only=True) as reader:
         assert told(reader) == before

@@ -1,12 +1,23 @@
-"""Fixture directories: texts beside what the languages make of them.
+"""Fixture files: input texts with the output that the languages must give for them.
 
-A case is a group of files that share what stands before the first dot (`trigger.pg`, or `trigger.from.pg` and
-`trigger.to.pg`). Their suffixes say how it is rendered. `UPDATE_FIXTURES=1 pytest` writes the expected files anew.
+One file per diagnostic code (`codes/T18.txt`) or grammar production (`grammar/gq/hops.txt`). A file is a list of
+sections. A line `=== NAME.SUFFIX` starts a section, and everything up to the next such line is its content:
+
+    === trigger.gq
+    query q() { match { $s: Species } return { $s.taxon }
+    === trigger.expected
+    Q000
+    ...
+
+Sections with the same NAME form one case (`trigger.pg`, or `trigger.from.pg` and `trigger.to.pg`). The suffixes select
+how the case is rendered, and `NAME.expected` holds the expected text. The files are read as bytes: one case of `Q000`
+is invalid UTF-8 on purpose. `UPDATE_FIXTURES=1 pytest` rewrites the expected sections; do not combine it with `-n`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -33,9 +44,12 @@ UPDATE = bool(os.environ.get("UPDATE_FIXTURES"))
 DOMAIN = "01J00000000000000000000000"
 
 
+HEADER = re.compile(rb"^=== (\w+)(\.[\w.]+)\n", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a case makes: the text that people see, and the codes in it."""
+    """The output for a case: the text that a user sees, and the diagnostic codes in it."""
 
     text: str
     codes: frozenset[str]
@@ -43,36 +57,67 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Files of one directory with one stem, by suffix (`.pg`, `.from.pg`)."""
+    """The sections of one fixture file with the same name, by suffix (`.pg`, `.from.pg`)."""
 
     stem: str
-    directory: Path
-    suffixes: frozenset[str]
+    file: Path
+    inputs: dict[str, bytes]
+    expected: bytes | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.file.stem}/{self.stem}"
+
+    @property
+    def suffixes(self) -> frozenset[str]:
+        return frozenset(self.inputs)
 
     def read(self, suffix: str) -> bytes:
-        return (self.directory / f"{self.stem}{suffix}").read_bytes()
+        return self.inputs[suffix]
 
     def name(self, suffix: str) -> str:
         return f"{self.stem}{suffix}"
 
-    @property
-    def expected(self) -> Path:
-        return self.directory / f"{self.stem}.expected"
+
+def cases(file: Path) -> Iterator[Case]:
+    """The cases of a fixture file, sorted by name."""
+    groups: dict[str, dict[str, bytes]] = {}
+    for stem, suffix, content in _sections(file):
+        parts = groups.setdefault(stem, {})
+        assert suffix not in parts, f"{file.name} has the section {stem}{suffix} twice"
+        parts[suffix] = content
+    for stem, parts in sorted(groups.items()):
+        expected = parts.pop(".expected", None)
+        yield Case(stem, file, parts, expected)
 
 
-def cases(directory: Path) -> Iterator[Case]:
-    """The cases of a directory, by stem."""
-    groups: dict[str, set[str]] = {}
-    for path in directory.iterdir():
-        stem, dot, rest = path.name.partition(".")
-        if rest != "expected":
-            groups.setdefault(stem, set()).add(dot + rest)
-    for stem, suffixes in sorted(groups.items()):
-        yield Case(stem, directory, frozenset(suffixes))
+def _sections(file: Path) -> Iterator[tuple[str, str, bytes]]:
+    before, *rest = HEADER.split(file.read_bytes())
+    assert not before, f"{file.name} does not start with a section"
+    for stem, suffix, content in zip(*[iter(rest)] * 3, strict=True):
+        yield stem.decode(), suffix.decode(), content
+
+
+def compare_case(case: Case, actual: str) -> None:
+    """Fail unless the case expects exactly this text. With UPDATE_FIXTURES=1, write it as the expected text instead."""
+    content = actual.encode()
+    if UPDATE:
+        _write_expected(case, content)
+        return
+    assert case.expected is not None, f"{case.id} expects nothing; run UPDATE_FIXTURES=1 pytest and read what it wrote"
+    assert case.expected.decode() == actual
+
+
+def _write_expected(case: Case, content: bytes) -> None:
+    """Replace the expected section of a case, or add it behind the inputs of the case."""
+    sections = [section for section in _sections(case.file) if section[:2] != (case.stem, ".expected")]
+    last = max(place for place, (stem, _, _) in enumerate(sections) if stem == case.stem)
+    sections.insert(last + 1, (case.stem, ".expected", content))
+    case.file.write_bytes(b"".join(f"=== {stem}{suffix}\n".encode() + text for stem, suffix, text in sections))
 
 
 def compare(path: Path, actual: str) -> None:
-    """Fail unless the expected file says exactly this, or write it when asked to."""
+    """Fail unless a file holds exactly this text. With UPDATE_FIXTURES=1, write it first."""
     if UPDATE:
         path.write_text(actual, encoding="utf-8", newline="")
     assert path.is_file(), f"{path} is missing; run UPDATE_FIXTURES=1 pytest and read what it wrote"
@@ -80,15 +125,15 @@ def compare(path: Path, actual: str) -> None:
 
 
 def render(case: Case) -> Rendered:
-    """What a case makes, by the kind of its files."""
+    """The output for a case, by the suffixes of its sections."""
     renderer = RENDERERS.get(case.suffixes)
     if renderer is None:
-        pytest.fail(f"{case.directory}: nothing renders {sorted(case.suffixes)}")
+        pytest.fail(f"{case.id}: nothing renders {sorted(case.suffixes)}")
     return renderer(case)
 
 
 def _schema(case: Case) -> Rendered:
-    """All errors of a schema, or what lint has to say when there are none."""
+    """All errors of a schema, or its lint findings if there are none."""
     text, name = case.read(".pg"), case.name(".pg")
     errors = check_schema(text, name)
     if errors:
@@ -124,12 +169,12 @@ def _contract(case: Case) -> Rendered:
 
 @cache
 def nursery() -> Catalog:
-    """The schema that queries are checked against when none stands beside them."""
+    """The default schema of query cases: used when a case has no `.pg` section."""
     return compile_schema((ROOT / "nursery.pg").read_bytes(), "nursery.pg")
 
 
 def _queries(case: Case) -> Rendered:
-    """All errors of a query file and what lint has to say."""
+    """All errors and lint findings of a query file."""
     own = ".pg" in case.suffixes
     catalog = compile_schema(case.read(".pg"), case.name(".pg")) if own else nursery()
     report = lint_queries(case.read(".gq"), catalog, case.name(".gq"))

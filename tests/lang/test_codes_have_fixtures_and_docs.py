@@ -1,16 +1,16 @@
-"""Every diagnostic code: a text that triggers it, one that nearly does, and a line in the documentation."""
+"""Every diagnostic code has texts that trigger it, texts that almost trigger it, and a row in the documentation."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.lang.fixtures import ROOT, UPDATE, Case, cases, compare, render
+from tests.lang.fixtures import ROOT, UPDATE, Case, cases, compare_case, render
 
 from omnigraph.lang.diagnostics import all_codes
 
 CODES = ROOT / "codes"
-DIRECTORIES = sorted(CODES.iterdir())
+FILES = sorted(CODES.glob("*.txt"))
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/diagnostics.md"
 
 RESERVED = {"OG-DS-101", "OG-DS-105", "OG-BC-103"}
@@ -19,7 +19,7 @@ RESERVED = {"OG-DS-101", "OG-DS-105", "OG-BC-103"}
 
 def test_every_code_has_a_fixture() -> None:
     emitted = {code for code, diagnostic in all_codes().items() if not diagnostic.reserved}
-    assert emitted == {directory.name for directory in DIRECTORIES}
+    assert emitted == {file.stem for file in FILES}
 
 
 def test_reserved_codes_are_few_and_known() -> None:
@@ -42,29 +42,29 @@ def test_documentation_and_registry_say_the_same() -> None:
         assert f"| {'reserved' if diagnostic.reserved else diagnostic.severity.value} |" in line
 
 
-@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
-def test_trigger_and_near(directory: Path) -> None:
-    found = {case.stem: case for case in cases(directory)}
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_trigger_and_near(file: Path) -> None:
+    found = {case.stem: case for case in cases(file)}
     triggers = [case for stem, case in found.items() if stem.startswith("trigger")]
     near_misses = [case for stem, case in found.items() if stem.startswith("near")]
     assert triggers
     assert near_misses
     assert len(triggers) + len(near_misses) == len(found)
     for case in triggers:
-        _check_trigger(case, directory.name)
+        _check_trigger(case, file.stem)
     for case in near_misses:
         rendered = render(case)
-        assert directory.name not in rendered.codes, case.stem
-        # A text that fails for another reason does not come near.
+        assert file.stem not in rendered.codes, case.stem
+        # A text that fails for another reason does not test this code.
         assert "error: " not in rendered.text, case.stem
 
 
 def _check_trigger(case: Case, code: str) -> None:
     rendered = render(case)
     assert code in rendered.codes
-    compare(case.expected, rendered.text)
+    compare_case(case, rendered.text)
 
 
 def test_expected_files_are_not_being_written() -> None:
-    """An update must not look like a green run by accident."""
+    """A run that rewrites the expected texts must not look like a passing run."""
     assert not UPDATE or pytest.skip("UPDATE_FIXTURES is set: expected files were written, read them")

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.commit.failpoints import VARIABLE, Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared import Stage
+from omnigraph.settings import FAILPOINT
 
 SCHEMA = "node Ship { name: String @key }  edge Follows: Ship -> Ship"
 PIPELINE = """
@@ -82,7 +83,7 @@ def test_a_run_that_died(point: Failpoint, reached: int, file: Path) -> None:
 @pytest.mark.parametrize("moment", ["tables_committed=kill", "published=kill", "published#2=kill"])
 def test_a_run_that_was_killed(moment: str, file: Path) -> None:
     command = [sys.executable, "-m", "omnigraph.cli.main", "pipeline", "run", str(file), "--quiet"]
-    environment = os.environ | {VARIABLE: moment, "OMNIGRAPH_FSYNC": "0"}
+    environment = os.environ | {FAILPOINT.name: moment, "OMNIGRAPH_FSYNC": "0"}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     finished(file, died=True)

@@ -11,18 +11,19 @@ import pytest
 from tests.pipeline.in_process import InProcess
 
 import omnigraph
-from omnigraph.engine.backends import THRESHOLD_VARIABLE, choose, input_bytes
+from omnigraph.engine.backends import choose, input_bytes
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import LoadRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, SparkUnavailableError
 from omnigraph.pipeline import backend
+from omnigraph.settings import SPARK_THRESHOLD
 
 
 @pytest.fixture(autouse=True)
 def _available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "check_available", lambda: None)
-    monkeypatch.setenv(THRESHOLD_VARIABLE, "1 KiB")
+    monkeypatch.setenv(SPARK_THRESHOLD.name, "1 KiB")
 
 
 @pytest.fixture
@@ -47,10 +48,10 @@ def chosen(session: Session, source: Any, engine: str = "auto", spark: SparkOpti
 def test_by_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(session, str(file)).engine is Engine.SPARK
     assert chosen(session, [str(file)]).why == "0.0 MiB of input, and from 0.0 MiB on it goes to Spark"
-    monkeypatch.setenv(THRESHOLD_VARIABLE, "1025")
+    monkeypatch.setenv(SPARK_THRESHOLD.name, "1025")
     assert chosen(session, str(file)).engine is Engine.LOCAL
     assert chosen(session, [str(file), str(file)]).engine is Engine.SPARK
-    monkeypatch.delenv(THRESHOLD_VARIABLE)
+    monkeypatch.delenv(SPARK_THRESHOLD.name)
     assert chosen(session, str(file.parent)).engine is Engine.LOCAL
 
 

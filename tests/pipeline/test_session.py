@@ -20,6 +20,7 @@ from omnigraph.pipeline.spark.jobs import Watch
 from omnigraph.pipeline.spark.preflight import java_path
 from omnigraph.pipeline.spark.session import Session, SparkSettings, _no_copy
 from omnigraph.read.budget import Cancellation
+from omnigraph.settings import SPARK_MASTER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,14 +73,14 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (sessions.MASTER_VARIABLE, "MASTER", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
+    for name in (SPARK_MASTER.name, "MASTER", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     assert Session()._options()["spark.master"] == "local[*,4]"
     assert Session(SparkSettings("spark://there:7077"))._options()["spark.master"] == "spark://there:7077"
-    monkeypatch.setenv(sessions.MASTER_VARIABLE, "yarn")
+    monkeypatch.setenv(SPARK_MASTER.name, "yarn")
     assert Session()._options()["spark.master"] == "yarn"
-    monkeypatch.delenv(sessions.MASTER_VARIABLE)
+    monkeypatch.delenv(SPARK_MASTER.name)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert Session()._options()["spark.master"] == "local[*,4]"
     said = "# ours\n\nspark.master   spark://here:7077\nspark.ui.enabled=true\nspark.executorEnv.TMPDIR: /big\n"

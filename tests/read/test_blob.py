@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, NotFoundError, ResourceLimitError
 from omnigraph.graph import Graph
 from omnigraph.read import blobs
 from omnigraph.read.blobs import RANGE_BYTES
+from omnigraph.settings import FSYNC
 
 SCHEMA = """
 node Ship { name: String @key  crew: I32?  photo: Blob?  film: Blob? }
@@ -26,7 +26,7 @@ LARGE = bytes(range(256)) * (RANGE_BYTES // 256) + b"the end"
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
+from omnigraph.settings import FSYNC
 from omnigraph.storage.blobs import BlobInfo
 
 
 def test_values_are_what_python_has_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
     schema = "node A { name: String @key  day: Date?  at: DateTime?  times: [DateTime]?  b: Blob?  v: Vector(2)? }"
     with omnigraph.init(tmp_path / "graph", schema) as graph:
         moment = datetime(2024, 3, 1, 12, 30, 0, 250_000, tzinfo=UTC)

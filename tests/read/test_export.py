@@ -16,13 +16,13 @@ from tests.read.everything import SCHEMA, SINGLE, full, things
 import omnigraph
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.writer import SchemaChange, WriteRequest
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
 from omnigraph.read.export import export as export_module
 from omnigraph.read.export import files, ordered
 from omnigraph.read.export.export import TypeExport, exported
+from omnigraph.settings import FSYNC
 
 FORMATS = ("ndjson", "parquet", "arrow")
 PEOPLE = """
@@ -33,13 +33,13 @@ edge Knows: Person -> Person { since: Date?  @key(src, dst) }
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FSYNC_VARIABLE, "0")
+        patch.setenv(FSYNC.name, "0")
         with full(tmp_path_factory.mktemp("everything") / "graph") as graph:
             yield graph
 

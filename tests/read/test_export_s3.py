@@ -10,10 +10,10 @@ import pytest
 from tests.s3_server import S3Root
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.read.export.export import TypeExport
+from omnigraph.settings import FSYNC
 from omnigraph.storage import output_files
 from omnigraph.storage.objects import s3
 from omnigraph.storage.objects.s3 import S3ObjectStore
@@ -33,7 +33,7 @@ edge Knows: Person -> Person { since: Date?  @key(src, dst) }
 @pytest.fixture
 def graph(tmp_path: Path, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     """A graph of this machine. The environment leads nowhere, so that only its own options reach the bucket."""
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with omnigraph.init(tmp_path / "graph", SCHEMA, storage_options=s3_root.options) as made:
         people = {"name": ["ann", "bob", "é"], "age": [1, None, 3], "tags": [["a"], [], None]}

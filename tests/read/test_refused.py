@@ -14,13 +14,13 @@ from tests.read.test_spilled import fill
 
 import omnigraph
 from omnigraph import Budget
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BudgetExceededError, InputError
 from omnigraph.graph import Graph
 from omnigraph.read import engine, portions, sorting
 from omnigraph.read.match import expand, hops, match
 from omnigraph.read.match.shortest import Search
 from omnigraph.read.shape import shape
+from omnigraph.settings import FSYNC
 
 SCHEMA = """
 node P { k: String @key  t: String?  tags: [String]? }
@@ -44,7 +44,7 @@ _POOLS: list[pa.MemoryPool] = []
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(FSYNC_VARIABLE, "0")
+        patched.setenv(FSYNC.name, "0")
         with omnigraph.init(tmp_path_factory.mktemp("refused") / "graph", SCHEMA) as made:
             texts = [None if n % 10 == 3 else f"{n * 7 % 20:05}" + "x" * LONG for n in range(COUNT)]
             tags = [None if text is None else [text[:5], "y" * LONG] for text in texts]

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from tests.read.everything import full
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.read.result.result import Result, for_people
+from omnigraph.settings import FSYNC
 
 UTC = dt.UTC
 ALL = """
@@ -46,13 +46,13 @@ edge Owns: Person -> Boat { share: F64? }
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Result]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(FSYNC_VARIABLE, "0")
+        patched.setenv(FSYNC.name, "0")
         with full(tmp_path_factory.mktemp("everything") / "graph") as graph:
             yield graph.query(ALL)
 

@@ -18,11 +18,11 @@ from tests.read.test_sorting import Counting
 
 import omnigraph
 from omnigraph import Budget
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BudgetExceededError, CancelledError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.read.match import bag
 from omnigraph.read.match.frame import Frame
+from omnigraph.settings import FSYNC
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64  city: String? }
@@ -81,7 +81,7 @@ def fill(graph: Graph, people: int = PEOPLE, each: int = EACH) -> None:
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(FSYNC_VARIABLE, "0")
+        patched.setenv(FSYNC.name, "0")
         with omnigraph.init(tmp_path_factory.mktemp("spilled") / "graph", SCHEMA) as made:
             fill(made)
             yield made
@@ -211,7 +211,7 @@ with omnigraph.open(sys.argv[1]) as graph:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_process_takes_the_memory_that_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
         fill(graph, 4_000, 20)
     text = "query q() { match { $a: Person  $b: Person  $c: Person  $a knows $b  $b knows $c } "

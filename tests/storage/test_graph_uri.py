@@ -71,9 +71,9 @@ def test_relative_paths_start_here(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ("gs://bucket/graph", "s3://bucket/prefix"),
         ("s3:/bucket/graph", "s3://bucket/prefix"),
-        ("http://host/graph", "--server"),
-        ("https://host/graph", "--server"),
-        ("HTTPS://host/graph", "--server"),
+        ("http://host/graph", "s3://bucket/prefix"),
+        ("https://host/graph", "s3://bucket/prefix"),
+        ("HTTPS://host/graph", "s3://bucket/prefix"),
         ("", "path"),
         ("a\0b", "path"),
         ("file://host/path", "file:///"),

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.embed import Embedder
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.settings import FSYNC
 from omnigraph.write.request_digest import RowsDigest
 from omnigraph.write.rows.chunking import pieces
 from omnigraph.write.rows.problems import Problems
@@ -106,7 +106,7 @@ def test_pieces_are_pieces() -> None:
 
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
+    monkeypatch.setenv(FSYNC.name, "0")
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
         yield made
 

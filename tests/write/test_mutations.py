@@ -32,10 +32,10 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog
+from omnigraph.settings import LOAD_MEMORY
 from omnigraph.write import mutation
 from omnigraph.write.rows.builder import RowBuilder
 from omnigraph.write.rows.raw_rows import Origin
-from omnigraph.write.spill import MEMORY_VARIABLE
 
 SCHEMA = """
 node Person {
@@ -748,7 +748,7 @@ def test_rows_that_are_certainly_new_are_appended(graph: Graph, monkeypatch: pyt
 
 def test_an_update_has_a_budget_of_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.load({"Person": pa.table({"name": [f"p{i}" for i in range(1000)]})}, mode="append")
-    monkeypatch.setenv(MEMORY_VARIABLE, "20KiB")
+    monkeypatch.setenv(LOAD_MEMORY.name, "20KiB")
     fails(
         graph, ResourceLimitError, "keyed write bytes for node:Person", "update Person set { age: 1 } where score > 0"
     )

@@ -18,16 +18,16 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.engine.opening import FSYNC_VARIABLE
 from omnigraph.errors import InputError, ResourceLimitError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.settings import FSYNC, LOAD_MEMORY
 from omnigraph.write import load as load_module
 from omnigraph.write.load import Load, LoadMode
 from omnigraph.write.rows.builder import RowBuilder
 from omnigraph.write.rows.chunking import pieces
 from omnigraph.write.rows.raw_rows import Origin, RawRows
-from omnigraph.write.spill import MEMORY_VARIABLE, Spool, memory_budget
+from omnigraph.write.spill import Spool, memory_budget
 
 SCHEMA = """
 node Person { name: String @key  bio: String?  mail: String? @unique }
@@ -135,7 +135,7 @@ graph.load({"Note": rows}, mode="append", memory_budget=32 * 1024, progress=stop
 
 
 def test_a_killed_load_leaves_no_file(tmp_path: Path, scratch: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(scratch), FSYNC_VARIABLE: "0"}
+    environment = {**os.environ, "TMPDIR": str(scratch), FSYNC.name: "0"}
     done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path / "graph")], env=environment)
     assert done.returncode == -signal.SIGKILL
 
@@ -208,8 +208,8 @@ def test_text_that_one_column_cannot_hold_is_loaded(tmp_path: Path, monkeypatch:
     ("given", "environment", "expected"),
     [
         (None, {}, 1 << 30),
-        (None, {MEMORY_VARIABLE: "2 GiB"}, 2 << 30),
-        (4096, {MEMORY_VARIABLE: "2 GiB"}, 4096),
+        (None, {LOAD_MEMORY.name: "2 GiB"}, 2 << 30),
+        (4096, {LOAD_MEMORY.name: "2 GiB"}, 4096),
         ("512mib", {}, 512 << 20),
         ("1.5GiB", {}, 3 << 29),
     ],
@@ -222,5 +222,5 @@ def test_budgets(given: int | str | None, environment: dict[str, str], expected:
 def test_what_is_no_budget(given: str) -> None:
     with pytest.raises(InputError, match="is not an amount"):
         memory_budget(given, {})
-    with pytest.raises(InputError, match=f"^{MEMORY_VARIABLE}: '{re.escape(str(given))}' is not an amount"):
-        memory_budget(None, {MEMORY_VARIABLE: str(given)})
+    with pytest.raises(InputError, match=f"^{LOAD_MEMORY.name}: '{re.escape(str(given))}' is not an amount"):
+        memory_budget(None, {LOAD_MEMORY.name: str(given)})

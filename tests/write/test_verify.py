@@ -13,7 +13,7 @@ import omnigraph
 from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import ResourceLimitError
 from omnigraph.graph import Graph
-from omnigraph.write.spill import MEMORY_VARIABLE
+from omnigraph.settings import LOAD_MEMORY
 
 SCHEMA = """
 node Person { name: String @key  mail: String? @unique  age: I32?  @range(age, 0..150) }
@@ -119,7 +119,7 @@ def test_the_report_as_json(graph: Graph) -> None:
 
 
 def test_memory_that_is_too_short_is_said(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MEMORY_VARIABLE, "16")
+    monkeypatch.setenv(LOAD_MEMORY.name, "16")
     with pytest.raises(ResourceLimitError, match=r"Note\.id"):
         graph.verify()
 

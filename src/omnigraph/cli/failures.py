@@ -11,9 +11,7 @@ from contextlib import suppress
 import click
 
 from omnigraph.errors import OmnigraphError, cut, printable, report_for
-
-DEBUG_VARIABLE = "OMNIGRAPH_DEBUG"
-"""Set to 1, it adds the traceback to the message of every error."""
+from omnigraph.settings import DEBUG
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
@@ -57,7 +55,7 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
     else:
         _say(_internal(error))
         code = report_for(OmnigraphError("")).exit_code
-    if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
+    if DEBUG.text() not in ("", "0"):
         import traceback
 
         _say("".join(traceback.format_exception(error)).rstrip())
@@ -79,7 +77,7 @@ def _internal(error: BaseException) -> str:
     reason = f": {cut(lines[0])}" if lines else ""
     return printable(
         f"internal error: {type(error).__name__}{reason}\n"
-        f"  help: this is a mistake in omnigraph, please report it; {DEBUG_VARIABLE}=1 shows the traceback"
+        f"  help: this is a mistake in omnigraph, please report it; {DEBUG.name}=1 shows the traceback"
     )
 
 

@@ -1,5 +1,7 @@
 """Commands about source texts: `lint`, `check`, `fmt`."""
 
+# See docs/decisions/0004-check-and-lint-are-two-commands.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -97,11 +97,11 @@ def budget(seconds: float | None, memory: str | None, rows: int | None, returned
     Raises:
         InputError: the memory is not an amount.
     """
+    from omnigraph.amounts import parse_amount
     from omnigraph.read.budget import Budget
-    from omnigraph.storage.amounts import amount
 
     usual = Budget()
-    room = usual.memory if memory is None else amount({"--memory": memory}, "--memory", 0)
+    room = usual.memory if memory is None else parse_amount("--memory", memory)
     return replace(
         usual,
         seconds=usual.seconds if seconds is None else seconds,

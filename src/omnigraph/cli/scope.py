@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ import click
 from omnigraph.cli.failures import WRITES
 from omnigraph.cli.streams import at_terminal, require_stdout
 from omnigraph.errors import InputError
+from omnigraph.settings import BLOB_SOURCES
 
 if TYPE_CHECKING:
     from omnigraph.cli.progress import Shown
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., object])
-
-BLOB_SOURCES_VARIABLE = "OMNIGRAPH_BLOB_SOURCES"
-"""Where external blobs may come from when a command writes: addresses with spaces between them."""
 
 GLOBAL_FLAGS = {
     "--store": ("--store names the storage of an existing graph", "Leave it out"),
@@ -155,14 +152,14 @@ def say_target(uri: str) -> None:
 
 def _blob_sources() -> list[str]:
     """Where external blobs may come from, as the environment says."""
-    named = os.environ.get(BLOB_SOURCES_VARIABLE, "").split()
+    named = (BLOB_SOURCES.get() or "").split()
     if named:
         from omnigraph.write.external_blobs import BlobPolicy
 
         try:
             BlobPolicy.allowing(named)
         except InputError as error:
-            raise InputError(f"{BLOB_SOURCES_VARIABLE}: {error}", hint=error.hint) from None
+            raise InputError(f"{BLOB_SOURCES.name}: {error}", hint=error.hint) from None
     return named
 
 

@@ -19,12 +19,10 @@ from omnigraph.cli.scope import address, addressed
 from omnigraph.cli.statements import Statements, is_complete, whole
 from omnigraph.cli.streams import at_terminal, stdin
 from omnigraph.errors import InputError
+from omnigraph.settings import HOME
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
-
-HOME_VARIABLE = "OMNIGRAPH_HOME"
-"""Where settings of the user are; `~/.omnigraph` without it."""
 
 _HISTORY = "shell_history"
 _REMEMBERED = 10_000
@@ -311,7 +309,7 @@ class _Editing:
         self._session = session
         self._lines = lines
         self._choices: list[str] = []
-        self._path = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".omnigraph") / _HISTORY
+        self._path = Path(HOME.get() or Path.home() / ".omnigraph") / _HISTORY
 
     def __enter__(self) -> None:
         try:

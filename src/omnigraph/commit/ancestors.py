@@ -5,6 +5,8 @@ as rows of kind `ancestor`. A commit has a generation, 1 more than the highest o
 commits in falling order of generation knows each one's descendants before the commit itself, and stops early.
 """
 
+# See docs/decisions/0141-lineage-travels-with-a-merge.md
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence

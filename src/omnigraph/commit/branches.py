@@ -8,6 +8,8 @@ manifest by a compare-and-swap, so that no write can follow the state that was l
 that was read and no other. The files of a deleted branch stay until cleanup finds that nothing needs them.
 """
 
+# See docs/decisions/0032-forks-are-named-by-identifier.md
+
 from __future__ import annotations
 
 from contextlib import suppress

@@ -13,6 +13,8 @@ Every proposal has a random token that no other has; a write that has no record 
 after its sidecar is there, and starts again if it changed.
 """
 
+# See docs/decisions/0147-cleanup-in-two-steps.md
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,6 +6,8 @@ nobody will publish it, and restores the pinned content as the next version. Ver
 to `omnigraph repair`.
 """
 
+# See docs/decisions/0150-late-table-versions-are-undone.md
+
 from __future__ import annotations
 
 from dataclasses import replace

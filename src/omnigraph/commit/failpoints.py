@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-VARIABLE = "OMNIGRAPH_FAILPOINT"
+from omnigraph.settings import FAILPOINT
 
 
 class Failpoint(StrEnum):
@@ -99,21 +99,21 @@ _passed: dict[str, int] = {}
 @contextmanager
 def armed(point: Failpoint, action: str = "error", *, reached: int = 1) -> Iterator[None]:
     """Arm one failpoint of this process for a while."""
-    before = os.environ.get(VARIABLE)
+    before = FAILPOINT.get()
     _passed.clear()
-    os.environ[VARIABLE] = f"{point.value}#{reached}={action}"
+    os.environ[FAILPOINT.name] = f"{point.value}#{reached}={action}"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[VARIABLE]
+            del os.environ[FAILPOINT.name]
         else:
-            os.environ[VARIABLE] = before
+            os.environ[FAILPOINT.name] = before
 
 
 def reach(point: Failpoint) -> None:
     """Pass a failpoint: nothing happens unless it is armed."""
-    setting = os.environ.get(VARIABLE)
+    setting = FAILPOINT.get()
     if not setting:
         return
     where, _, action = setting.partition("=")

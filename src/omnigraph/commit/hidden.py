@@ -5,6 +5,8 @@ is. The record comes before the branch and goes after it, so whatever a dead pro
 records, and may be removed by anyone, as often as it takes.
 """
 
+# See docs/decisions/0034-transactions-work-on-hidden-branches.md
+
 from __future__ import annotations
 
 import re

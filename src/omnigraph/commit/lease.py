@@ -10,6 +10,9 @@ otherwise by its heartbeat, a counter in the object. One that stands still for a
 whoever watches it, is dead. The manifest refuses a publisher whose fencing number is lower than the last one's.
 """
 
+# See docs/decisions/0031-leases-are-kept.md
+# See docs/decisions/0144-turns-in-order.md
+
 from __future__ import annotations
 
 import random

@@ -8,6 +8,8 @@ Beside its own commits, a branch holds the commits that were merged into it, as 
 of a branch has every commit that leads to its head, whatever became of the branches where they were made.
 """
 
+# See docs/decisions/0030-the-manifest-has-a-state-part.md
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence

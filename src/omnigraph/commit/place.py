@@ -11,6 +11,8 @@ has all names that were used, so that two of them never take turns in writing th
 another name of the same directory by inode numbers, which a copy does not share.
 """
 
+# See docs/decisions/0134-a-copy-is-known-by-inodes.md
+
 from __future__ import annotations
 
 import os

@@ -9,6 +9,8 @@ A new branch reference is *pending* first: cleanup keeps what it names, and nobo
 whether its base stays and its name fits, and then confirms it by replacing the object (etag).
 """
 
+# See docs/decisions/0149-references-have-incarnations.md
+
 from __future__ import annotations
 
 import re

@@ -6,6 +6,8 @@ next version of every table of the write, moved or not, and the next version of 
 the undone write can succeed, and its sidecar may go.
 """
 
+# See docs/decisions/0139-an-undo-takes-the-next-versions.md
+
 from __future__ import annotations
 
 from contextlib import suppress

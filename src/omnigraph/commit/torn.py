@@ -5,6 +5,8 @@ version, its write was never acknowledged: the file is renamed, and recovery goe
 made. A version that no sidecar intends was acknowledged, and is left for `omnigraph repair` and a person.
 """
 
+# See docs/decisions/0138-what-was-acknowledged-is-not-passed-over.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence

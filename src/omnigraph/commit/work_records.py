@@ -12,6 +12,8 @@ its heartbeat is watched: it is dead when the heartbeat has stood still for one 
 Whoever declares a record dead removes it, so that work which only slept finds out before it publishes anything.
 """
 
+# See docs/decisions/0148-work-leaves-a-record.md
+
 from __future__ import annotations
 
 import os

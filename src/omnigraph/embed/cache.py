@@ -13,13 +13,8 @@ import numpy as np
 
 from omnigraph.embed.embedder import Embedder, Purpose, Vectors, unit_vectors
 from omnigraph.embed.shelf import Found, Keys, Shelves, text_keys
-from omnigraph.storage.amounts import amount
+from omnigraph.settings import EMBED_CACHE
 from omnigraph.storage.cache_directory import cache_directory
-
-SIZE_VARIABLE = "OMNIGRAPH_EMBED_CACHE"
-"""How much disk the vectors that were computed before may take; 0 keeps none."""
-
-DEFAULT_SIZE = 2 << 30
 
 PORTION = 2048
 """How many texts are asked for before their vectors are put by: what fails later costs nothing twice."""
@@ -90,7 +85,7 @@ def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -
     if not isinstance(key, str) or count < getattr(embedder, "cache_from", 1):
         return None
     directory = cache_directory(os.environ)
-    limit = amount(os.environ, SIZE_VARIABLE, DEFAULT_SIZE)
+    limit = EMBED_CACHE.amount()
     if directory is None or limit == 0:
         return None
     return _shelves(str(directory), limit).shelf(f"{purpose} {key}", dimension)

@@ -1,5 +1,7 @@
 """The vectors of a property: computed from a column of texts, or from the text of a query."""
 
+# See docs/decisions/0046-vectors-are-computed-like-defaults.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 Only the files of that package are used, not its code, which logs, downloads and drags in more.
 """
 
+# See docs/decisions/0047-the-offline-model-is-installed.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

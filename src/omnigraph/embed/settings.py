@@ -11,11 +11,21 @@ from urllib.parse import urlsplit
 from omnigraph.embed import offline
 from omnigraph.embed.embedder import Embedder
 from omnigraph.errors import EmbeddingError
+from omnigraph.settings import (
+    EMBED_BASE_URL,
+    EMBED_DEADLINE_MS,
+    EMBED_MODEL,
+    EMBED_PROVIDER,
+    EMBED_RETRY_ATTEMPTS,
+    EMBED_RETRY_BACKOFF_MS,
+    EMBED_TIMEOUT_MS,
+    EMBEDDINGS_MOCK,
+    GEMINI_API_KEY,
+    OPENAI_API_KEY,
+    OPENROUTER_API_KEY,
+    Setting,
+)
 
-_MOCK = "OMNIGRAPH_EMBEDDINGS_MOCK"
-_PROVIDER = "OMNIGRAPH_EMBED_PROVIDER"
-_BASE_URL = "OMNIGRAPH_EMBED_BASE_URL"
-_MODEL = "OMNIGRAPH_EMBED_MODEL"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 
 _log = logging.getLogger(__name__)
@@ -25,15 +35,13 @@ _log = logging.getLogger(__name__)
 class _Provider:
     base_url: str
     model: str
-    key: str
+    key: Setting
 
 
 _PROVIDERS = {
-    "openai-compatible": _Provider(
-        "https://openrouter.ai/api/v1", "openai/text-embedding-3-large", "OPENROUTER_API_KEY"
-    ),
-    "openai": _Provider("https://api.openai.com/v1", "text-embedding-3-large", "OPENAI_API_KEY"),
-    "gemini": _Provider("https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-2", "GEMINI_API_KEY"),
+    "openai-compatible": _Provider("https://openrouter.ai/api/v1", "openai/text-embedding-3-large", OPENROUTER_API_KEY),
+    "openai": _Provider("https://api.openai.com/v1", "text-embedding-3-large", OPENAI_API_KEY),
+    "gemini": _Provider("https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-2", GEMINI_API_KEY),
 }
 
 
@@ -50,12 +58,12 @@ def default_embedder(environ: Mapping[str, str] | None = None) -> Embedder:
         EmbeddingError: a variable has a value that cannot be used, or the key is missing.
     """
     environ = os.environ if environ is None else environ
-    kind, model = environ.get(_PROVIDER), environ.get(_MODEL)
-    if environ.get(_MOCK, "").strip().lower() not in _OFF:
-        _log.warning("%s is set: vectors are made up and mean nothing", _MOCK)
+    kind, model = EMBED_PROVIDER.get(environ), EMBED_MODEL.get(environ)
+    if EMBEDDINGS_MOCK.text(environ).strip().lower() not in _OFF:
+        _log.warning("%s is set: vectors are made up and mean nothing", EMBEDDINGS_MOCK.name)
         kind = "mock"
     if not kind:
-        kind = "openai-compatible" if model or environ.get(_BASE_URL) else "offline"
+        kind = "openai-compatible" if model or EMBED_BASE_URL.get(environ) else "offline"
     if kind == "mock":
         from omnigraph.embed.mock import MockEmbedder
 
@@ -63,8 +71,8 @@ def default_embedder(environ: Mapping[str, str] | None = None) -> Embedder:
     if kind == "offline":
         if model and model != offline.NAME:
             raise EmbeddingError(
-                f"{_MODEL} is '{model}', and the offline model is '{offline.NAME}'",
-                hint=f"leave {_MODEL} out, or name a provider in {_PROVIDER}",
+                f"{EMBED_MODEL.name} is '{model}', and the offline model is '{offline.NAME}'",
+                hint=f"leave {EMBED_MODEL.name} out, or name a provider in {EMBED_PROVIDER.name}",
             )
         return offline.OfflineEmbedder()
     return _remote(kind, model, environ)
@@ -77,22 +85,22 @@ def _remote(kind: str, model: str | None, environ: Mapping[str, str]) -> Embedde
     provider = _PROVIDERS.get(kind)
     if provider is None:
         known = ", ".join(["offline", *_PROVIDERS, "mock"])
-        raise EmbeddingError(f"{_PROVIDER} is '{kind}', which is not a provider", hint=f"one of {known}")
-    base_url = environ.get(_BASE_URL) or provider.base_url
+        raise EmbeddingError(f"{EMBED_PROVIDER.name} is '{kind}', which is not a provider", hint=f"one of {known}")
+    base_url = EMBED_BASE_URL.get(environ) or provider.base_url
     _check_url(base_url)
-    key = environ.get(provider.key) or None
+    key = provider.key.get(environ) or None
     if key is None and base_url == provider.base_url:
         raise EmbeddingError(
-            f"the embedding provider '{kind}' needs a key", hint=f"put it into the environment as {provider.key}"
+            f"the embedding provider '{kind}' needs a key", hint=f"put it into the environment as {provider.key.name}"
         )
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise EmbeddingError(f"{provider.key} is not a key: it has characters that cannot be sent")
-    deadline = _whole(environ, "OMNIGRAPH_EMBED_DEADLINE_MS", 60_000, least=0)
+        raise EmbeddingError(f"{provider.key.name} is not a key: it has characters that cannot be sent")
+    deadline = _whole(EMBED_DEADLINE_MS, environ, least=0)
     limits = Limits(
         deadline=deadline / 1000 if deadline else None,
-        timeout=_whole(environ, "OMNIGRAPH_EMBED_TIMEOUT_MS", 30_000, least=1) / 1000,
-        attempts=_whole(environ, "OMNIGRAPH_EMBED_RETRY_ATTEMPTS", 4, least=1),
-        backoff=_whole(environ, "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", 200, least=0) / 1000,
+        timeout=_whole(EMBED_TIMEOUT_MS, environ, least=1) / 1000,
+        attempts=_whole(EMBED_RETRY_ATTEMPTS, environ, least=1),
+        backoff=_whole(EMBED_RETRY_BACKOFF_MS, environ, least=0) / 1000,
     )
     if kind == "gemini":
         headers = {"x-goog-api-key": key} if key else {}
@@ -109,13 +117,11 @@ def _check_url(url: str) -> None:
     except ValueError:
         good = False
     if not good or not url.isprintable() or " " in url:
-        raise EmbeddingError(f"{_BASE_URL} is not an http or https address")
+        raise EmbeddingError(f"{EMBED_BASE_URL.name} is not an http or https address")
 
 
-def _whole(environ: Mapping[str, str], name: str, default: int, *, least: int) -> int:
-    text = environ.get(name, "").strip()
-    if not text:
-        return default
+def _whole(setting: Setting, environ: Mapping[str, str], *, least: int) -> int:
+    text = setting.text(environ).strip() or setting.default
     if not (text.isascii() and text.isdecimal()) or int(text) < least:
-        raise EmbeddingError(f"{name} is '{text}', which is not a whole number of at least {least}")
+        raise EmbeddingError(f"{setting.name} is '{text}', which is not a whole number of at least {least}")
     return int(text)

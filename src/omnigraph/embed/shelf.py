@@ -6,6 +6,8 @@ has a checksum, and one that does not match is as good as missing. Nothing here 
 directory that cannot be read or written is no error.
 """
 
+# See docs/decisions/0121-vectors-are-kept-by-text.md
+
 from __future__ import annotations
 
 import logging

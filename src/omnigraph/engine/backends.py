@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from omnigraph.amounts import readable
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.writer import TableWrite
@@ -26,18 +27,13 @@ from omnigraph.merge.compare import Comparer
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportReceipt
-from omnigraph.storage.amounts import amount, readable
+from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.optimize import Workers
 from omnigraph.upkeep.vectors import Chosen, Counts
 from omnigraph.write.input.row_files import row_files
 from omnigraph.write.receipt import MergedType
 from omnigraph.write.rows.problems import Coercion
-
-THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
-"""The size from which `auto` chooses Spark: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_THRESHOLD = 4 << 30
 
 _COMPRESSION_RATIO = 4
 """An estimate of the size of text, relative to its compressed size."""
@@ -208,7 +204,7 @@ def spark_threshold() -> int:
     Raises:
         InputError: the environment has no valid size.
     """
-    return amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+    return SPARK_THRESHOLD.amount()
 
 
 def choose(

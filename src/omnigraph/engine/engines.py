@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from omnigraph.amounts import parse_amount
 from omnigraph.errors import InputError
-from omnigraph.storage.amounts import parse_amount
 from omnigraph.upkeep.optimize import SEGMENT_ROWS
 from omnigraph.write.input.splits import SPLIT_BYTES
 
@@ -97,7 +97,7 @@ class SparkOptions:
 
     def __post_init__(self) -> None:
         if self.merge_threshold is not None:
-            parse_amount(self.merge_threshold, "merge_threshold")
+            parse_amount("merge_threshold", str(self.merge_threshold))
 
 
 def engine_named(name: Engine | str) -> Engine:

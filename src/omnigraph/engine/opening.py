@@ -16,6 +16,7 @@ from omnigraph.commit.store import Store
 from omnigraph.embed import Embedder
 from omnigraph.engine.session import Session
 from omnigraph.errors import CorruptionError, InputError, NotFoundError
+from omnigraph.settings import FSYNC
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory
@@ -24,9 +25,6 @@ from omnigraph.upkeep.backup import CopyReceipt
 from omnigraph.upkeep.repair import RepairReport
 from omnigraph.upkeep.repair import repair as repair_store
 from omnigraph.write.external_blobs import BlobPolicy
-
-FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
-"""With `0`, commits to a local directory are not flushed to disk: for tests and measurements."""
 
 Uri = str | os.PathLike[str]
 
@@ -162,7 +160,7 @@ def store_at(uri: Uri, storage_options: Mapping[str, str] | None) -> Store:
     """The store of a graph, which need not exist."""
     address = GraphUri.parse(os.fspath(uri), storage_options)
     check_directory(address)
-    return Store.at(address, durable=os.environ.get(FSYNC_VARIABLE) != "0")
+    return Store.at(address, durable=FSYNC.text() != "0")
 
 
 def _schema_text(schema: str | os.PathLike[str]) -> str:

@@ -5,6 +5,8 @@ and the results of the queries that the caller lists. Changes of anything else d
 read set of the view, so a commit between this check and the publish repeats the write and the check.
 """
 
+# See docs/decisions/0146-unchanged-since.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

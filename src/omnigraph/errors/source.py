@@ -1,5 +1,7 @@
 """Places in source text: what an error points at, and how it is shown."""
 
+# See docs/decisions/0006-places-are-bytes.md
+
 from __future__ import annotations
 
 from dataclasses import dataclass

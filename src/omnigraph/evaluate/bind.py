@@ -1,5 +1,7 @@
 """Given parameters as the values of their declared types, from JSON or from Python."""
 
+# See docs/decisions/0044-a-misspelt-parameter-is-an-error.md
+
 from __future__ import annotations
 
 import base64

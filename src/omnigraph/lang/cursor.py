@@ -1,5 +1,7 @@
 """What both parsers share: a place in the tokens, and saying what was expected there."""
 
+# See docs/decisions/0005-bounds-of-a-text.md
+
 from __future__ import annotations
 
 from omnigraph.errors import ParseError, Span

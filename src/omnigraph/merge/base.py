@@ -4,6 +4,8 @@ Several best ancestors are merged with each other first, as branches are, and re
 undecided: no value of theirs is taken for the one that both branches had.
 """
 
+# See docs/decisions/0142-several-bases-make-a-virtual-one.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Which side is right where two branches disagree: said for all conflicts, or for each."""
 
+# See docs/decisions/0115-a-side-has-a-row.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

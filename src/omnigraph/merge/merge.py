@@ -3,6 +3,9 @@
 The commit of the source is fixed when the merge begins. What the target has is looked at anew in each attempt.
 """
 
+# See docs/decisions/0114-a-fast-forward-is-a-merge.md
+# See docs/decisions/0116-a-merge-carries-no-schema.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ Deleting a node deletes its edges. Where a conflict is resolved for the side tha
 deletion took away come back with it, as far as the node at their other end is there.
 """
 
+# See docs/decisions/0143-keeping-a-node-keeps-its-edges.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

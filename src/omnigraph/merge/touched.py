@@ -5,6 +5,8 @@ both go their own ways. Whatever differs between some versions was written after
 of them.
 """
 
+# See docs/decisions/0113-a-merge-compares-what-was-written.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,7 @@
 """One blob of a snapshot: what it is, and its bytes in ranges."""
 
+# See docs/decisions/0051-a-blob-tag-names-a-place.md
+
 from __future__ import annotations
 
 import hashlib

@@ -11,18 +11,14 @@ from dataclasses import dataclass, field, fields
 from threading import Event
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
-from omnigraph.storage.amounts import amount
+from omnigraph.settings import QUERY_MEMORY
 
-MEMORY_VARIABLE = "OMNIGRAPH_QUERY_MEMORY"
-"""How much memory one read may take: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_MEMORY = 4 << 30
 DEFAULT_DISK = 16 << 30
 _CELL = 8
 """Bytes of a number."""
 
 
-def query_memory(environ: Mapping[str, str] = os.environ) -> int:
+def query_memory(environ: Mapping[str, str] | None = None) -> int:
     """The memory that a read may take: what the environment says, else 4 GiB, or half of what a small machine has.
 
     >>> query_memory({"OMNIGRAPH_QUERY_MEMORY": "64 MiB"})
@@ -32,7 +28,8 @@ def query_memory(environ: Mapping[str, str] = os.environ) -> int:
         InputError: the environment does not name an amount.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return amount(environ, MEMORY_VARIABLE, min(DEFAULT_MEMORY, machine // 2))
+    allowed = QUERY_MEMORY.amount(environ)
+    return min(allowed, machine // 2) if QUERY_MEMORY.get(environ) is None else allowed
 
 
 @dataclass(frozen=True, slots=True)

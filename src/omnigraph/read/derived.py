@@ -6,6 +6,8 @@ process finds a whole file or none. Whatever does not match is as good as missin
 of anything, so that a directory that cannot be read or written is no error: reads work without it.
 """
 
+# See docs/decisions/0082-a-topology-is-known-by-its-files.md
+
 from __future__ import annotations
 
 import logging
@@ -26,13 +28,8 @@ import numpy as np
 import orjson
 
 from omnigraph.read.space.space import Integers
-from omnigraph.storage.amounts import amount
+from omnigraph.settings import CACHE_DISK
 from omnigraph.storage.cache_directory import cache_directory, open_cached
-
-DISK_VARIABLE = "OMNIGRAPH_CACHE_DISK"
-"""How much disk derived files may take: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_DISK = 8 << 30
 
 _FORMAT = 3
 _HEADER, _ARRAYS, _UNFINISHED = ".json", ".arrays", ".part"
@@ -136,7 +133,7 @@ class DerivedFiles:
         limit: how many bytes they may take. What was not used for longest goes first.
     """
 
-    def __init__(self, directory: Path | None, limit: int = DEFAULT_DISK) -> None:
+    def __init__(self, directory: Path | None, limit: int = CACHE_DISK.amount({})) -> None:
         self._directory = directory
         self._limit = limit
 
@@ -334,5 +331,5 @@ def _short(text: str) -> str:
 def process_files() -> DerivedFiles:
     """The files that this process uses, of every kind: one limit is for all of them together."""
     directory = cache_directory(os.environ)
-    limit = amount(os.environ, DISK_VARIABLE, DEFAULT_DISK)
+    limit = CACHE_DISK.amount()
     return DerivedFiles(None if directory is None else directory / "derived", limit)

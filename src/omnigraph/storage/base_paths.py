@@ -8,6 +8,8 @@ to a manifest file.
 Offsets inside a manifest file point at what lies before its message, so a longer path moves nothing.
 """
 
+# See docs/decisions/0133-base-paths-are-replaced-in-memory.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,7 @@
 """How Blob columns lie in a table: Lance's blob layout on disk, cells of bytes or references above it."""
 
+# See docs/decisions/0050-a-blob-is-a-cell.md
+
 from __future__ import annotations
 
 import functools

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-DIRECTORY_VARIABLE = "OMNIGRAPH_CACHE_DIR"
-"""Where it is; an empty text means nowhere."""
+from omnigraph.settings import CACHE_DIR, LOCALAPPDATA, XDG_CACHE_HOME
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:
@@ -21,7 +20,7 @@ def cache_directory(environ: Mapping[str, str]) -> Path | None:
     >>> cache_directory({"OMNIGRAPH_CACHE_DIR": ""}) is None
     True
     """
-    given = environ.get(DIRECTORY_VARIABLE)
+    given = CACHE_DIR.get(environ)
     if given is not None:
         return Path(given) if given else None
     return _user_directory(environ)
@@ -59,7 +58,7 @@ def _check_owner(path: Path, state: os.stat_result) -> None:
 
 def _user_directory(environ: Mapping[str, str]) -> Path | None:
     if sys.platform == "win32":
-        local = environ.get("LOCALAPPDATA")
+        local = LOCALAPPDATA.get(environ)
         return Path(local) / "omnigraph" / "cache" if local else None
     try:
         home = Path.home()
@@ -67,4 +66,4 @@ def _user_directory(environ: Mapping[str, str]) -> Path | None:
         return None
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "omnigraph"
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "omnigraph"
+    return Path(XDG_CACHE_HOME.get(environ) or home / ".cache") / "omnigraph"

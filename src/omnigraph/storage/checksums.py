@@ -11,6 +11,8 @@ Only graphs on a local disk have records. What is written to an object store cou
 and the store keeps checksums of its own.
 """
 
+# See docs/decisions/0136-checksums-are-kept-beside-the-tables.md
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,8 @@ Lance notes for each row which version wrote it last. A restore brings rows back
 back further than the earlier version, the rows of the fragments that differ are compared by row id and note instead.
 """
 
+# See docs/decisions/0151-a-restore-of-visible-rows-is-noted.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -5,6 +5,8 @@ seal that the graph's manifest has of it, and each file that it needs by length,
 file is checked once in a process: files never change.
 """
 
+# See docs/decisions/0137-a-damaged-index-is-left-out.md
+
 from __future__ import annotations
 
 import os
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from omnigraph.errors import CorruptionError, DamagedFileError
+from omnigraph.settings import CHECKED_BYTES
 from omnigraph.storage.checksums import ChecksumIndex, sum_file
 from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import (
@@ -28,10 +31,6 @@ from omnigraph.storage.lance_manifest import (
 )
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 
-SMALL_BYTES = 8 * 1024 * 1024
-LIMIT_VARIABLE = "OMNIGRAPH_CHECKED_BYTES"
-"""Files up to so many bytes are compared with their checksums when they are first opened; larger ones by `verify`."""
-
 _READERS = 4
 _MANY = 32
 """From so many files on, several are read at once."""
@@ -39,8 +38,8 @@ _MANY = 32
 
 def checked_bytes() -> int:
     """The largest file that is compared with its checksum when it is first opened."""
-    said = os.environ.get(LIMIT_VARIABLE, "")
-    return int(said) if said.isdecimal() else SMALL_BYTES
+    text = CHECKED_BYTES.text()
+    return int(text if text.isdecimal() else CHECKED_BYTES.default)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Files that rows are read from, in directories and in buckets: which there are, and their bytes."""
 
+# See docs/decisions/0111-inputs-in-s3-do-not-change.md
+
 from __future__ import annotations
 
 import io

@@ -4,6 +4,8 @@
 those rows, and succeeds only if nobody published since: the compare-and-swap that everything else leans on.
 """
 
+# See docs/decisions/0030-the-manifest-has-a-state-part.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -5,6 +5,8 @@ FIFO or an open file descriptor (`/dev/stdout`, `/dev/fd/3`) is written through.
 written.
 """
 
+# See docs/decisions/0130-output-is-written-through.md
+
 from __future__ import annotations
 
 import errno

@@ -5,6 +5,8 @@ together here, as a staged write like any other. Row ids stay, and so do the ver
 change feed sees nothing.
 """
 
+# See docs/decisions/0104-packing-is-a-staged-write.md
+
 from __future__ import annotations
 
 import pickle

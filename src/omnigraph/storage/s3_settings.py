@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from omnigraph.errors import InputError
+from omnigraph.settings import S3
 
-_FROM_ENVIRONMENT = (
-    "AWS_DEFAULT_REGION",
-    "AWS_REGION",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ALLOW_HTTP",
-    "AWS_S3_FORCE_PATH_STYLE",
-)
 # Later spellings win over earlier ones of the same setting.
 _ALIASES = {
     "default_region": "region",
@@ -65,7 +55,7 @@ class S3Settings:
             InputError: a setting that no client could use.
         """
         settings: dict[str, str] = {}
-        named = {name: environ[name] for name in _FROM_ENVIRONMENT if environ.get(name)}
+        named = {setting.name: value for setting in S3 if (value := setting.get(environ))}
         for source in (named, options):
             settings.update(_canonical(source))
         if "endpoint" in settings:

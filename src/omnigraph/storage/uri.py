@@ -73,7 +73,7 @@ class GraphUri:
         if scheme.startswith("http"):
             raise InputError(
                 f"{scheme}:// is the address of a server, not of a graph in storage",
-                hint="name a server with --server, or give a path or s3://bucket/prefix",
+                hint="give a path or s3://bucket/prefix",
             )
         host, slash, path = rest.partition("/")
         if scheme == "file":

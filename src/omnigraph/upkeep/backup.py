@@ -5,6 +5,8 @@ leisure; what comes meanwhile is not part of the copy. The manifest's versions a
 interrupted is no graph yet, or still the graph that it was, and the next attempt copies only what is missing.
 """
 
+# See docs/decisions/0135-a-backup-is-a-graph.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

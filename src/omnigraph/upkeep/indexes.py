@@ -4,6 +4,8 @@ An index is derived: every answer is the same without it. So it is built when so
 that brings rows, and only for the rows that it does not cover yet.
 """
 
+# See docs/decisions/0105-segments-of-indexes.md
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -6,7 +6,6 @@ tables that change do so in one commit; when there is nothing to do, there is no
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +23,7 @@ from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.settings import MAINTENANCE_CONCURRENCY
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, Layouts
 from omnigraph.storage.packing import Pack, Packed
@@ -37,10 +37,6 @@ ROWS_PER_FRAGMENT = 1 << 20
 SEGMENT_ROWS = 8 << 20
 """About how many rows of an index are built at once, where several processes share the work."""
 
-CONCURRENCY_VARIABLE = "OMNIGRAPH_MAINTENANCE_CONCURRENCY"
-"""How many things are done at once in one process."""
-
-_CONCURRENCY = 8
 DRIFT = "drift_needs_repair"
 
 
@@ -94,9 +90,9 @@ class Here:
 
 
 def _concurrency() -> int:
-    text = os.environ.get(CONCURRENCY_VARIABLE, str(_CONCURRENCY))
+    text = MAINTENANCE_CONCURRENCY.text()
     if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"{CONCURRENCY_VARIABLE}: '{text}' is not a number of things to do at once")
+        raise InputError(f"{MAINTENANCE_CONCURRENCY.name}: '{text}' is not a number of things to do at once")
     return int(text)
 
 

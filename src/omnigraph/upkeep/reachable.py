@@ -1,5 +1,7 @@
 """The parts of a graph that can still be read: what branches, tags, kept commits, later merges and records need."""
 
+# See docs/decisions/0107-cleanup-looks-at-what-can-be-read.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,6 +4,8 @@ Nothing is changed that is right already. What is computed is decided for each p
 only those that are missing. The table says which model made its vectors, so that a change of model is noticed.
 """
 
+# See docs/decisions/0122-a-table-knows-its-models.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

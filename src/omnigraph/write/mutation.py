@@ -23,6 +23,7 @@ from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.blobs import is_blob, kept
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.pending_changes import Pending, without
@@ -32,7 +33,7 @@ from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange, chunked, column
 from omnigraph.write.rules.validator import validate
-from omnigraph.write.spill import MEMORY_VARIABLE, memory_budget
+from omnigraph.write.spill import memory_budget
 from omnigraph.write.statements import Changed, Removed, Step, Written, read_statements
 
 QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
@@ -288,7 +289,7 @@ class _Execution:
         """What is to be written is all in memory at once."""
         held = sum(pending.rows.nbytes for pending in self._pending.values())
         if held > self._budget:
-            hint = f"match less at a time, or allow more with {MEMORY_VARIABLE}"
+            hint = f"match less at a time, or allow more with {LOAD_MEMORY.name}"
             raise ResourceLimitError(f"keyed write bytes for {key}", self._budget, held, hint=hint)
 
     def _entities(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:

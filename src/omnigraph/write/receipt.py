@@ -1,5 +1,7 @@
 """What a load answers, and how its commit remembers the answer for a request that is sent twice."""
 
+# See docs/decisions/0042-receipts-are-read-from-commits.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

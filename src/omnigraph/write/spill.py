@@ -5,41 +5,34 @@ written is mapped into memory: for everybody else it is an Arrow table like any 
 in and throws them out as it likes.
 """
 
+# See docs/decisions/0060-a-load-spills-into-files-without-names.md
+
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError
-from omnigraph.storage.amounts import parse_amount
+from omnigraph.amounts import parse_amount
+from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.scratch import Scratch
 
-MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
-"""How much memory a load may take for its rows: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_BUDGET = 1 << 30
+DEFAULT_BUDGET = LOAD_MEMORY.amount({})
 _ADVICE = "make room there, name another directory in TMPDIR, or give the load more memory"
 
 
-def memory_budget(given: int | str | None, environ: Mapping[str, str] = os.environ) -> int:
-    """The budget in bytes: what is given, else what the environment says, else one GiB.
+def memory_budget(given: int | str | None, environ: Mapping[str, str] | None = None) -> int:
+    """The memory budget in bytes: the argument, or else `OMNIGRAPH_LOAD_MEMORY`.
 
-    >>> memory_budget("1.5 GiB", {}), memory_budget(None, {MEMORY_VARIABLE: "64MiB"})
+    >>> memory_budget("1.5 GiB"), memory_budget(None, {"OMNIGRAPH_LOAD_MEMORY": "64MiB"})
     (1610612736, 67108864)
 
     Raises:
-        InputError: it is not an amount of memory.
+        InputError: the value is not an amount of memory.
     """
-    if given is None and MEMORY_VARIABLE not in environ:
-        return DEFAULT_BUDGET
-    name = MEMORY_VARIABLE if given is None else "memory_budget"
-    given = environ[MEMORY_VARIABLE] if given is None else given
-    found = parse_amount(given, name)
-    if found <= 0:
-        raise InputError(f"{name}: '{given}' is not an amount of memory", hint="give bytes, or a number with GiB")
-    return found
+    if given is not None:
+        return parse_amount("memory_budget", str(given), what="an amount of memory", positive=True)
+    return parse_amount(LOAD_MEMORY.name, LOAD_MEMORY.text(environ), what="an amount of memory", positive=True)
 
 
 class Spool:

@@ -4,6 +4,8 @@ Statements of one shape that write to one type become one step with a row for ea
 inserts is as quick as one that loads a thousand rows.
 """
 
+# See docs/decisions/0043-a-mutation-says-null.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Every production of the grammar: texts that follow it, with their canonical form, and texts that do not."""
+"""Every grammar production: texts it accepts, with their canonical form, and texts it rejects."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.lang.fixtures import ROOT, Case, cases, compare
+from tests.lang.fixtures import ROOT, Case, cases, compare_case
 
 from omnigraph.errors import ParseError
 from omnigraph.lang.query import format_queries, parse_queries, print_queries
 
 GRAMMAR = ROOT / "grammar/gq"
-DIRECTORIES = sorted(GRAMMAR.iterdir())
-CASES = [case for directory in DIRECTORIES for case in cases(directory)]
+FILES = sorted(GRAMMAR.glob("*.txt"))
+CASES = [case for file in FILES for case in cases(file)]
 
 PRODUCTIONS = {
     # files, queries and parameters
@@ -36,37 +36,33 @@ PRODUCTIONS = {
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/query-grammar.md"
 
 
-def _id(case: Case) -> str:
-    return f"{case.directory.name}/{case.stem}"
-
-
 def test_the_page_shows_every_production() -> None:
     block = PAGE.read_text(encoding="utf-8").split("```peg\n")[1].split("```")[0]
     assert set(re.findall(r"^(\w+) *:=", block, re.MULTILINE)) == PRODUCTIONS
 
 
 def test_every_production_has_fixtures() -> None:
-    assert {directory.name for directory in DIRECTORIES} == PRODUCTIONS
-    for directory in DIRECTORIES:
-        stems = [case.stem for case in cases(directory)]
-        assert any(stem.startswith("accept") for stem in stems), directory.name
-        assert any(stem.startswith("reject") for stem in stems), directory.name
-        assert all(stem.startswith(("accept", "reject")) for stem in stems), directory.name
+    assert {file.stem for file in FILES} == PRODUCTIONS
+    for file in FILES:
+        stems = [case.stem for case in cases(file)]
+        assert any(stem.startswith("accept") for stem in stems), file.stem
+        assert any(stem.startswith("reject") for stem in stems), file.stem
+        assert all(stem.startswith(("accept", "reject")) for stem in stems), file.stem
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("accept")], ids=_id)
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("accept")], ids=lambda case: case.id)
 def test_accepted(case: Case) -> None:
     text = case.read(".gq")
     tree = parse_queries(text)
     formatted = format_queries(text)
-    compare(case.expected, formatted)
+    compare_case(case, formatted)
     assert parse_queries(print_queries(tree)) == tree
     assert parse_queries(formatted) == tree
     assert format_queries(formatted) == formatted
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("reject")], ids=_id)
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("reject")], ids=lambda case: case.id)
 def test_rejected(case: Case) -> None:
     with pytest.raises(ParseError) as raised:
         parse_queries(case.read(".gq"), case.name(".gq"))
-    compare(case.expected, raised.value.render() + "\n")
+    compare_case(case, raised.value.render() + "\n")

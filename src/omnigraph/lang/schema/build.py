@@ -1,5 +1,7 @@
 """From the tree to the catalogue: names resolve, interfaces expand, every rule holds."""
 
+# See docs/decisions/0132-younger-rules-spare-stored-schemas.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping

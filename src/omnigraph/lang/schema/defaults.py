@@ -1,5 +1,7 @@
 """Default values: what may have one, and whether it fits."""
 
+# See docs/decisions/0012-defaults-are-checked-with-the-schema.md
+
 from __future__ import annotations
 
 import math

@@ -3,6 +3,8 @@
 These functions define the ids. What computes them over whole columns must agree with them.
 """
 
+# See docs/decisions/0013-an-edge-key-names-both-ends.md
+
 from __future__ import annotations
 
 import math

@@ -4,6 +4,9 @@ RE2 knows `\w`, `\d`, `\s` and `\b` for ASCII only. The classes are rewritten as
 cannot be rewritten, because RE2 looks at single bytes for it: texts are tagged instead, see `WordTags`.
 """
 
+# See docs/decisions/0015-patterns-are-re2.md
+# See docs/decisions/0131-patterns-are-translated-for-re2.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -5,6 +5,8 @@ cardinalities, index options, accepted findings) do not appear, so that adding a
 hash that exists.
 """
 
+# See docs/decisions/0010-the-shape-grows-only-where-it-is-used.md
+
 from __future__ import annotations
 
 import hashlib

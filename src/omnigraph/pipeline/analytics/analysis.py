@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.amounts import readable
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.engines import Choice, Engine, engine_named
 from omnigraph.engine.session import At
@@ -25,7 +26,6 @@ from omnigraph.pipeline.spark.session import Session
 from omnigraph.pipeline.spark.session import session as process_session
 from omnigraph.read.budget import query_memory
 from omnigraph.read.views import View
-from omnigraph.storage.amounts import readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -4,6 +4,8 @@ Nodes are numbered by type name, then by id. So a number says the same in this p
 like "of equal ones, the least".
 """
 
+# See docs/decisions/0096-algorithms-number-nodes-by-id.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,7 @@
 """Files as tables for SQL: read by tasks, with the columns that they name or that were declared."""
 
+# See docs/decisions/0119-sql-reads-with-our-readers.md
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,6 +3,8 @@
 What a run has done is in the graph and nowhere else: its commits carry keys that are made of its id.
 """
 
+# See docs/decisions/0118-a-run-is-in-the-graph.md
+
 from __future__ import annotations
 
 import json

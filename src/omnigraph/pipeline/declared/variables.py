@@ -1,5 +1,7 @@
 """Variables of a pipeline: `${name}` in its texts. In SQL a variable is a value, `:name`, and never text."""
 
+# See docs/decisions/0117-a-variable-is-a-value.md
+
 from __future__ import annotations
 
 import re

@@ -1,5 +1,7 @@
 """The ids of a lenient load, over all parts of its input: which are other spellings of which, and what that means."""
 
+# See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping

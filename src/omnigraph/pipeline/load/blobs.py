@@ -4,6 +4,8 @@ All addresses are held against the policy before any source is looked at, and al
 read, as it is in one process. There are so few of them, and so little behind them, that the driver can do that.
 """
 
+# See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping

@@ -3,6 +3,8 @@
 Tasks put it aside when they read the input, cut by those values, so that nothing has to move when it is compared.
 """
 
+# See docs/decisions/0100-what-is-compared-is-cut-where-it-is-read.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -6,9 +6,10 @@ rows of every part of the input, those first that replace others. The driver get
 what one process would have committed: the same rows in the same order, with the same row ids.
 """
 
+# See docs/decisions/0103-a-large-merge-is-made-by-tasks.md
+
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,20 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.amounts import parse_amount, readable
 from omnigraph.pipeline.load.partition_task import KEY_BATCH, OwnRows
 from omnigraph.pipeline.load.rules import Loaded, stored_pieces
 from omnigraph.pipeline.spark.shuffle import Exchange, Relation, Side
 from omnigraph.pipeline.spark.staging import Place
-from omnigraph.storage.amounts import amount, parse_amount, readable
+from omnigraph.settings import MERGE_THRESHOLD
 from omnigraph.storage.change import Replaced
 from omnigraph.storage.tables import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
 from omnigraph.write.rules.duplicate_keys import ROW
-
-THRESHOLD_VARIABLE = "OMNIGRAPH_MERGE_THRESHOLD"
-"""From how many bytes of rows of a type on tasks merge them: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_THRESHOLD = 1 << 30
 
 _PART = "part"
 _PLACE = "place"
@@ -44,14 +41,14 @@ _WRITTEN = pa.schema([("new", pa.bool_()), (_PART, pa.int64()), ("number", pa.in
 
 
 def merge_threshold(given: int | str | None) -> int:
-    """From how many bytes on tasks merge: what is given, else what the environment says, else one GiB.
+    """From how many bytes on tasks merge: the argument, or else `OMNIGRAPH_MERGE_THRESHOLD`.
 
     Raises:
         InputError: it is not an amount.
     """
     if given is not None:
-        return parse_amount(given, "merge_threshold")
-    return amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+        return parse_amount("merge_threshold", str(given))
+    return MERGE_THRESHOLD.amount()
 
 
 def way_of(change: Loaded, threshold: int) -> MergedType:

@@ -6,6 +6,8 @@ makes a later `people.count()` count only those, and two conditions on one DataF
 `test_source_where.py`.
 """
 
+# See docs/decisions/0095-a-condition-is-an-option.md
+
 from __future__ import annotations
 
 import time

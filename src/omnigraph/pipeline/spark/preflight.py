@@ -15,6 +15,7 @@ from typing import Any
 
 from omnigraph.errors import SparkUnavailableError, cut
 from omnigraph.lang.names import nearest
+from omnigraph.settings import JAVA_HOME, PATH
 
 _LEAST_JAVA = 17
 _INSTALL_SPARK = "pip install 'omnigraph[spark]'"
@@ -121,11 +122,11 @@ def _unreachable(error: OSError | UnicodeError) -> str:
 
 def java_path(environ: Mapping[str, str]) -> str | None:
     """The Java that Spark would start; None if there is none."""
-    home = environ.get("JAVA_HOME")
+    home = JAVA_HOME.get(environ)
     if home:
         own = Path(home) / "bin" / "java"
         return str(own.resolve()) if os.access(own, os.X_OK) and own.is_file() else None
-    found = shutil.which("java", path=environ.get("PATH"))
+    found = shutil.which("java", path=PATH.get(environ))
     return None if found is None else str(Path(found).resolve())
 
 
@@ -137,7 +138,7 @@ def check_java(environ: Mapping[str, str]) -> None:
     """
     java = java_path(environ)
     if java is None:
-        home = environ.get("JAVA_HOME")
+        home = JAVA_HOME.get(environ)
         where = f"there is none at JAVA_HOME={home}" if home else "none is on the PATH"
         raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
     version = _java_version(java)

@@ -30,18 +30,21 @@ from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline.spark.jobs import Watch, interrupted
 from omnigraph.pipeline.spark.preflight import check_installed, check_java, check_settings, java_path, start_failure
+from omnigraph.settings import (
+    MASTER,
+    PYSPARK_GATEWAY_PORT,
+    PYSPARK_PYTHON,
+    SPARK_CONF_DIR,
+    SPARK_HOME,
+    SPARK_MASTER,
+    SPARK_MEMORY,
+)
 from omnigraph.storage.cache_directory import cache_directory, is_own_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER_VARIABLE = "OMNIGRAPH_SPARK_MASTER"
-"""Where Spark runs, unless a master is given: `local[*,4]`, `spark://host:7077`, `yarn`, `k8s://…`."""
-
-MEMORY_VARIABLE = "OMNIGRAPH_SPARK_MEMORY"
-"""How much memory the driver's Java may take, as Spark writes it: `2g`."""
-
-DEFAULT_MASTER = "local[*,4]"
+DEFAULT_MASTER = SPARK_MASTER.default
 """All cores of this machine. A task is tried four times: `local[*]` alone never tries again."""
 
 _SETTINGS = {
@@ -197,7 +200,7 @@ class Session:
             self._spark, self._owned = found, False
             _ship_wheel(found)
             return
-        self._owned = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+        self._owned = SparkContext._gateway is None and PYSPARK_GATEWAY_PORT.get() is None
         options = self._options()
         master = options.get("spark.master") or _told(os.environ).get("spark.master")
         if self._owned:
@@ -240,28 +243,28 @@ class Session:
                 process.wait()
 
     def _options(self) -> dict[str, str]:
-        settings, environ = self.settings, os.environ
+        given, environ = self.settings, os.environ
         told = _told(environ)
         options = {name: value for name, value in _SETTINGS.items() if name not in told}
-        master = settings.master or environ.get(MASTER_VARIABLE)
+        master = given.master or SPARK_MASTER.get()
         if master is None and "spark.master" not in told:
-            master = environ.get("MASTER") or DEFAULT_MASTER
+            master = MASTER.get() or DEFAULT_MASTER
         if master is not None:
             options["spark.master"] = master
         if master is not None and master.startswith("local"):
             options |= _LOCAL_SETTINGS
-        memory = settings.memory or environ.get(MEMORY_VARIABLE)
+        memory = given.memory or SPARK_MEMORY.get()
         if memory is not None:
             options["spark.driver.memory"] = memory
-        if "spark.pyspark.python" not in settings.options:
-            environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the only way in which tasks get this interpreter
+        if "spark.pyspark.python" not in given.options:
+            environ.setdefault(PYSPARK_PYTHON.name, sys.executable)  # the only way to give tasks this interpreter
         for name, value in environ.items():
             if name.startswith(_SHIPPED) and f"spark.executorEnv.{name}" not in told:
                 options[f"spark.executorEnv.{name}"] = value
-        options |= settings.options
+        options |= given.options
         if self._owned:
             before = options.get("spark.driver.extraJavaOptions", told.get("spark.driver.extraJavaOptions", ""))
-            flags = f"{_JAVA_FLAGS} {self._archive_flag() if settings.archive else ''}"
+            flags = f"{_JAVA_FLAGS} {self._archive_flag() if given.archive else ''}"
             options["spark.driver.extraJavaOptions"] = f"{flags.strip()} {before}".strip()
         return options
 
@@ -310,22 +313,23 @@ def check_available() -> None:
         SparkUnavailableError: it cannot.
     """
     check_installed()
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if PYSPARK_GATEWAY_PORT.get() is None:
         check_java(os.environ)
 
 
 def _told(environ: Mapping[str, str]) -> dict[str, str]:
     """What Spark was told already, by `spark-submit` or by the file with its defaults."""
-    if "PYSPARK_GATEWAY_PORT" in environ:
+    if PYSPARK_GATEWAY_PORT.get(environ) is not None:
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
-    given = environ.get("SPARK_CONF_DIR") or (f"{environ['SPARK_HOME']}/conf" if "SPARK_HOME" in environ else None)
-    if given is None:
+    home = SPARK_HOME.get(environ)
+    directory = SPARK_CONF_DIR.get(environ) or (None if home is None else f"{home}/conf")
+    if directory is None:
         return {}
     try:
-        lines = (Path(given) / "spark-defaults.conf").read_text(errors="replace").splitlines()
+        lines = (Path(directory) / "spark-defaults.conf").read_text(errors="replace").splitlines()
     except OSError:
         return {}
     parts = (re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1) for line in lines)

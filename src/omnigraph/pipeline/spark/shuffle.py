@@ -4,6 +4,8 @@ Spark moves blocks and knows nothing of what is in them: a table is an Arrow str
 its way, and rows are never taken apart. What is done with the rows is done by the functions that do it in process.
 """
 
+# See docs/decisions/0090-spark-moves-blocks.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence

@@ -4,6 +4,8 @@ A table that fits the budget is sorted as a whole. A larger one is divided by ra
 of which is then sorted by itself.
 """
 
+# See docs/decisions/0052-an-export-is-sorted.md
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,8 @@ A block is what comes of some of the nodes that one variable may hold. Each row 
 is in one block.
 """
 
+# See docs/decisions/0087-a-read-spills-by-dividing.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

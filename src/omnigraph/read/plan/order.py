@@ -6,6 +6,8 @@ So the cheapest way to a state is the cheapest way to one before it, and a step.
 looked at; of more, those that look best after each step.
 """
 
+# See docs/decisions/0086-a-plan-depends-on-statistics.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

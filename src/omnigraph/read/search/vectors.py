@@ -5,6 +5,8 @@ far is equally far, in whatever order a machine adds up. For the nearest of many
 tells which vectors cannot be among them.
 """
 
+# See docs/decisions/0081-the-nearest-are-exact.md
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """The words of a text property: in which entities each of them occurs, how often and where."""
 
+# See docs/decisions/0080-words-are-counted-here.md
+
 from __future__ import annotations
 
 from bisect import bisect_left

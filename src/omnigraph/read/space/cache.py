@@ -11,12 +11,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.read.budget import checkpoint
-from omnigraph.storage.amounts import amount
-
-MEMORY_VARIABLE = "OMNIGRAPH_CACHE_MEMORY"
-"""How much memory reads keep for the next ones: bytes, or a number with KiB, MiB or GiB."""
-
-DEFAULT_MEMORY = 1 << 30
+from omnigraph.settings import CACHE_MEMORY
 
 _REMEMBERED = 10_000
 _PATIENCE = 0.05
@@ -40,7 +35,7 @@ class ColumnCache:
         limit: how many bytes are kept.
     """
 
-    def __init__(self, limit: int = DEFAULT_MEMORY) -> None:
+    def __init__(self, limit: int = CACHE_MEMORY.amount({})) -> None:
         self._limit = limit
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._size = 0
@@ -206,4 +201,4 @@ def cache_memory(environ: Mapping[str, str]) -> int:
     >>> cache_memory({"OMNIGRAPH_CACHE_MEMORY": "64 MiB"})
     67108864
     """
-    return amount(environ, MEMORY_VARIABLE, DEFAULT_MEMORY)
+    return CACHE_MEMORY.amount(environ)

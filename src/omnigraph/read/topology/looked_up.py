@@ -1,5 +1,7 @@
 """The edges of a few nodes, looked up in the table: for reads that come before there is a topology."""
 
+# See docs/decisions/0083-the-first-hops-are-looked-up.md
+
 from __future__ import annotations
 
 from collections.abc import Callable

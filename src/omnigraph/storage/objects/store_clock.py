@@ -7,7 +7,6 @@ and the difference of the two is measured whenever such an object is read again:
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -17,12 +16,9 @@ from datetime import datetime
 from threading import Lock
 
 from omnigraph.errors import ClockError, InputError
+from omnigraph.settings import CLOCK_TOLERANCE
 from omnigraph.storage.objects.contract import ObjectStore
 
-TOLERANCE_VARIABLE = "OMNIGRAPH_CLOCK_TOLERANCE"
-"""By how many seconds the clock of a writer may differ from that of the store."""
-
-TOLERANCE_SECONDS = 300.0
 _RECENT_SECONDS = 60.0
 _REMEMBERED = 64
 """How many objects that this process wrote are remembered. Of interest are those that it reads soon: leases."""
@@ -91,15 +87,13 @@ def tolerance() -> float:
     Raises:
         InputError: it is no number of seconds.
     """
-    text = os.environ.get(TOLERANCE_VARIABLE)
-    if text is None:
-        return TOLERANCE_SECONDS
+    text = CLOCK_TOLERANCE.text()
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise InputError(f"{TOLERANCE_VARIABLE} is '{text}', which is no number of seconds", hint="for example 300")
+        raise InputError(f"{CLOCK_TOLERANCE.name} is '{text}', which is no number of seconds", hint="for example 300")
     return seconds
 
 

@@ -1,5 +1,7 @@
 """Ids in the lenient reader: another spelling of a key is taken for the key, and edges that use it are rewritten."""
 
+# See docs/decisions/0072-the-lenient-reader-counts.md
+
 from __future__ import annotations
 
 import json

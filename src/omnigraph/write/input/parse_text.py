@@ -1,5 +1,7 @@
 """Columns of text cells, as a CSV file has them, in the types of their properties."""
 
+# See docs/decisions/0070-a-csv-cell-is-read-by-its-type.md
+
 from __future__ import annotations
 
 import json

@@ -4,6 +4,8 @@ A part says what it is, and nothing of what came before it: how many lines and r
 are read. Read one after the other, the parts of a file give what the file gives as a whole.
 """
 
+# See docs/decisions/0092-parts-are-read-apart.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator

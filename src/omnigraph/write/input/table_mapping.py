@@ -5,6 +5,8 @@ file (or made by a program), held against the schema before anything else is rea
 of files and columns.
 """
 
+# See docs/decisions/0110-a-mapping-names-columns.md
+
 from __future__ import annotations
 
 import os

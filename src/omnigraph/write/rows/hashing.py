@@ -4,6 +4,8 @@ Eight bytes a row are what a check over all rows has to keep in memory, however 
 may share a number, so a digest never decides: it says which few rows to compare.
 """
 
+# See docs/decisions/0061-checks-compare-digests-first.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,8 @@
 """Ids for whole columns: derived from keys, or generated."""
 
+# See docs/decisions/0062-generated-ids-count-upwards.md
+# See docs/decisions/0091-each-part-has-a-range-of-ids.md
+
 from __future__ import annotations
 
 import os

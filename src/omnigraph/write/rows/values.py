@@ -3,6 +3,8 @@
 The usual column holds values of one Python type and is made in one call. A mixed one is looked at value by value.
 """
 
+# See docs/decisions/0071-a-number-is-rounded-once.md
+
 from __future__ import annotations
 
 import operator

@@ -1,5 +1,7 @@
 """Checking `match`: patterns, blocks and their scopes."""
 
+# See docs/decisions/0003-optional-binds-from-where-it-stands.md
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """The IR of a whole query: what an executor is given. It says what is meant, never how to find it."""
 
+# See docs/decisions/0002-ir-says-what-not-how.md
+
 from __future__ import annotations
 
 from dataclasses import dataclass

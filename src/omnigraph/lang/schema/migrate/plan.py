@@ -1,5 +1,7 @@
 """Planning: the whole way from an accepted schema to a desired one."""
 
+# See docs/decisions/0014-interface-changes-are-safe.md
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

@@ -1,5 +1,7 @@
 """The steps of a schema change. Each says what changes, and what that does to stored data."""
 
+# See docs/decisions/0011-a-drop-is-never-safe.md
+
 from __future__ import annotations
 
 from dataclasses import dataclass, fields

@@ -1,0 +1,39 @@
+"""Amounts of memory and disk: parsed from settings and options, and printed in messages."""
+
+from __future__ import annotations
+
+import re
+
+from omnigraph.errors import InputError, cut
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def parse_amount(name: str, text: str, *, what: str = "an amount", positive: bool = False) -> int:
+    """Convert an amount to bytes.
+
+    >>> parse_amount("--memory", "1.5 GiB"), parse_amount("--memory", "4096")
+    (1610612736, 4096)
+
+    Args:
+        name: the setting or option that holds the amount, for the error message.
+        text: bytes, or a number with KiB, MiB, GiB or TiB.
+        what: the expected thing, for the error message.
+        positive: whether zero is refused.
+
+    Raises:
+        InputError: the text is not an amount.
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
+    if parts is None or parts[2].upper() not in _UNITS or (positive and float(parts[1]) == 0):
+        raise InputError(f"{name}: '{cut(text)}' is not {what}", hint="give bytes, or a number with KiB, MiB or GiB")
+    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+
+
+def readable(size: int) -> str:
+    """Format an amount of bytes for messages.
+
+    >>> readable(3 << 29), readable(1 << 19)
+    ('1.5 GiB', '0.5 MiB')
+    """
+    return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.1f} MiB"

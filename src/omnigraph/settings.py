@@ -1,0 +1,318 @@
+"""Every environment variable that OmniGraph reads, with its default and meaning.
+
+All code reads its variables through this module. `docs/reference/settings.md` is generated from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph.amounts import parse_amount
+
+
+class Group(StrEnum):
+    """The sections of the reference page, in its order."""
+
+    STORAGE = "Storage"
+    RESOURCES = "Memory and disk"
+    EMBEDDINGS = "Embeddings"
+    SPARK = "Spark"
+    COMMAND_LINE = "Command line"
+    DIAGNOSIS = "Tests and diagnosis"
+    OTHERS = "Variables of other programs"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment variable.
+
+    Attributes:
+        name: the variable.
+        group: the section of the reference page.
+        meaning: one or two sentences in Markdown.
+        value: the form of its value, such as `amount` or `directory`.
+        default: the value if the variable is not set; empty if there is none.
+        unset: what is used instead if there is no default, for the reference page.
+    """
+
+    name: str
+    group: Group
+    meaning: str
+    value: str
+    default: str = ""
+    unset: str = ""
+
+    def get(self, environ: Mapping[str, str] | None = None) -> str | None:
+        """The value of the variable; None if it is not set.
+
+        Args:
+            environ: the variables; by default those of the process.
+        """
+        return (os.environ if environ is None else environ).get(self.name)
+
+    def text(self, environ: Mapping[str, str] | None = None) -> str:
+        """The value of the variable, or the default."""
+        value = self.get(environ)
+        return self.default if value is None else value
+
+    def amount(self, environ: Mapping[str, str] | None = None) -> int:
+        """The value in bytes, or the default.
+
+        >>> LOAD_MEMORY.amount({"OMNIGRAPH_LOAD_MEMORY": "64 MiB"}), LOAD_MEMORY.amount({})
+        (67108864, 1073741824)
+
+        Raises:
+            InputError: the value is not an amount.
+        """
+        return parse_amount(self.name, self.text(environ))
+
+
+# ---- storage
+
+FSYNC = Setting(
+    "OMNIGRAPH_FSYNC",
+    Group.STORAGE,
+    "`0` skips `fsync` on local disks. Writes are faster, and a power failure can lose acknowledged commits: use it for"
+    " tests and throw-away graphs only.",
+    "`0` or `1`",
+    "1",
+)
+CLOCK_TOLERANCE = Setting(
+    "OMNIGRAPH_CLOCK_TOLERANCE",
+    Group.STORAGE,
+    "A writer whose clock differs from the clock of the object store by more than this is refused with"
+    " [`clock`](../errors.md#clock).",
+    "seconds",
+    "300",
+)
+CHECKED_BYTES = Setting(
+    "OMNIGRAPH_CHECKED_BYTES",
+    Group.STORAGE,
+    "Files up to this size are compared with their checksums when they are first opened; `verify` compares larger ones."
+    " `0` checks lengths only.",
+    "bytes",
+    str(8 << 20),
+)
+MAINTENANCE_CONCURRENCY = Setting(
+    "OMNIGRAPH_MAINTENANCE_CONCURRENCY",
+    Group.STORAGE,
+    "Number of threads with which `optimize` rewrites files and builds indexes in one process.",
+    "number",
+    "8",
+)
+
+# ---- memory and disk
+
+QUERY_MEMORY = Setting(
+    "OMNIGRAPH_QUERY_MEMORY",
+    Group.RESOURCES,
+    "Memory for the intermediate rows of one query. The default is at most half of the machine's memory.",
+    "amount",
+    "4 GiB",
+)
+LOAD_MEMORY = Setting(
+    "OMNIGRAPH_LOAD_MEMORY",
+    Group.RESOURCES,
+    "Memory for the rows of one load, mutation or merge. A load and a merge spill to temporary files beyond it; a"
+    " mutation fails.",
+    "amount",
+    "1 GiB",
+)
+CACHE_MEMORY = Setting(
+    "OMNIGRAPH_CACHE_MEMORY",
+    Group.RESOURCES,
+    "Memory for columns, topologies and inverted indexes that a process caches between queries.",
+    "amount",
+    "1 GiB",
+)
+CACHE_DIR = Setting(
+    "OMNIGRAPH_CACHE_DIR",
+    Group.RESOURCES,
+    "Directory of the disk cache: topologies, inverted indexes, embedding vectors and Java class archives. An empty"
+    " value turns the disk cache off.",
+    "directory",
+    unset="the user's cache directory",
+)
+CACHE_DISK = Setting(
+    "OMNIGRAPH_CACHE_DISK",
+    Group.RESOURCES,
+    "Disk space for cached topologies and inverted indexes.",
+    "amount",
+    "8 GiB",
+)
+
+# ---- embeddings
+
+EMBED_PROVIDER = Setting(
+    "OMNIGRAPH_EMBED_PROVIDER",
+    Group.EMBEDDINGS,
+    "Embedding provider: `offline`, `openai-compatible`, `openai`, `gemini` or `mock`. See"
+    " [embeddings](../guide/embeddings.md).",
+    "name",
+    "offline",
+)
+EMBED_BASE_URL = Setting(
+    "OMNIGRAPH_EMBED_BASE_URL",
+    Group.EMBEDDINGS,
+    "Address of the provider, for example of your own server, which then needs no key. Without"
+    " `OMNIGRAPH_EMBED_PROVIDER` it selects `openai-compatible`.",
+    "URL",
+    unset="the provider's own address",
+)
+EMBED_MODEL = Setting(
+    "OMNIGRAPH_EMBED_MODEL",
+    Group.EMBEDDINGS,
+    "Name of the embedding model. Without `OMNIGRAPH_EMBED_PROVIDER` it selects `openai-compatible`.",
+    "name",
+    unset="the provider's own model",
+)
+EMBED_DEADLINE_MS = Setting(
+    "OMNIGRAPH_EMBED_DEADLINE_MS",
+    Group.EMBEDDINGS,
+    "Time limit of one request to a provider with all its retries; `0` for no limit.",
+    "milliseconds",
+    "60000",
+)
+EMBED_TIMEOUT_MS = Setting(
+    "OMNIGRAPH_EMBED_TIMEOUT_MS", Group.EMBEDDINGS, "Time limit of one attempt.", "milliseconds", "30000"
+)
+EMBED_RETRY_ATTEMPTS = Setting(
+    "OMNIGRAPH_EMBED_RETRY_ATTEMPTS",
+    Group.EMBEDDINGS,
+    "Number of attempts for a request that gets status 429 or 5xx, or no answer.",
+    "number",
+    "4",
+)
+EMBED_RETRY_BACKOFF_MS = Setting(
+    "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS",
+    Group.EMBEDDINGS,
+    "Pause before the first retry. It doubles with each retry, and is longer if the provider asks for more.",
+    "milliseconds",
+    "200",
+)
+EMBED_CACHE = Setting(
+    "OMNIGRAPH_EMBED_CACHE",
+    Group.EMBEDDINGS,
+    "Disk space for cached embedding vectors; `0` turns this cache off.",
+    "amount",
+    "2 GiB",
+)
+EMBEDDINGS_MOCK = Setting(
+    "OMNIGRAPH_EMBEDDINGS_MOCK",
+    Group.EMBEDDINGS,
+    "`1` selects the `mock` provider whatever else is set, and logs a warning. Its vectors have no meaning.",
+    "`0` or `1`",
+    "0",
+)
+
+# ---- Spark
+
+SPARK_THRESHOLD = Setting(
+    "OMNIGRAPH_SPARK_THRESHOLD",
+    Group.SPARK,
+    "Work of at least this size runs on Spark if the engine is `auto` and Spark is installed.",
+    "amount",
+    "4 GiB",
+)
+MERGE_THRESHOLD = Setting(
+    "OMNIGRAPH_MERGE_THRESHOLD",
+    Group.SPARK,
+    "Spark tasks merge the rows of a type from this size on; the driver merges smaller ones.",
+    "amount",
+    "1 GiB",
+)
+SPARK_MASTER = Setting(
+    "OMNIGRAPH_SPARK_MASTER",
+    Group.SPARK,
+    "Spark master, such as `spark://host:7077`, `yarn` or `k8s://…`.",
+    "address",
+    "local[*,4]",
+)
+SPARK_MEMORY = Setting(
+    "OMNIGRAPH_SPARK_MEMORY", Group.SPARK, "Memory of the driver's Java, in Spark's notation: `2g`.", "Spark size"
+)
+
+# ---- command line
+
+BLOB_SOURCES = Setting(
+    "OMNIGRAPH_BLOB_SOURCES",
+    Group.COMMAND_LINE,
+    "Directories and addresses, separated by spaces, from which commands may read external blobs.",
+    "list",
+    unset="none are allowed",
+)
+HOME = Setting(
+    "OMNIGRAPH_HOME", Group.COMMAND_LINE, "Directory of the shell's history.", "directory", unset="~/.omnigraph"
+)
+
+# ---- tests and diagnosis
+
+DEBUG = Setting("OMNIGRAPH_DEBUG", Group.DIAGNOSIS, "`1` prints the traceback of a failing command.", "`0` or `1`", "0")
+FAILPOINT = Setting(
+    "OMNIGRAPH_FAILPOINT",
+    Group.DIAGNOSIS,
+    "Stops a write at a named step of the commit protocol, for crash tests: `name=kill`, `name=error`, `name=crash` or"
+    " `name=hold:FILE`.",
+    "failpoint",
+)
+
+# ---- variables of other programs
+
+OPENROUTER_API_KEY = Setting("OPENROUTER_API_KEY", Group.OTHERS, "Key of the provider `openai-compatible`.", "secret")
+OPENAI_API_KEY = Setting("OPENAI_API_KEY", Group.OTHERS, "Key of the provider `openai`.", "secret")
+GEMINI_API_KEY = Setting("GEMINI_API_KEY", Group.OTHERS, "Key of the provider `gemini`.", "secret")
+
+S3 = (
+    Setting("AWS_DEFAULT_REGION", Group.OTHERS, "Region of the bucket. `AWS_REGION` takes precedence.", "name"),
+    Setting("AWS_REGION", Group.OTHERS, "Region of the bucket.", "name"),
+    Setting("AWS_ACCESS_KEY_ID", Group.OTHERS, "Access key for S3.", "secret"),
+    Setting("AWS_SECRET_ACCESS_KEY", Group.OTHERS, "Secret key for S3.", "secret"),
+    Setting("AWS_SESSION_TOKEN", Group.OTHERS, "Session token for S3.", "secret"),
+    Setting("AWS_ENDPOINT_URL", Group.OTHERS, "Address of an S3-compatible server.", "URL"),
+    Setting("AWS_ENDPOINT_URL_S3", Group.OTHERS, "The same for S3 only. It takes precedence.", "URL"),
+    Setting("AWS_ALLOW_HTTP", Group.OTHERS, "Allows an S3 address without TLS.", "`true` or `false`", "false"),
+    Setting(
+        "AWS_S3_FORCE_PATH_STYLE",
+        Group.OTHERS,
+        "Puts the name of the bucket into the path of the address instead of the host name.",
+        "`true` or `false`",
+        "false",
+    ),
+)
+"""Variables with which a graph in S3 is reached. The storage options of a call override them."""
+
+JAVA_HOME = Setting(
+    "JAVA_HOME", Group.OTHERS, "Java installation for Spark.", "directory", unset="`java` on the `PATH`"
+)
+PATH = Setting("PATH", Group.OTHERS, "Directories that are searched for `java`.", "list")
+MASTER = Setting("MASTER", Group.OTHERS, "Spark master if `OMNIGRAPH_SPARK_MASTER` is not set.", "address")
+SPARK_HOME = Setting("SPARK_HOME", Group.OTHERS, "Spark installation; its `conf` directory is read.", "directory")
+SPARK_CONF_DIR = Setting(
+    "SPARK_CONF_DIR", Group.OTHERS, "Directory of `spark-defaults.conf`.", "directory", unset="`conf` in `SPARK_HOME`"
+)
+PYSPARK_GATEWAY_PORT = Setting(
+    "PYSPARK_GATEWAY_PORT", Group.OTHERS, "Set by `spark-submit`: OmniGraph then uses its Java process.", "number"
+)
+PYSPARK_PYTHON = Setting(
+    "PYSPARK_PYTHON", Group.OTHERS, "Python interpreter of Spark tasks.", "command", unset="the running interpreter"
+)
+TMPDIR = Setting("TMPDIR", Group.OTHERS, "Directory of temporary files, to which loads and queries spill.", "directory")
+XDG_CACHE_HOME = Setting(
+    "XDG_CACHE_HOME", Group.OTHERS, "The user's cache directory on Linux.", "directory", unset="~/.cache"
+)
+LOCALAPPDATA = Setting("LOCALAPPDATA", Group.OTHERS, "The user's cache directory on Windows.", "directory")
+HTTPS_PROXY = Setting("HTTPS_PROXY", Group.OTHERS, "Proxy for requests to embedding providers.", "URL")
+
+
+def all_settings() -> list[Setting]:
+    """Every setting, in the order of this module."""
+    found: list[Setting] = []
+    for value in globals().values():
+        if isinstance(value, Setting):
+            found.append(value)
+        elif value is S3:
+            found.extend(S3)
+    return found

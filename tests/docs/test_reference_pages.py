@@ -1,0 +1,56 @@
+"""The generated reference pages are up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import pytest
+
+import omnigraph
+import reference_pages
+from omnigraph import settings
+
+PAGES = reference_pages.pages()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_is_up_to_date(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == PAGES[path], "run scripts/reference_pages.py"
+
+
+def text(name: str) -> str:
+    return next(page for path, page in PAGES.items() if path.name == name)
+
+
+def test_every_setting_has_a_row() -> None:
+    assert [each.name for each in settings.all_settings() if f"| `{each.name}` |" not in text("settings.md")] == []
+
+
+def test_every_public_name_has_a_section() -> None:
+    exported = [name for name in omnigraph.__all__ if not name.startswith("__")]
+    assert [name for name in exported if f"\n### {name}\n" not in text("python.md")] == []
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments that several functions share."""
+
+    limit: int | None
+    actor: str
+
+
+def run(name: str, **options: Unpack[Options]) -> None:
+    """A function with shared keyword arguments."""
+
+
+def test_shared_keyword_arguments_are_spelled_out() -> None:
+    expected = "run(name: str, *, limit: int | None = …, actor: str = …) -> None"
+    assert reference_pages._signature("run", run) == expected
+
+
+def test_commands_and_options_are_listed() -> None:
+    page = text("cli.md")
+    assert "\n## omnigraph load\n" in page
+    assert "\n### omnigraph branch merge\n" in page
+    assert "| `--mode [overwrite\\|append\\|merge]` |" in page
+    assert "## omnigraph ingest" not in page  # hidden
