@@ -6,14 +6,15 @@ from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
-from tests.commit.graphs import SEED, TABLES, assert_chain, assert_whole, ids, put, table_write
+from tests.commit.graphs import SEED, TABLES, Operation, assert_chain, assert_whole, ids, put, table_write
 from tests.patience import PATIENCE
 from ulid_transform import ulid_now
 
 from omnigraph.commit import manifest as manifest_module
 from omnigraph.commit.manifest import FAN_IN, TAIL_COMMITS, Change, Commit, Manifest
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import TableWrite
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import ConflictError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.graph import Graph, open
 

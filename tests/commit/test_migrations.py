@@ -23,6 +23,7 @@ from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import BranchNotFoundError, FormatError, NotFoundError
 from omnigraph.graph import Graph, open
+from omnigraph.storage.staging import stage_append
 from omnigraph.storage.uri import GraphUri
 
 ROWS = {"main": [*SEED, "later"], "dev": [*SEED, "own"], "kid": [*SEED, "own", "deeper"]}
@@ -53,10 +54,10 @@ def _branch(store: Store, name: str, parent: str | None, row: str) -> None:
     view = read_manifest(name, identifier, made)
     pin = view.tables["node:A"]
     fork = store.tables.fork(pin.ref, f"{identifier}-{ulid_now().lower()}")
-    rows = store.tables.scan(pin.ref).slice(0, 1).to_pylist()
-    table = store.tables.scan(pin.ref).slice(0, 0)
+    rows = store.tables.at(pin.ref).scan().slice(0, 1).to_pylist()
+    table = store.tables.at(pin.ref).scan().slice(0, 0)
     new = table.from_pylist([{**rows[0], "id": row, "k": row}], schema=table.schema)
-    staged = store.tables.stage_append(fork, new)
+    staged = stage_append(store.tables.at(fork), new)
     assert staged is not None
     moved = replace(pin, ref=store.tables.commit_staged(staged), row_count=pin.row_count + 1)
     head = Commit(ulid_now(), name, view.version + 1, view.head.id, None, None, now_micros(), ledger=name)

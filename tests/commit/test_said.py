@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.commit.graphs import SCHEMA, SEED, assert_whole, ids, put, sidecars, table_write
+from tests.commit.graphs import SCHEMA, SEED, Operation, assert_whole, ids, put, sidecars, table_write
 
 import omnigraph
 from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, MOST_LABELS
 from omnigraph.commit.sidecar import pending
-from omnigraph.commit.writer import Operation, Prepared, WriteRequest
+from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.errors import CorruptionError, InputError
 from omnigraph.graph import Graph
 

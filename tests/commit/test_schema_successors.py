@@ -18,7 +18,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.schema_files import CONTRACT, STAGED
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.commit.write_request import Prepared, SchemaChange, WriteRequest
 from omnigraph.errors import CorruptionError, InputError, LeaseLostError, ReadSetChangedError, RecoveryRequiredError
 from omnigraph.graph import Graph, open
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
@@ -237,7 +237,7 @@ def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
     """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
     make = writer._sidecar
 
-    def late(store: Store, request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
+    def late(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: Any) -> Sidecar:
         change_elsewhere(children, graph)
         return make(store, request, prepared, view, staging)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.commit.child import Children, Job
-from tests.commit.graphs import SEED, TABLES, assert_whole, contents, create, put
+from tests.commit.graphs import SEED, TABLES, Operation, assert_whole, contents, create, put
 from tests.commit.matrix import TRANSACTION_POINTS, Kill, Outcome, Write, kills, outcome
 from tests.patience import until
 
@@ -16,7 +16,6 @@ from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation
 from omnigraph.graph import Graph, open
 
 GONE = SEED[2]

@@ -17,7 +17,7 @@ from omnigraph.commit.manifest import commit_rows
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph, open
 from omnigraph.storage.ledger_files import look_at_ledger
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 
 COMMITS = 12
 """How many each branch has, at least: enough for parts of older commits."""

@@ -18,7 +18,7 @@ from tests.patience import until
 from ulid_transform import ulid_at_time
 
 import omnigraph
-from omnigraph.commit import hidden
+from omnigraph.commit import hidden, table_writes
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.names import SystemBranch
@@ -39,7 +39,6 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.transaction import Transaction
-from omnigraph.storage.tables import TableStorage
 
 SCHEMA = """
 node Person { name: String @key age: I64? photo: Blob? }
@@ -191,7 +190,7 @@ def test_blobs_come_along(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         tx.load({"Person": rows}, mode="append")
         run(tx, "age", name="large", age=3)
-    stored = graph._store.tables._open(graph.snapshot().pin("node:Person").ref)
+    stored = graph._store.tables.at(graph.snapshot().pin("node:Person").ref).dataset
     found = stored.scanner(columns=["id", "photo"], blob_handling="all_binary").to_table().to_pylist()
     assert {row["id"]: row["photo"] for row in found} == photos | {"ann": None, "bob": None, "cas": None}
 
@@ -352,7 +351,7 @@ def test_other_rows_of_the_same_tables_may_change(graph: Graph) -> None:
 
 def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After all is prepared, and before the lease is taken."""
-    stage = TableStorage.stage_change
+    stage = table_writes.Change.stage
 
     def overtaken(*arguments: Any) -> object:
         monkeypatch.undo()
@@ -363,7 +362,7 @@ def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monk
 
     with graph.branch().transaction() as tx:
         run(tx, "age", name="ann", age=1)
-        monkeypatch.setattr(TableStorage, "stage_change", overtaken)
+        monkeypatch.setattr(table_writes.Change, "stage", overtaken)
     assert ages(graph) == {"ann": 1, "bob": None, "cas": None, "eve": None}
     assert left(graph) == []
 

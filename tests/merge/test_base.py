@@ -15,7 +15,7 @@ from omnigraph.commit.manifest import RowKind
 from omnigraph.errors import DamagedFileError, InputError, MergeConflictsError
 from omnigraph.graph import Graph
 from omnigraph.storage.ledger import LedgerVersion
-from omnigraph.storage.tables import manifest_name
+from omnigraph.storage.table_ref import manifest_name
 
 
 @pytest.fixture

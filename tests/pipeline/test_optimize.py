@@ -74,7 +74,7 @@ def test_all_indexes_in_segments(tmp_path: Path) -> None:
     assert fragments(graph) == 6
     assert seen(graph) == before
     ref = graph.snapshot().pin("node:Person").ref
-    segments = {i.name: len(i.segments) for i in graph._store.tables._open(ref).describe_indices()}
+    segments = {i.name: len(i.segments) for i in graph._store.tables.at(ref).dataset.describe_indices()}
     assert set(segments.values()) == {1}, "they were merged"
     graph.load({"Person": people(["p3", "p4", "new"], 4)}, mode="merge")
     before = seen(graph)

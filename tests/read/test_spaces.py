@@ -34,6 +34,7 @@ from omnigraph.read.space.id_index import NumberIndex, TextIndex, id_index
 from omnigraph.read.space.space import NOTHING, Numbering, Space, Spaces, one_piece
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.staging import stage_indexes
 
 SCHEMA = """
 node Person { name: String @key age: I64? tags: [String]? spot: Vector(2)? born: DateTime? photo: Blob? }
@@ -270,7 +271,7 @@ def with_index(graph: Graph, column: str, kind: IndexKind = IndexKind.BTREE) -> 
     """The graph with an index on a column of persons."""
     store = graph._store
     pin = graph.snapshot().pin("node:Person")
-    staged = store.tables.stage_indexes(pin.ref, [IndexSpec(column, kind)])
+    staged = stage_indexes(store.tables.at(pin.ref), [IndexSpec(column, kind)])
     assert staged is not None
     ref = store.tables.commit_staged(staged)
     manifest = graph.snapshot().manifest

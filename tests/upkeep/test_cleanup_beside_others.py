@@ -189,16 +189,16 @@ def test_a_merge_that_is_staged_keeps_its_base_and_its_source(graph: Graph, monk
                 add(other, "c", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
-        from omnigraph.commit import writer
+        from omnigraph.commit import staged_writes
 
-        stage = writer.Staging.stage
+        stage = staged_writes.StagedWrites.stage
 
-        def staged(self: writer.Staging, writes: object, reads: object) -> None:
+        def staged(self: staged_writes.StagedWrites, writes: object, reads: object) -> None:
             stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
             if self.view.branch == "main":
                 meanwhile(self)
 
-        monkeypatch.setattr(writer.Staging, "stage", staged)
+        monkeypatch.setattr(staged_writes.StagedWrites, "stage", staged)
         graph.merge("dev")
     monkeypatch.undo()
     assert done
@@ -215,12 +215,12 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
     graph.branches.create("dev")
     add(graph, "a", branch="dev", number=1, mode="merge")
     monkeypatch.setattr(Owner, "here", classmethod(lambda cls: cls("elsewhere", 1, "1")))
-    from omnigraph.commit import writer
+    from omnigraph.commit import staged_writes
 
-    stage = writer.Staging.stage
+    stage = staged_writes.StagedWrites.stage
     done: list[bool] = []
 
-    def staged(self: writer.Staging, writes: object, reads: object) -> None:
+    def staged(self: staged_writes.StagedWrites, writes: object, reads: object) -> None:
         stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
         if not done:
             done.append(True)
@@ -231,7 +231,7 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
                 add(other, "b", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
-    monkeypatch.setattr(writer.Staging, "stage", staged)
+    monkeypatch.setattr(staged_writes.StagedWrites, "stage", staged)
     head = graph.snapshot().commit.id
     with pytest.raises(VersionReclaimedError):
         graph.merge("dev")
@@ -313,7 +313,7 @@ def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
         lambda: list(view.batches("node:A")),
         lambda: view.entity("node:A", "row 1"),
         lambda: view.lookup("node:A", "k", pa.chunked_array([["row 1"]]), columns=["id"]),
-        lambda: list(tables.read_fragments(ref, [0], columns=["k"], batch_rows=5)),
+        lambda: list(tables.at(ref).read_fragments([0], columns=["k"], batch_rows=5)),
         lambda: b"".join(graph.export(at=view)),
         lambda: graph.query("query q() { match { $a: A  $a.n > 0 } return { $a.k } }", at=view).to_pylist(),
     ]

@@ -29,16 +29,10 @@ from omnigraph.commit.read_set import Moved, ReadSet, noting
 from omnigraph.commit.recovery import interrupted, recover_branch
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
 from omnigraph.commit.staged_files import check_staged
+from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import (
-    GRAPH_HEAD,
-    Prepare,
-    Prepared,
-    StagedFilesGoneError,
-    Staging,
-    WriteRequest,
-    commit_staged,
-)
+from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, Prepared, WriteRequest
+from omnigraph.commit.writer import commit_staged
 from omnigraph.errors import (
     CorruptionError,
     DriftError,
@@ -94,7 +88,7 @@ class _Write:
         self._prepare = prepare
         self._left = store.timeouts.wait if request.timeout is None else request.timeout
         """Seconds that it may still wait and be run again."""
-        self._staging = Staging(store, request.work)
+        self._staging = StagedWrites(store, request.work)
         self._only_at: str | None = None
         """The head that it has to be staged again for, if it may not be replayed on another."""
         self._removed: set[str] = set()
@@ -174,7 +168,7 @@ class _Write:
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
                 # From here on, recovery knows what to remove.
-                staging, self._staging = self._staging, Staging(store, request.work)
+                staging, self._staging = self._staging, StagedWrites(store, request.work)
                 return commit_staged(store, request, prepared, view, staging, held)
             except StagedFilesGoneError as error:
                 raise self._staged_again(error) from error

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.storage.ledger import Ledger
-from omnigraph.storage.tables import TableConflictError
+from omnigraph.storage.staged import TableConflictError
 
 AUDIT_PATH = "_graph_commit_recoveries.lance"
 

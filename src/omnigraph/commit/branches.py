@@ -45,7 +45,7 @@ from omnigraph.errors import (
     ReadSetChangedError,
 )
 from omnigraph.lang.names import did_you_mean
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 _ATTEMPTS = 16
 

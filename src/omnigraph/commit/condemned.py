@@ -36,7 +36,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.tables import TableRef, manifest_name, table_directory
+from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 DIRECTORY = "__cleanup"

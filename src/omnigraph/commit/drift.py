@@ -22,7 +22,7 @@ from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.torn import is_set_aside
 from omnigraph.errors import DriftError
 from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.table_ref import manifest_name, table_directory
 
 LATE_WRITER = "LateVersion"
 """What the audit calls the writer of a version that arrived after its write was settled."""
@@ -53,7 +53,7 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         head = store.tables.head(pin.ref.path, pin.ref.branch) if view.owns(pin) else None
         if head is None or not 0 < head - pin.ref.version <= _LONGEST_GAP:
             continue
-        if not all(store.tables.is_ours(pin.ref.at(v)) for v in range(pin.ref.version + 1, head + 1)):
+        if not all(store.tables.at(pin.ref.at(v)).is_ours() for v in range(pin.ref.version + 1, head + 1)):
             continue
         if is_set_aside(store, _next_version(view)):
             # A repair that stopped has set a published version aside: these may be its rows, which were acknowledged.

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.ledger import LedgerVersion
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 MANIFEST_PATH = "__manifest"
 STAMP = "omnigraph:internal_schema_version"

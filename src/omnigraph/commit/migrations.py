@@ -15,7 +15,7 @@ from omnigraph.commit.refs import BranchRef, TagRef, create_branch_ref, create_t
 from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, RetryableError
 from omnigraph.storage.ledger import LedgerTag
-from omnigraph.storage.tables import TableConflictError
+from omnigraph.storage.staged import TableConflictError
 
 Migration = Callable[[Store], None]
 

@@ -120,12 +120,12 @@ class ReadSet:
         if len(ids) > _MOST_ROWS:
             return True
         for ref in (old.ref, new.ref):
-            rows = tables.lookup(ref, _ID, pa.chunked_array([ids]), columns=[_ID, *by_column])
+            rows = tables.at(ref).lookup(_ID, pa.chunked_array([ids]), columns=[_ID, *by_column])
             for by, several in by_column.items():
                 if any(pc.any(pc.is_in(rows[by], value_set=_like(values, rows[by]))).as_py() for values in several):
                     return True
             changed = pc.field(_ID).isin(ids)
-            if any(tables.scan(ref, columns=[_ID], filter=condition & changed).num_rows for condition in filters):
+            if any(tables.at(ref).scan(columns=[_ID], filter=condition & changed).num_rows for condition in filters):
                 return True
         return False
 
@@ -142,7 +142,7 @@ def changed_ids(tables: TableStorage, old: TablePin, new: TablePin, most: int = 
     found: list[pa.Array] = [pa.array([], pa.utf8())]
     count = 0
     try:
-        for ids in tables.touched(old.ref, new.ref):
+        for ids in tables.at(new.ref).touched_since(old.ref):
             count += len(ids)
             if count > most:
                 return None

@@ -33,7 +33,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.objects import local
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 
 
@@ -157,7 +157,7 @@ def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
         pin = pin_of(view, table)
         wanted = table.base if visible else pin.ref if pin is not None else None
         own = wanted is not None and wanted.branch == table.base.branch and head is not None
-        if own and wanted is not None and not store.tables.has(wanted):
+        if own and wanted is not None and not store.tables.at(wanted).exists():
             directory = table_directory(wanted.path, wanted.branch)
             return f"version {wanted.version} of {directory} is gone, which has to be put back"
     return None
@@ -305,7 +305,7 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     if head < floor:
         return TableState.INVARIANT_VIOLATION, head
     if head == table.intended.version and floor == table.base.version:
-        same = store.tables.transaction_id(table.intended) == table.transaction_id
+        same = store.tables.at(table.intended).transaction_id() == table.transaction_id
         return (TableState.ROLLED_PAST_EXPECTED if same else TableState.UNEXPECTED_AT_P1), head
     if floor == table.base.version and head < table.intended.version:
         return TableState.INCOMPLETE_PHASE_B, head

@@ -22,7 +22,9 @@ from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, OmnigraphError
-from omnigraph.storage.tables import TableConflictError, TableRef
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.staging import stage_restore
+from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 _ATTEMPTS = 8
@@ -140,7 +142,7 @@ def drop_fork(store: Store, table: TableIntent) -> None:
 def restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
     """The content of a version as the newest of its table, in files that were flushed at the first attempt."""
     for _ in range(_ATTEMPTS):
-        staged = store.tables.stage_restore(base, version, visible=visible)
+        staged = stage_restore(store.tables.at(base), version, visible=visible)
         try:
             for step in staged.steps:
                 made = store.tables.commit_staged(step)

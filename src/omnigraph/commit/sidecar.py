@@ -15,7 +15,7 @@ from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.owner import Owner
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1

@@ -97,12 +97,12 @@ class Snapshot:
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """The entities of a type."""
         reads_of(self._manifest).add_filter(key, filter)
-        return self._store.tables.scan(self._unnoted(key).ref, columns=columns, filter=filter)
+        return self._store.tables.at(self._unnoted(key).ref).scan(columns=columns, filter=filter)
 
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
         """The entities of a type whose column `by` has one of some values, in no order."""
         reads_of(self._manifest).add_lookup(key, by, values)
-        return self._store.tables.lookup(self._unnoted(key).ref, by, values, columns=columns)
+        return self._store.tables.at(self._unnoted(key).ref).lookup(by, values, columns=columns)
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
         """The entities of a type as a stream, for what need not fit memory.
@@ -112,11 +112,11 @@ class Snapshot:
             columns: what to read; by default everything.
             after: how many parts of the table to leave out at the beginning.
         """
-        return self._store.tables.batches(self.pin(key).ref, columns=columns, after=after)
+        return self._store.tables.at(self.pin(key).ref).batches(columns=columns, after=after)
 
     def take_rows(self, key: str, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """Entities by row id, one for each, in that order. They must be there."""
-        return self._store.tables.take_rows(self.pin(key).ref, row_ids, columns=columns)
+        return self._store.tables.at(self.pin(key).ref).take_rows(row_ids, columns=columns)
 
     def place(self, key: str) -> str:
         """Where the table of a type is: the same for all its versions and branches."""
@@ -124,11 +124,11 @@ class Snapshot:
 
     def fingerprint(self, key: str) -> str:
         """A name for the entities of a type. Snapshots that have the same one have the same entities."""
-        return self._store.tables.fingerprint(self.pin(key).ref)
+        return self._store.tables.at(self.pin(key).ref).fingerprint()
 
     def parts(self, key: str) -> tuple[str, ...]:
         """A name for each part of the table of a type. Parts that have the same one have the same entities."""
-        return self._store.tables.parts(self.pin(key).ref)
+        return self._store.tables.at(self.pin(key).ref).fragment_digests()
 
     def earlier_fingerprint(self, key: str, version: int) -> str | None:
         """The same for an earlier version of the table, on the way to this one.
@@ -137,46 +137,39 @@ class Snapshot:
         """
         tables, ref = self._store.tables, self.pin(key).ref
         try:
-            if version >= ref.version or tables.is_restored_after(ref, version):
+            if version >= ref.version or tables.at(ref).is_restored_after(version):
                 return None
-            return tables.fingerprint(ref.at(version))
+            return tables.at(ref.at(version)).fingerprint()
         except VersionReclaimedError:
             return None
 
     def looked_up(self, key: str) -> frozenset[str]:
         """The columns of a type whose values can be looked up in an index."""
-        return self._store.tables.looked_up(self.pin(key).ref)
+        return self._store.tables.at(self.pin(key).ref).indexed_columns()
 
     def vector_metrics(self, key: str) -> dict[str, str]:
         """The properties of a type that have an index of vectors, and the metric of each."""
-        return self._store.tables.vector_metrics(self.pin(key).ref)
+        return self._store.tables.at(self.pin(key).ref).vector_metrics()
 
     def nearest(
         self, key: str, column: str, vector: Sequence[float], count: int, *, metric: str, probes: int, refine: int
     ) -> pa.Array:
         """The row ids of entities whose vectors are nearest, by an index: some may be missed."""
-        found = self._store.tables.nearest(
-            self.pin(key).ref,
-            column,
-            vector,
-            count,
-            metric=metric,
-            columns=("_rowid",),
-            probes=probes,
-            refine=refine,
+        found = self._store.tables.at(self.pin(key).ref).nearest(
+            column, vector, count, metric=metric, columns=("_rowid",), probes=probes, refine=refine
         )
         return found["_rowid"].combine_chunks()
 
     def matching(self, key: str, column: str, words: str, *, phrase: bool, every_word: bool) -> pa.Array:
         """The row ids of entities whose texts have some or every word, or the phrase, by an index that covers all."""
-        found = self._store.tables.match(
-            self.pin(key).ref, column, words, phrase=phrase, every_word=every_word, columns=("_rowid",)
+        found = self._store.tables.at(self.pin(key).ref).match(
+            column, words, phrase=phrase, every_word=every_word, columns=("_rowid",)
         )
         return found["_rowid"].combine_chunks()
 
     def index_coverage(self, key: str, specs: Sequence[IndexSpec]) -> list[Coverage]:
         """How many entities of a type each of some indexes covers."""
-        return self._store.tables.index_coverage(self.pin(key).ref, specs)
+        return self._store.tables.at(self.pin(key).ref).index_coverage(specs)
 
     def content(self, key: str, rows: pa.Table, *, largest: int | None = None) -> Iterator[pa.Table]:
         """Entities that were read with their `_rowid`, with the content of their blobs; a portion at a time.
@@ -186,33 +179,33 @@ class Snapshot:
             rows: the entities.
             largest: blobs with more bytes are left out.
         """
-        return self._store.tables.content(self.pin(key).ref, rows, largest)
+        return self._store.tables.at(self.pin(key).ref).content(rows, largest)
 
     def entity(self, key: str, entity_id: str) -> dict[str, object] | None:
         """One entity by id, or None. A blob is given as what is known about it."""
         _check_id(entity_id)
         ref = self.pin(key).ref
-        rows = self._store.tables.take(ref, [entity_id])
+        rows = self._store.tables.at(ref).take([entity_id])
         if rows.num_rows == 0:
             return None
         row = rows.slice(0, 1).combine_chunks()
         found: dict[str, object] = {name: readable(row[name].combine_chunks())[0].as_py() for name in row.column_names}
-        for name in stored_blobs(self._store.tables.schema(ref)):
+        for name in stored_blobs(self._store.tables.at(ref).schema()):
             found[name] = blob_info(row[name][0].as_py())
         return found
 
     def schema(self, key: str) -> pa.Schema:
         """The columns of a type, as they are stored."""
-        return self._store.tables.schema(self.pin(key).ref)
+        return self._store.tables.at(self.pin(key).ref).schema()
 
     def blob(self, key: str, column: str, entity_id: str) -> StoredBlob | None:
         """What is stored about one blob. None when there is no such entity."""
         _check_id(entity_id)
-        return self._store.tables.blob(self.pin(key).ref, column, entity_id)
+        return self._store.tables.at(self.pin(key).ref).blob(column, entity_id)
 
     def read_blob(self, key: str, column: str, row_id: int, start: int, end: int) -> bytes:
         """Some of the bytes of a blob that the graph holds itself."""
-        return self._store.tables.read_blob(self.pin(key).ref, column, row_id, start, end)
+        return self._store.tables.at(self.pin(key).ref).read_blob(column, row_id, start, end)
 
 
 def _check_id(entity_id: object) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from omnigraph.commit.sidecar import TableIntent
 from omnigraph.commit.store import Store
 from omnigraph.errors import StagedFilesRemovedError
-from omnigraph.storage.tables import Staged
+from omnigraph.storage.staged import Staged
 from omnigraph.storage.uri import Scheme
 
 _AT_ONCE = 16

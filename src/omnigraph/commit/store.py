@@ -34,7 +34,9 @@ from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.ledger import Ledger, LedgerVersion
 from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableConflictError, TableStorage, manifest_name, table_directory
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.table_ref import manifest_name, table_directory
+from omnigraph.storage.tables import TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5

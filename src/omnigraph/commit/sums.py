@@ -9,7 +9,7 @@ from contextlib import suppress
 from omnigraph.commit.store import Store
 from omnigraph.errors import OmnigraphError
 from omnigraph.storage.checksums import RECORDS_KEPT, fold_records, record_names, write_record
-from omnigraph.storage.tables import Staged
+from omnigraph.storage.staged import Staged
 from omnigraph.storage.uri import Scheme
 
 _LOOK_AFTER = 32
@@ -27,7 +27,7 @@ def record_sums(store: Store, operation_id: str, staged: Sequence[Staged]) -> No
         DamagedFileError: a file is gone.
     """
     if store.objects.uri.scheme is Scheme.LOCAL:
-        write_record(store.leases, operation_id, store.tables.staged_sums(staged))
+        write_record(store.leases, operation_id, store.tables.staged_checksums(staged))
 
 
 def drop_sums(store: Store) -> None:

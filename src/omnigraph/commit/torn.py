@@ -19,7 +19,7 @@ from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import DamagedFileError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, dump_hint, read_hint, torn_version
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 
 _BY_HAND = (

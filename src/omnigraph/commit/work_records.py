@@ -39,7 +39,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 
 DIRECTORY = "__work"

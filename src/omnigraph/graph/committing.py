@@ -17,7 +17,8 @@ from omnigraph.commit.names import SystemBranch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import GRAPH_HEAD, Operation, Prepared, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Change, TableWrite
+from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.errors import ReadSetChangedError, TransactionConflictError
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
@@ -79,12 +80,11 @@ def commit_transaction(
 
 def _brought(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:
     """The writes that make a state from the one that it began at."""
-    writes = []
+    writes: list[TableWrite] = []
     for key, pin in view.tables.items():
         before = begun.tables[key]
         if pin.ref != before.ref:
-            found = store.tables.difference(before.ref, pin.ref)
+            found = store.tables.at(pin.ref).changes_since(before.ref)
             if not found.is_empty:
-                rows, gone = found.rows, found.deleted
-                writes.append(TableWrite(key, Operation.CHANGE, source=rows, deleted=gone, models=pin.models))
+                writes.append(Change(key, found.rows, found.deleted, models=pin.models))
     return writes

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest
+from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.errors import CancelledError, InputError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.read.budget import Cancellation
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.upkeep.vectors import (
     BATCH_ROWS,
     Chosen,
@@ -156,7 +157,7 @@ class _Work:
     def _write(self, accepted: AcceptedSchema, chosen: Chosen, pin: TablePin, computed: Computed) -> TableWrite:
         schema = arrow_schema(accepted, TypeKind.NODE, chosen.declared.name)
         source = revision(self.graph._store.tables, pin.ref, schema, computed.parts)
-        return TableWrite(chosen.key, Operation.CHANGE, source=source, models=chosen.models(pin.models))
+        return Change(chosen.key, source, models=chosen.models(pin.models))
 
     def receipt(self, commit: Commit | None) -> EmbedReceipt:
         name = self.graph.embedder.name
@@ -174,9 +175,9 @@ class InProcess:
         spool, counts = Spool(self._budget), Counts()
         if pin.row_count == 0:
             return Computed(counts, lambda: iter(()))
-        numbers = [fragment.number for fragment in self._tables.fragments(pin.ref)]
-        batches = self._tables.read_fragments(
-            pin.ref, numbers, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
+        numbers = [fragment.number for fragment in self._tables.at(pin.ref).fragments()]
+        batches = self._tables.at(pin.ref).read_fragments(
+            numbers, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
         )
         for rows, more in revised(chosen, batches):
             if rows is not None:

@@ -29,8 +29,9 @@ from omnigraph.commit.schema_files import ContractWatch, past_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
+from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
+from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.embed import Embedder, default_embedder
 from omnigraph.errors import (
     CorruptionError,

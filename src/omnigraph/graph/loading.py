@@ -16,7 +16,7 @@ from omnigraph.commit.refs import BranchRef
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.write_request import Prepared, Unchanged, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,

@@ -17,7 +17,7 @@ from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.writer import Prepared, Unchanged, WriteRequest
+from omnigraph.commit.write_request import Prepared, Unchanged, WriteRequest
 from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices, Resolutions, Strategy
 from omnigraph.merge.compare import Comparer, LocalComparer

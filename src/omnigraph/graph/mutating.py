@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.errors import InputError
 from omnigraph.evaluate import bind
 from omnigraph.lang.query import ir

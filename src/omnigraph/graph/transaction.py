@@ -16,7 +16,7 @@ from omnigraph.commit.names import SystemBranch
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Unchanged, WriteRequest
+from omnigraph.commit.write_request import Unchanged, WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, PreconditionFailedError, TransactionEndedError
 from omnigraph.graph.committing import commit_transaction
 from omnigraph.graph.mutating import mutate

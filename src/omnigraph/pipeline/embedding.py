@@ -24,7 +24,7 @@ from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.session import Session
 from omnigraph.storage.fragments import Fragment
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, EmbedReceipt, revised
 
@@ -76,7 +76,7 @@ def way(graph: Graph, engine: Engine | str, branch: str, types: Sequence[str], *
         for name, node in nodes.items()
         if (not types or name in types) and any(prop.embed for prop in node.properties.values())
     ]
-    fragments = (fragment for key in keys for fragment in store.tables.fragments(view.tables[key].ref))
+    fragments = (fragment for key in keys for fragment in store.tables.at(view.tables[key].ref).fragments())
     return choose(engine, _Stored(sum(fragment.size for fragment in fragments)), started=started)
 
 
@@ -119,7 +119,7 @@ class _OnSpark:
 
     def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
         place, ref = self._place, pin.ref
-        parts = _parts(place.tables.fragments(ref), chosen, self._session.parallelism) if pin.row_count else []
+        parts = _parts(place.tables.at(ref).fragments(), chosen, self._session.parallelism) if pin.row_count else []
         done = self._run(parts, chosen, ref)
         failed = next((part.failed for part in done if part.failed is not None), None)
         if failed is not None:
@@ -167,8 +167,8 @@ def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> l
 
 def _computed(place: Place, chosen: Chosen, ref: TableRef, part: _Part, number: int) -> _Done:
     """What a task does."""
-    batches = place.tables.read_fragments(
-        ref, part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
+    batches = place.tables.at(ref).read_fragments(
+        part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
     )
     changed, counts = [], Counts()
     try:

@@ -21,7 +21,7 @@ from omnigraph.pipeline.engine import Choice, Engine, choose_by_size
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.session import Session
-from omnigraph.storage.layouts import Layouts
+from omnigraph.storage.layouts import build_index_segment, compact
 from omnigraph.storage.packing import Packed
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.optimize import (
@@ -52,12 +52,12 @@ class OnSpark:
 
     def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
         place = self.place
-        return self._each("packing", jobs, lambda job: Layouts(place.tables).pack(job.ref, job.pack))
+        return self._each("packing", jobs, lambda job: compact(place.tables.at(job.ref), job.pack))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         place = self.place
         return self._each(
-            "building indexes", jobs, lambda job: Layouts(place.tables).build_segment(job.ref, job.spec, job.parts)
+            "building indexes", jobs, lambda job: build_index_segment(place.tables.at(job.ref), job.spec, job.parts)
         )
 
     def _each(self, what: str, jobs: Sequence[J], do: Callable[[J], R]) -> list[R]:

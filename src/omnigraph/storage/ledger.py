@@ -42,7 +42,9 @@ from omnigraph.storage.lance_failures import (
 )
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
 from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, lost_newest, versions_on_disk
-from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.tables import Sync
 
 UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, TypeError, ValueError, pa.ArrowException)
 """What decoding raises for rows that nobody wrote."""

@@ -33,7 +33,7 @@ from omnigraph.storage.ledger_seal import SEAL
 from omnigraph.storage.newest import VERSIONS
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.objects.os_failures import refuse_forbidden
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 _READERS = 8

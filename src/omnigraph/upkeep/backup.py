@@ -49,7 +49,7 @@ from omnigraph.storage.copies import FileStore, copy_files, in_parallel
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.newest import HINT, VERSIONS, dump_hint
 from omnigraph.storage.objects import ObjectInfo
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
 from omnigraph.upkeep.reachable import Refs

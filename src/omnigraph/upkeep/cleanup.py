@@ -48,7 +48,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.objects import ObjectInfo, room
 from omnigraph.storage.objects.room import is_full
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
 from omnigraph.upkeep.reachable import Policy, Reach, unless_removed

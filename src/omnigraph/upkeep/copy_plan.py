@@ -19,7 +19,7 @@ from omnigraph.storage.copies import in_parallel
 from omnigraph.storage.files import Needs, is_needed, is_swept
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectInfo
-from omnigraph.storage.tables import TableRef, branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.table_ref import TableRef, branch_ref_path, manifest_name, table_directory
 from omnigraph.upkeep.reachable import Policy, Refs, reach_from
 
 _FORK_MANIFEST = re.compile(r"(__manifest|(?:nodes|edges)/[^/]+)/tree/.+/_versions/[^/]+\.manifest")

@@ -24,7 +24,7 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
 from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError
 from omnigraph.storage.ledger import LedgerBranch
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 _COMMITS = pa.array(["graph_commit", "ancestor"])
 """The kinds of manifest rows that say which commits there are: those of a branch, and those merged into it."""

@@ -37,8 +37,9 @@ from omnigraph.commit.refs import (
 )
 from omnigraph.commit.sidecar import Sidecar, WriterKind, sort_out
 from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.table_writes import DropDamagedIndexes
 from omnigraph.commit.torn import correct_hint, set_aside, set_aside_torn
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     DamagedFileError,
     InputError,
@@ -50,7 +51,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.lance_manifest import version_of
 from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.repair_report import Action as Action
 from omnigraph.upkeep.repair_report import Classification as Classification
@@ -369,7 +370,7 @@ class _Repair:
         """Drop damaged indexes as one commit, like any other write. `optimize` builds them again."""
         said = "repair: drop damaged indexes"
         request = WriteRequest(branch=branch, kind=WriterKind.REPAIR, actor=REPAIR_ACTOR, message=said)
-        write(self.store, request, lambda _: [TableWrite(key, Operation.DROP_DAMAGED_INDEXES) for key in keys])
+        write(self.store, request, lambda _: [DropDamagedIndexes(key) for key in keys])
 
     # Tables
 

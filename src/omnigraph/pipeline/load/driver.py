@@ -18,8 +18,10 @@ import pyarrow as pa
 
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest, Models, with_models
+from omnigraph.commit.staged_writes import fork_table
+from omnigraph.commit.table_writes import AppendFragments, Change, ChangeFragments, OverwriteFragments, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, Prepared, TableWrite, WriteRequest, fork_table
+from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.embed import Embedder
 from omnigraph.errors import (
     ConstraintError,
@@ -43,7 +45,7 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import Work, declared_type
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold, way_of
 from omnigraph.pipeline.session import Session
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 from omnigraph.write.changes import TableChange
 from omnigraph.write.identity import Ulids
@@ -370,7 +372,7 @@ class _SparkLoad:
             replace(self._write(change, rules.exchange, now, begun), models=self._models(change, now))
             for change in self.changes.values()
         ]
-        self.handed |= {write.key for write in writes if write.base is not None}
+        self.handed |= {write.key for write in writes if write.fork is not None}
         return writes
 
     def _fetch(self) -> None:
@@ -424,9 +426,9 @@ class _SparkLoad:
             if self.merges[-1].way is MergeWay.TASKS:
                 return self._merged(change, fragments, exchange, now, begun)
             source = _StagedSource(self.place, tuple(staged))
-            return TableWrite(change.key, Operation.CHANGE, source=source, fragments=fragments, base=base)
-        replaces = self.request.mode is LoadMode.OVERWRITE
-        return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
+            return Change(change.key, source, fragments=fragments, fork=base)
+        operation = OverwriteFragments if self.request.mode is LoadMode.OVERWRITE else AppendFragments
+        return operation(change.key, fragments, fork=base)
 
     def _merged(
         self, change: Loaded, fragments: tuple[str, ...], exchange: Exchange, now: Manifest, begun: Manifest
@@ -436,7 +438,7 @@ class _SparkLoad:
         with self.options.session.job(f"merging {change.name}", self.options.watch):
             merged, gone = merge_by_tasks(exchange, self.place, base, change)
         fork = None if now.owns(now.tables[change.key]) else base
-        return TableWrite(change.key, Operation.CHANGE, fragments=(*merged, *fragments), replaced=gone, base=fork)
+        return ChangeFragments(change.key, (*merged, *fragments), gone, fork=fork)
 
     def _beside(self, key: str, now: Manifest, begun: Manifest) -> TableRef:
         """The version of a table that tasks change: that of the graph, or a fork of it that nobody else has."""

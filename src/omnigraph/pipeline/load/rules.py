@@ -24,7 +24,7 @@ from omnigraph.pipeline.load.exchange import Cut, Exchange, Relation, Side, firs
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import ROW, OwnRows, PartRows, StoredRows
 from omnigraph.storage.blobs import row_schema
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.checks import Room, outside, sharing, unmatched, value_rules
 from omnigraph.write.validate import (
     SHOWN,
@@ -356,7 +356,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
 
 def stored_pieces(place: Place, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
     """Columns of a stored table, cut for tasks."""
-    numbers = [part.number for part in place.tables.fragments(ref)]
+    numbers = [part.number for part in place.tables.at(ref).fragments()]
     step = max(1, min(_STORED_FRAGMENTS, len(numbers) // 16))
     cuts = [tuple(numbers[i : i + step]) for i in range(0, len(numbers), step)]
     return [StoredRows(place, ref, cut, tuple(columns)) for cut in cuts]

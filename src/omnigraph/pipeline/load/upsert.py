@@ -22,7 +22,8 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import KEY_BATCH, ROW, OwnRows
 from omnigraph.storage.amounts import amount, readable
 from omnigraph.storage.change import Replaced
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.staging import remove_rows, write_fragments
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_MERGE_THRESHOLD"
@@ -101,7 +102,7 @@ def _matched(
     own += [OwnRows(place, path, ("id",), change.read, numbered=True) for path in deleted]
     mine = exchange.read(own, pa.schema([("id", pa.utf8()), (ROW, pa.int64())]), change.count)
     pieces = stored_pieces(place, base, _STORED.names)
-    stored = exchange.read(pieces, _STORED, place.tables.count(base))
+    stored = exchange.read(pieces, _STORED, place.tables.at(base).count())
     found = exchange.together([Side(mine, ["id"]), Side(stored, ["id"])], _replacing(starts))
     aside = exchange.gather([found.mapped(_put_aside(place))])[0]
     rows = sum(aside["rows"].to_pylist())
@@ -153,7 +154,7 @@ def _lost(exchange: Exchange, place: Place, base: TableRef, matched: Relation) -
     def remove(rows: pa.Table) -> pa.Table:
         if rows.num_rows == 0:
             return _LOST.empty_table()
-        found = place.tables.remove_rows(base, rows[_ADDRESS].combine_chunks())
+        found = remove_rows(place.tables.at(base), rows[_ADDRESS].combine_chunks())
         texts, gone = list(found.left), list(found.gone)
         counts = [found.rows, *[0] * (len(texts) + len(gone) - 1)]
         return pa.table([texts + [None] * len(gone), [None] * len(texts) + gone, counts], schema=_LOST)
@@ -178,9 +179,9 @@ def _written(exchange: Exchange, place: Place, base: TableRef, change: Loaded, m
             if dropped is not None:
                 fresh[dropped] = False
             old, new = whole.take(pa.array(places)), whole.filter(pa.array(fresh))
-            replacing = place.tables.write_fragments(base, old, known[_ROW_ID].combine_chunks())
+            replacing = write_fragments(place.tables.at(base), old, known[_ROW_ID].combine_chunks())
             written += [(False, part, number, text) for number, text in enumerate(replacing)]
-            added = place.tables.write_fragments(base, new)
+            added = write_fragments(place.tables.at(base), new)
             written += [(True, part, number, text) for number, text in enumerate(added)]
         columns = [list(column) for column in zip(*written, strict=True)] or [[] for _ in _WRITTEN]
         return pa.table(columns, schema=_WRITTEN)

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
+from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.store import Store
+from omnigraph.commit.table_writes import ChangeFragments, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, TableWrite, fork_table
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.graph.merging import MergeRequest, Way
@@ -39,7 +40,7 @@ from omnigraph.pipeline.load.tasks import PartRows
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
 from omnigraph.pipeline.session import Session
 from omnigraph.storage.change import Replaced
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 
 _SIFTED = 1_000_000
@@ -190,7 +191,7 @@ class SparkComparer:
                 found.append(self._write(compared, target, models))
         except BaseException:
             for write in found:
-                self._unfork(write.base)
+                self._unfork(write.fork)
             raise
         return found
 
@@ -211,7 +212,7 @@ class SparkComparer:
         except BaseException:
             self._unfork(fork)
             raise
-        return TableWrite(key, Operation.CHANGE, fragments=fragments, replaced=replaced, base=fork, models=models)
+        return ChangeFragments(key, fragments, replaced, fork=fork, models=models)
 
     def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], Replaced]:
         key = compared.versions.key
@@ -262,7 +263,7 @@ class SparkComparer:
             for i in range(0, len(numbers), step)
         ]
         chosen = set(numbers)
-        count = sum(part.rows for part in self._place.tables.fragments(ref) if part.number in chosen)
+        count = sum(part.rows for part in self._place.tables.at(ref).fragments() if part.number in chosen)
         return exchange.read(pieces, versions.schema, count if may is None else min(count, may.count))
 
 
