@@ -30,7 +30,7 @@ from typing import Any
 
 from harness import Benchmark, Comparison, Timing, figure
 from omnigraph.graph.graph import FSYNC_VARIABLE
-from omnigraph.storage.cache_directory import DIRECTORY_VARIABLE
+from omnigraph.storage.files.cache_directory import DIRECTORY_VARIABLE
 
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30

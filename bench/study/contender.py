@@ -14,7 +14,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from omnigraph.storage.cache_directory import DIRECTORY_VARIABLE
+from omnigraph.storage.files.cache_directory import DIRECTORY_VARIABLE
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent.parent / ".venv-bench" / "bin" / "python"

@@ -30,7 +30,7 @@ from tests.commit.graphs import (
 from tests.patience import PATIENCE
 
 from omnigraph.commit import attempts
-from omnigraph.commit import distrust as distrust_module
+from omnigraph.commit import rollback_only as distrust_module
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR

@@ -19,9 +19,9 @@ from tests.patience import PATIENCE, until
 
 import omnigraph
 from omnigraph.commit import lease, table_writes
-from omnigraph.commit.gates import Gate
 from omnigraph.commit.lease import LeaseRecord, Owner, Waiter, lease_path
 from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.process_locks import FairLock
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
@@ -179,7 +179,7 @@ def test_without_others_it_is_one_look_and_two_writes(store: ObjectStore) -> Non
 
 
 def test_threads_pass_the_gate_in_order() -> None:
-    gate, order = Gate(), []
+    gate, order = FairLock(), []
     assert gate.acquire(0)
 
     def take(number: int) -> None:

@@ -15,11 +15,11 @@ from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.formats import read_stamp
 from omnigraph.commit.lease import acquire
 from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit, read_manifest, successor
 from omnigraph.commit.migrations import MIGRATIONS
-from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import BranchNotFoundError, FormatError, NotFoundError
 from omnigraph.graph import Graph, open

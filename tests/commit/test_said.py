@@ -12,8 +12,8 @@ from tests.commit.graphs import SCHEMA, SEED, Operation, assert_whole, ids, put,
 
 import omnigraph
 from omnigraph.commit import manifest
+from omnigraph.commit.commit_metadata import LONGEST_NAME, LONGEST_TEXT, MOST_LABELS
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
-from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, MOST_LABELS
 from omnigraph.commit.sidecar import pending
 from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.errors import CorruptionError, InputError

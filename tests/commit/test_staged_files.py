@@ -11,7 +11,7 @@ import pytest
 from tests.commit.graphs import INDEXES, SEED, Operation, assert_whole, create, ids, put, rows
 from tests.s3_server import S3Root
 
-from omnigraph.commit import writer
+from omnigraph.commit import staged_writes
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.table_writes import AppendFragments
 from omnigraph.commit.write_request import WriteRequest
@@ -32,7 +32,7 @@ def once_staged(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object], times
             do()
         reach(point)
 
-    monkeypatch.setattr(writer, "reach", reached)
+    monkeypatch.setattr(staged_writes, "reach", reached)
     return done
 
 

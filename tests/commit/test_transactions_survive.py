@@ -11,7 +11,7 @@ from tests.commit.graphs import SEED, TABLES, Operation, assert_whole, contents,
 from tests.commit.matrix import TRANSACTION_POINTS, Kill, Outcome, Write, kills, outcome
 from tests.patience import until
 
-from omnigraph.commit import hidden
+from omnigraph.commit import transaction_branches
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.refs import list_branch_refs
@@ -35,7 +35,7 @@ def left(graph: Graph) -> list[str]:
     public = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     forks = {fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)}
     return [
-        *(found.name for found in hidden.hidden_branches(store)),
+        *(found.name for found in transaction_branches.list_all(store)),
         *(name for name, ref in refs.items() if ref.is_hidden),
         *(fork for fork in forks if fork.partition("-")[0] not in public),
         *(info.path for info in store.objects.list("__lease") if "__tx" in info.path),
@@ -119,7 +119,9 @@ def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
         for branch in ("main", "dev"):
             job: Job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
             assert children.run("transact", dies=True, **job).signal == signal.SIGKILL
-        assert len(hidden.hidden_branches(graph._store)) == 1, "the second process has cleared up after the first"
+        assert len(transaction_branches.list_all(graph._store)) == 1, (
+            "the second process has cleared up after the first"
+        )
         assert [branch.name for branch in graph.branches] == ["main", "dev"]
         assert contents(graph) == contents(graph, "dev") == BEFORE
         put(graph, ["next"], TABLES)
@@ -136,7 +138,7 @@ def test_a_live_transaction_of_another_process_is_left_alone(children: Children,
         until(sign.exists)
         graph.refresh()
         with open(place) as other:
-            assert len(hidden.hidden_branches(other._store)) == 1
+            assert len(transaction_branches.list_all(other._store)) == 1
             assert contents(other) == BEFORE
         sign.unlink()
         children.wait(pid).ok()

@@ -13,7 +13,7 @@ from omnigraph.commit import manifest
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, open, repair
-from omnigraph.storage.newest import TORN
+from omnigraph.storage.latest_version import TORN
 from omnigraph.storage.table_ref import manifest_name
 
 pytestmark = pytest.mark.s3

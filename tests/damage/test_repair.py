@@ -29,7 +29,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph, open, repair
 from omnigraph.storage import file_checks
 from omnigraph.storage.checksums import FileSum
-from omnigraph.storage.newest import TORN
+from omnigraph.storage.latest_version import TORN
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.upkeep.repair import FORCED_ACTOR, REPAIR_ACTOR, Action, Classification, Repaired, RepairReport
 

@@ -18,10 +18,10 @@ from tests.patience import until
 from ulid_transform import ulid_at_time
 
 import omnigraph
-from omnigraph.commit import hidden, table_writes
+from omnigraph.commit import table_writes, transaction_branches
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import Owner
-from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
@@ -98,7 +98,7 @@ def left(graph: Graph) -> list[object]:
     refs = list_branch_refs(store.objects)
     own = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     return [
-        *hidden.hidden_branches(store),
+        *transaction_branches.list_all(store),
         *(name for name, ref in refs.items() if ref.is_hidden),
         *(name for name in store.manifest.branches() if name not in own),
         *(fork for fork in forks if fork.partition("-")[0] not in own),
@@ -576,7 +576,7 @@ def test_a_branch_that_is_not_there(graph: Graph) -> None:
 def test_nobody_can_name_a_hidden_branch(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
-        (found,) = hidden.hidden_branches(graph._store)
+        (found,) = transaction_branches.list_all(graph._store)
         name = str(found.name)
         assert [branch.name for branch in graph.branches] == ["main"]
         assert name not in graph.branches
@@ -619,12 +619,12 @@ def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypat
     """Removing may fail, or be interrupted: the next look removes what is left, though the process lives."""
     graph.branches.create("draft")
     with monkeypatch.context() as patch:
-        patch.setattr(hidden, "_remove", lambda *_, **__: None)
+        patch.setattr(transaction_branches, "_remove", lambda *_, **__: None)
         with graph.branch("draft").transaction() as tx:
             run(tx, "add", name="dan")
     assert left(graph)
     assert [branch.name for branch in graph.branches] == ["main", "draft"]
-    hidden.reclaim(graph._store)
+    transaction_branches.reclaim(graph._store)
     assert left(graph) == []
     graph.branches.delete("draft")
 
@@ -638,7 +638,7 @@ def test_a_moved_graph_loses_what_was_left(graph: Graph, place: Path, monkeypatc
             raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(hidden, "_remove", lambda *_, **__: None)
+        patch.setattr(transaction_branches, "_remove", lambda *_, **__: None)
         with pytest.raises(ZeroDivisionError):
             block()
     copy = place.with_name("copy")
@@ -663,8 +663,8 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
     def block() -> None:
         with graph.branch().transaction() as tx:
             run(tx, "add", name="dan")
-            (found,) = hidden.hidden_branches(graph._store)
-            hidden._remove(graph._store, found.name, forks=None)
+            (found,) = transaction_branches.list_all(graph._store)
+            transaction_branches._remove(graph._store, found.name, forks=None)
             run(tx, "add", name="eve")
 
     with pytest.raises(TransactionEndedError, match="given up"):
@@ -685,7 +685,9 @@ def test_when_a_hidden_branch_counts_as_abandoned(monkeypatch: pytest.MonkeyPatc
 
     def abandoned(content: bytes, silence: float) -> list[bool]:
         pairs = zip(names, owners, strict=True)
-        return [hidden.HiddenBranch(name, owner, content).is_abandoned(silence) for name, owner in pairs]
+        return [
+            transaction_branches.TransactionBranch(name, owner, content).is_abandoned(silence) for name, owner in pairs
+        ]
 
     assert abandoned(b"1", 0.05) == [False, True, False, False]
     time.sleep(0.06)
@@ -699,8 +701,8 @@ def test_a_transaction_shows_that_it_lives(graph: Graph) -> None:
     graph._store.timeouts.ttl = 0.15
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
-        (before,) = hidden.hidden_branches(graph._store)
-        until(lambda: hidden.hidden_branches(graph._store)[0].content != before.content)
+        (before,) = transaction_branches.list_all(graph._store)
+        until(lambda: transaction_branches.list_all(graph._store)[0].content != before.content)
     assert left(graph) == []
 
 

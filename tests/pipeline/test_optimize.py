@@ -21,7 +21,7 @@ from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.optimize import OnSpark, optimize_by
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.session import Session
-from omnigraph.storage.packing import Packed
+from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.upkeep.optimize import OptimizeReceipt, PackJob
 from omnigraph.write.receipt import MergeWay
 
@@ -118,7 +118,7 @@ def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatc
     at_work: list[int] = []
     pack = OnSpark.pack
 
-    def packing(self: OnSpark, jobs: Sequence[PackJob]) -> list[Packed]:
+    def packing(self: OnSpark, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         packed = pack(self, jobs)
         graph.cleanup(keep=0, orphans_older_than=timedelta(0))
         at_work.append(len(read_records(graph._store.objects)))

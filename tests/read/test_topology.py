@@ -33,7 +33,7 @@ from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.space import Spaces
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.read.views import Views
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.storage.files.cache_directory import cache_directory
 
 SCHEMA = """
 node Person { name: String @key age: I64? }

@@ -17,7 +17,7 @@ from lance.fragment import write_fragments
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import IndexKind
-from omnigraph.storage import change
+from omnigraph.storage import row_changes
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
@@ -148,8 +148,8 @@ def test_a_row_is_not_written_and_deleted(tables: TableStorage, base: TableRef) 
 def test_many_rows_are_found_by_reading_all_ids(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change, "LOOKED_UP", 0)
-    monkeypatch.setattr(change, "_TOGETHER", 2)
+    monkeypatch.setattr(row_changes, "LOOKED_UP", 0)
+    monkeypatch.setattr(row_changes, "_TOGETHER", 2)
     before = row_ids(tables, base)
     rows = Pieces(table({"r3": 5, "new": 6, "r1": 7, "newer": 8}), size=1)
     after = commit(tables, stage_change(tables.at(base), rows, pa.array(["r0"])))
@@ -163,7 +163,7 @@ def test_many_rows_are_found_by_reading_all_ids(
 def test_row_ids_are_kept_over_several_fragments(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change, "write_fragments", lambda *a, **k: write_fragments(*a, **k, max_rows_per_file=2))
+    monkeypatch.setattr(row_changes, "write_fragments", lambda *a, **k: write_fragments(*a, **k, max_rows_per_file=2))
     model = {name: i for i, name in enumerate(reversed(NAMES[:8]))}
     after = commit(tables, stage_change(tables.at(base), table(model), NONE))
     assert len(tables.at(after).dataset.get_fragments()) == 4

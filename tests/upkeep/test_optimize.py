@@ -20,7 +20,7 @@ from omnigraph.commit import table_writes
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.errors import InputError, ReadOnlyError
 from omnigraph.graph import Graph
-from omnigraph.storage.packing import Packed
+from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.upkeep.optimize import DRIFT, BuildJob, Here, OptimizeReceipt, PackJob
 from omnigraph.upkeep.optimize import optimize as optimize_store
 
@@ -247,7 +247,7 @@ class Meanwhile(Here):
             self.writes.pop(0)()  # type: ignore[attr-defined]
         return built
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         object.__setattr__(self, "packs", self.packs + len(jobs))  # type: ignore[attr-defined]
         return super().pack(jobs)
 

@@ -98,10 +98,10 @@ def budget(seconds: float | None, memory: str | None, rows: int | None, returned
         InputError: the memory is not an amount.
     """
     from omnigraph.read.budget import Budget
-    from omnigraph.storage.amounts import amount
+    from omnigraph.storage.byte_sizes import size_setting
 
     usual = Budget()
-    room = usual.memory if memory is None else amount({"--memory": memory}, "--memory", 0)
+    room = usual.memory if memory is None else size_setting({"--memory": memory}, "--memory", 0)
     return replace(
         usual,
         seconds=usual.seconds if seconds is None else seconds,

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from omnigraph.commit.manifest import SCHEMA
-from omnigraph.commit.staged_rows import DIRECTORY
+from omnigraph.commit.staging_directories import DIRECTORY
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 from omnigraph.storage.objects import ObjectStore
 

@@ -24,9 +24,9 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import branch_name
 from omnigraph.commit.read_set import Moved, ReadSet, noting
 from omnigraph.commit.recovery import interrupted, recover_branch
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
 from omnigraph.commit.staged_files import check_staged
 from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites

@@ -19,8 +19,8 @@ from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
-from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import (
     BranchRef,
     branch_ref_names,

@@ -25,8 +25,8 @@ from uuid import uuid4
 
 import orjson
 
+from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
-from omnigraph.commit.member_sums import summed, unsummed
 from omnigraph.commit.store import Store
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -216,7 +216,7 @@ def read(objects: ObjectStore) -> Condemned:
     except ObjectNotFoundError:
         return Condemned()
     try:
-        members = unsummed(orjson.loads(stored.data))
+        members = verify_checksum(orjson.loads(stored.data))
         tables = {path: _table(said) for path, said in members["tables"].items()}
         number = int(members["number"])
         # An older release compares the number alone.
@@ -267,7 +267,7 @@ def _write(objects: ObjectStore, listed: Condemned) -> Condemned:
         "state": listed.state.value,
         "tables": {path: _members(table) for path, table in sorted(listed.tables.items())},
     }
-    data = orjson.dumps(summed(members))
+    data = orjson.dumps(with_checksum(members))
     if listed.etag is None:
         try:
             return replace(listed, etag=objects.create(PATH, data))

@@ -11,12 +11,12 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.place import STAMP_PATH, place_stamp
-from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
-from omnigraph.commit.stamp import CURRENT
+from omnigraph.commit.schema_tables import create_table, table_keys
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     AlreadyInitializedError,
@@ -30,7 +30,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
-from omnigraph.storage.objects.room import keep_reserve
+from omnigraph.storage.objects.disk_space import keep_reserve
 
 CLAIM_PATH = "__init_claim.json"
 

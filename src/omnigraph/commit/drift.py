@@ -19,9 +19,9 @@ from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MANIFEST_PATH, Change, Manifest, TablePin
 from omnigraph.commit.rollback import recovery_commit, restored
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import is_set_aside
+from omnigraph.commit.torn_versions import is_quarantined
 from omnigraph.errors import DriftError
-from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.table_ref import manifest_name, table_directory
 
 LATE_WRITER = "LateVersion"
@@ -55,7 +55,7 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
             continue
         if not all(store.tables.at(pin.ref.at(v)).is_ours() for v in range(pin.ref.version + 1, head + 1)):
             continue
-        if is_set_aside(store, _next_version(view)):
+        if is_quarantined(store, _next_version(view)):
             # A repair that stopped has set a published version aside: these may be its rows, which were acknowledged.
             raise DriftError(key, pin.ref.version, head, hint="a repair was interrupted: run 'omnigraph repair' again")
         held.check()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.manifest import MAIN, STAMP
 from omnigraph.commit.migrations import MIGRATIONS
 from omnigraph.commit.place import end_copied_leases
-from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, FormatError
 from omnigraph.storage.ledger import LedgerVersion

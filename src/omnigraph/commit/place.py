@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from omnigraph.commit import hidden, lease, sidecar, work_records
+from omnigraph.commit import lease, sidecar, transaction_branches, work_records
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LeaseRecord
 from omnigraph.commit.refs import BRANCH_DIRECTORY, TAG_DIRECTORY
 from omnigraph.commit.schema_files import ARCHIVE
-from omnigraph.commit.staged_rows import staged_rows
+from omnigraph.commit.staging_directories import staging_directories
 from omnigraph.commit.store import PLACE, Store
 from omnigraph.errors import CorruptionError, InputError, ObjectChangedError, ObjectNotFoundError
 from omnigraph.storage.base_paths import moved_manifest
@@ -228,7 +228,7 @@ class _Left:
     """
 
     leases: tuple[tuple[str, StoredObject], ...]
-    transactions: tuple[hidden.HiddenBranch, ...]
+    transactions: tuple[transaction_branches.TransactionBranch, ...]
     records: tuple[work_records.WorkRecord, ...]
     rows: tuple[str, ...]
 
@@ -237,16 +237,16 @@ class _Left:
         interrupted = {path.rpartition("/")[2].partition(".")[0].lower() for path in sidecar.paths(store.objects)}
         return cls(
             tuple(_leases(store)),
-            tuple(hidden.hidden_branches(store)),
+            tuple(transaction_branches.list_all(store)),
             tuple(work_records.read_records(store.objects)),
-            tuple(rows.directory for rows in staged_rows(store.objects) if rows.name not in interrupted),
+            tuple(rows.directory for rows in staging_directories(store.objects) if rows.name not in interrupted),
         )
 
     def end(self, store: Store) -> None:
         """End all of it. Names are never used twice, and leases are replaced by etag: what is made here stays."""
         _end_leases(store, self.leases)
         for branch in self.transactions:
-            hidden.remove(store, branch)
+            transaction_branches.remove(store, branch)
         for record in self.records:
             store.objects.delete(record.path)
         for directory in self.rows:

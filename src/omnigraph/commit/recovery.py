@@ -11,17 +11,17 @@ import pyarrow as pa
 from omnigraph.commit import audit
 from omnigraph.commit.ancestor_files import read_ancestors, remove_ancestors
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
-from omnigraph.commit.distrust import distrust, trusted
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
 from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, state_before, undo
+from omnigraph.commit.rollback_only import mark_rollback_only, with_pending_mark
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import intends_torn, set_aside_torn
+from omnigraph.commit.torn_versions import intends_torn, quarantine_torn
 from omnigraph.errors import (
     CorruptionError,
     DamagedFileError,
@@ -101,7 +101,7 @@ def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
     mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]
     if mine:
         held.check()
-        set_aside_torn(store, branch, mine)
+        quarantine_torn(store, branch, mine)
     return [settle(store, sidecar, held) for sidecar in mine]
 
 
@@ -174,7 +174,7 @@ def _settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     reach(Failpoint.RECOVERY_STARTED)
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return _discard(store, sidecar)
-    sidecar = trusted(store, sidecar)
+    sidecar = with_pending_mark(store, sidecar)
     view, found = _look(store, sidecar)
     settlement, outcomes = _decide(store, sidecar, view, found, held)
     reach(Failpoint.RECOVERY_PUBLISHED)
@@ -223,7 +223,7 @@ def _decide(
             return _roll_forward(store, sidecar, view, found, ancestors, held)
         except FlushFailedError:
             # What was flushed in vain is not trusted, and its publish may be visible by now.
-            sidecar = distrust(store, sidecar)
+            sidecar = mark_rollback_only(store, sidecar)
             view, found = _look(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     if published is not None:

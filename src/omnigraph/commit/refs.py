@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from omnigraph.commit.member_sums import CHECKSUM, checksum, summed
-from omnigraph.commit.names import SYSTEM
+from omnigraph.commit.json_checksums import CHECKSUM, checksum, with_checksum
+from omnigraph.commit.ref_names import SYSTEM
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
 from omnigraph.storage.objects.contract import TOMBSTONE
@@ -233,7 +233,7 @@ def _dump(ref: BranchRef | TagRef) -> bytes:
     members = {"version": _VERSION} | {name: value for name, value in asdict(ref).items() if name != "etag"}
     if not members.get("pending", True):
         del members["pending"]
-    return orjson.dumps(summed(members), option=orjson.OPT_INDENT_2)
+    return orjson.dumps(with_checksum(members), option=orjson.OPT_INDENT_2)
 
 
 def _with_etag(ref: Ref, etag: str) -> Ref:

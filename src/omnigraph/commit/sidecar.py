@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
+from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
-from omnigraph.commit.member_sums import summed, unsummed
-from omnigraph.commit.names import recorded_branch
 from omnigraph.commit.owner import Owner
+from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_ref import TableRef
@@ -130,7 +130,7 @@ class Sidecar:
 
     def dump(self) -> bytes:
         version = ROLLBACK_VERSION if self.rollback_only else SIDECAR_VERSION
-        members = summed({"sidecar_version": version, **_plain(self)})
+        members = with_checksum({"sidecar_version": version, **_plain(self)})
         return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
     @classmethod
@@ -141,7 +141,7 @@ class Sidecar:
             CorruptionError: it cannot be read. It is kept: a person has to look.
         """
         try:
-            members = unsummed(orjson.loads(data))
+            members = verify_checksum(orjson.loads(data))
             version = members["sidecar_version"]
             if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
                 raise ValueError(f"sidecar version {version} is unknown to this release")

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits, find_commit
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
-from omnigraph.commit.names import is_tag_name
 from omnigraph.commit.read_set import pins, reads_of
+from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown

@@ -10,10 +10,10 @@ from threading import Lock
 
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
-from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
-from omnigraph.commit.names import SYSTEM, branch_name
+from omnigraph.commit.process_locks import branch_lock
+from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
 from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
@@ -31,8 +31,8 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.latest_version import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.ledger import Ledger, LedgerVersion
-from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.staged import TableConflictError
 from omnigraph.storage.table_ref import manifest_name, table_directory
@@ -353,7 +353,7 @@ class Store:
 
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:
-        gate = branch_gate(self.objects.uri.identity, name)
+        gate = branch_lock(self.objects.uri.identity, name)
         began = time.monotonic()
         if not gate.acquire(timeout=wait):
             raise LeaseTimeoutError(f"branch '{name}' is being written by this process", hint="try again later")

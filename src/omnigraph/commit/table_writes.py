@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Models
 from omnigraph.commit.read_set import ReadSet
 from omnigraph.errors import KeyConflictError
-from omnigraph.storage.change import Replaced, RowSource
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, stage_layout
+from omnigraph.storage.row_changes import Replaced, RowSource
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
     stage_append,

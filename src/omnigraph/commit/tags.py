@@ -7,7 +7,7 @@ from contextlib import suppress
 from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import Commit
-from omnigraph.commit.names import tag_name
+from omnigraph.commit.ref_names import tag_name
 from omnigraph.commit.refs import TagRef, create_tag_ref, delete_tag_ref, find_tag, list_tag_refs
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import ConflictError, NotFoundError, ObjectChangedError, ObjectExistsError, OmnigraphError

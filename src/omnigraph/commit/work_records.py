@@ -28,9 +28,9 @@ import orjson
 from ulid_transform import ulid_now
 
 from omnigraph.commit.condemned import check_present, state_refs
+from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.lease import TTL_SECONDS, Owner
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.member_sums import summed, unsummed
 from omnigraph.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
@@ -249,7 +249,7 @@ class Work:
             "commits": sorted(self._commits),
             "needs": needs,
         }
-        return orjson.dumps(summed(members))
+        return orjson.dumps(with_checksum(members))
 
 
 def record_path(name: str) -> str:
@@ -436,7 +436,7 @@ def read_records(objects: ObjectStore) -> list[WorkRecord]:
 def _read(objects: ObjectStore, name: str, modified: datetime) -> WorkRecord:
     stored = objects.get(record_path(name))
     try:
-        members = unsummed(orjson.loads(stored.data))
+        members = verify_checksum(orjson.loads(stored.data))
         micros = members["began"]
         return WorkRecord(
             name,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from omnigraph.commit.commit_metadata import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.said import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite

@@ -13,18 +13,18 @@ from ulid_transform import ulid_now
 from omnigraph.commit.ancestor_files import remove_ancestors, write_ancestors
 from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.clock import commit_time
-from omnigraph.commit.distrust import distrust
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Commit, Manifest, commit_rows
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.recovery import Settled, settle
+from omnigraph.commit.rollback_only import mark_rollback_only
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import Sidecar, TableIntent
+from omnigraph.commit.staged_checksums import compact_checksums, record_checksums
 from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.sums import fold_sums, record_sums
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.errors import (
     CorruptionError,
@@ -59,7 +59,7 @@ def commit_staged(
             file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
             sidecar = replace(sidecar, ancestors=file)
         staging.drop_unused_forks()
-        record_sums(store, sidecar.operation_id, staging.staged)
+        record_checksums(store, sidecar.operation_id, staging.staged)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
         # If the sidecar is there all the same, or comes later, it speaks of tables that never moved: it is rolled back.
@@ -99,7 +99,7 @@ def commit_staged(
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
         remove_ancestors(store.objects, sidecar.ancestors)
-    fold_sums(store)
+    compact_checksums(store)
     reach(Failpoint.SIDECAR_REMOVED)
     return published
 
@@ -121,7 +121,7 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
     try:
         if unflushed is not None:
             # Before anything else: from here on nobody rolls the write forward.
-            sidecar = distrust(store, sidecar)
+            sidecar = mark_rollback_only(store, sidecar)
         held.check()
         settled = settle(store, sidecar, held)
     except (LeaseLostError, ObjectNotFoundError, ObjectChangedError) as lost:

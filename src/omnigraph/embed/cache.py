@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from omnigraph.embed.embedder import Embedder, Purpose, Vectors, unit_vectors
-from omnigraph.embed.shelf import Found, Keys, Shelves, text_keys
-from omnigraph.storage.amounts import amount
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.storage.byte_sizes import size_setting
+from omnigraph.storage.files.cache_directory import cache_directory
+from omnigraph.storage.files.vector_cache import Found, Keys, VectorCache, text_keys
 
 SIZE_VARIABLE = "OMNIGRAPH_EMBED_CACHE"
 """How much disk the vectors that were computed before may take; 0 keeps none."""
@@ -32,7 +32,7 @@ class Kept(Protocol):
 
     def find(self, keys: Keys) -> tuple[Found, Vectors]: ...
 
-    def keep(self, keys: Keys, vectors: Vectors) -> None: ...
+    def put(self, keys: Keys, vectors: Vectors) -> None: ...
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ def embed_texts(
         some = [texts[place] for place in places]
         raw = embedder.embed(some, dimension, purpose=purpose)
         vectors[places] = unit_vectors(raw, len(some), dimension, embedder.name)
-        kept.keep(keys[places], vectors[places])
+        kept.put(keys[places], vectors[places])
     if tally is not None:
         tally.computed += len(missing)
         tally.found += len(texts) - len(missing)
@@ -90,15 +90,15 @@ def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -
     if not isinstance(key, str) or count < getattr(embedder, "cache_from", 1):
         return None
     directory = cache_directory(os.environ)
-    limit = amount(os.environ, SIZE_VARIABLE, DEFAULT_SIZE)
+    limit = size_setting(os.environ, SIZE_VARIABLE, DEFAULT_SIZE)
     if directory is None or limit == 0:
         return None
-    return _shelves(str(directory), limit).shelf(f"{purpose} {key}", dimension)
+    return _vector_cache(str(directory), limit).model(f"{purpose} {key}", dimension)
 
 
 @cache
-def _shelves(directory: str, limit: int) -> Shelves:
-    return Shelves(Path(directory) / "vectors", limit)
+def _vector_cache(directory: str, limit: int) -> VectorCache:
+    return VectorCache(Path(directory) / "vectors", limit)
 
 
 class _Memory:
@@ -116,7 +116,7 @@ class _Memory:
         vectors[found] = self._rows[places[found]]
         return found, vectors
 
-    def keep(self, keys: Keys, vectors: Vectors) -> None:
+    def put(self, keys: Keys, vectors: Vectors) -> None:
         count = len(self._places)
         if count + len(keys) > self._most:
             self._places, count = {}, 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from omnigraph.commit import audit, branches, hidden, lineage, snapshots, tags
+from omnigraph.commit import audit, branches, lineage, snapshots, tags, transaction_branches
 from omnigraph.commit.audit import RecoveryRecord
 from omnigraph.commit.branches import Branch
 from omnigraph.commit.manifest import MAIN, Commit
@@ -68,7 +68,7 @@ class Branches:
         self._writable()
         if name.strip() == self._bound != MAIN:
             raise ConflictError(f"this handle is bound to branch '{self._bound}'", hint="open the graph on another one")
-        hidden.reclaim(self._store)  # a transaction that died here depends on it no more
+        transaction_branches.reclaim(self._store)  # a transaction that died here depends on it no more
         branches.delete_branch(self._store, name, expect_head, incarnation)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store

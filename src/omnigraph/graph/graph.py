@@ -14,18 +14,18 @@ from typing import Literal, TypeVar, overload
 
 import pyarrow as pa
 
-from omnigraph.commit import hidden, snapshots
+from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.attempts import write
+from omnigraph.commit.commit_metadata import check_actor
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.create import create_graph
 from omnigraph.commit.formats import bring_up_to_date
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
-from omnigraph.commit.names import branch_name
 from omnigraph.commit.place import settle_place
 from omnigraph.commit.recovery import recover_all
-from omnigraph.commit.registry import check_tables
-from omnigraph.commit.said import check_actor
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.schema_files import ContractWatch, past_contract
+from omnigraph.commit.schema_tables import check_tables
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
@@ -63,7 +63,7 @@ from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
 from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
-from omnigraph.storage.objects.room import unless_full
+from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory
 from omnigraph.upkeep.backup import CopyReceipt, backup
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport, cleanup
@@ -252,7 +252,7 @@ class Graph:
         bring_up_to_date(store, read_only=read_only)
         if not read_only:
             settle_place(store)
-            hidden.reclaim(store)
+            transaction_branches.reclaim(store)
             with unless_full():
                 recover_all(store)
         self._contract = ContractWatch(store.objects, lambda: store.capture(MAIN))
@@ -634,7 +634,7 @@ class Graph:
         """See what others have committed, and settle what they left half done."""
         self._store.forget(self.default_branch)
         if not self.read_only:
-            hidden.reclaim(self._store)
+            transaction_branches.reclaim(self._store)
             recover_all(self._store)
         self._schemas.clear()
         self._source, self._accepted = self._schema_of(self._store.capture(self.default_branch))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from omnigraph.commit import branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.refs import BranchRef
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.snapshots import Snapshot

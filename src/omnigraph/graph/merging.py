@@ -13,8 +13,8 @@ from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.condemned import state_refs
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.names import branch_name
 from omnigraph.commit.recovery import healed
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared, Unchanged, WriteRequest

@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from omnigraph.commit import hidden
+from omnigraph.commit import transaction_branches
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import SystemBranch
 from omnigraph.commit.recovery import healed
+from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.write_request import Unchanged, WriteRequest
@@ -192,7 +192,7 @@ class Transaction:
         elif request.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(self.branch, str(request.expect_head), view.head.id)
         else:
-            self._work = hidden.begin(self._store, view)
+            self._work = transaction_branches.begin(self._store, view)
         self._begun = view
         return self
 
@@ -208,7 +208,7 @@ class Transaction:
                 self.commit = commit_transaction(self._graph, self._work, self._begun, self._request, self._mutations)
                 reach(Failpoint.TRANSACTION_MERGED)
         finally:
-            hidden.end(self._store, self._work)
+            transaction_branches.end(self._store, self._work)
         if isinstance(error, _Done):
             raise InputError(
                 "a write to a transaction that was committed before ended the block of another one inside of it, and "

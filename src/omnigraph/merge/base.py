@@ -23,7 +23,7 @@ from omnigraph.merge.holders import holders
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import Overlay, State
 from omnigraph.merge.three_way import SchemaOf, ThreeWay
-from omnigraph.storage.newest import VERSIONS
+from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.write.checks import Room
 from omnigraph.write.validate import broken

@@ -10,7 +10,7 @@ from typing import Any
 
 from omnigraph.errors import InputError, SparkUnavailableError
 from omnigraph.pipeline.session import check_available
-from omnigraph.storage.amounts import amount, readable
+from omnigraph.storage.byte_sizes import format_size, size_setting
 from omnigraph.write.files import row_files
 
 THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD"
@@ -104,8 +104,8 @@ def choose_by_size(engine: Engine | str, size: int, what: str = "in tables", *, 
     asked = engine_named(engine)
     if asked is not Engine.AUTO:
         return Choice(asked, "as was asked for")
-    threshold = amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
-    compared = f"{readable(size)} {what}, and from {readable(threshold)} on it goes to Spark"
+    threshold = size_setting(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+    compared = f"{format_size(size)} {what}, and from {format_size(threshold)} on it goes to Spark"
     return _if_available(compared, started) if size >= threshold else Choice(Engine.LOCAL, compared)
 
 

@@ -33,8 +33,13 @@ from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.export.export import TypeExport, exported, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
-from omnigraph.storage.local_output import check_output_directory, check_output_file, output_directory, output_file
-from omnigraph.storage.output_files import S3Output, output_in_s3
+from omnigraph.storage.files.local_output import (
+    check_output_directory,
+    check_output_file,
+    output_directory,
+    output_file,
+)
+from omnigraph.storage.files.s3_output import S3Output, output_in_s3
 from omnigraph.storage.table_ref import TableRef
 
 if TYPE_CHECKING:

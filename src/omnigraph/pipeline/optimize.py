@@ -21,8 +21,8 @@ from omnigraph.pipeline.engine import Choice, Engine, choose_by_size
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.session import Session
+from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.storage.layouts import build_index_segment, compact
-from omnigraph.storage.packing import Packed
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.optimize import (
     SEGMENT_ROWS,
@@ -50,7 +50,7 @@ class OnSpark:
     def shares(self) -> bool:
         return True
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         place = self.place
         return self._each("packing", jobs, lambda job: compact(place.tables.at(job.ref), job.pack))
 

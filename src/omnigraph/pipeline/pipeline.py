@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.manifest import MAIN
-from omnigraph.commit.names import branch_name
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph.embedding import EmbedRequest, embed, several, which_of

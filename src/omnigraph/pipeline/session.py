@@ -29,7 +29,7 @@ import pyarrow as pa
 from omnigraph.errors import SparkError, SparkUnavailableError
 from omnigraph.pipeline.jobs import Watch, interrupted
 from omnigraph.pipeline.preflight import check_installed, check_java, check_settings, java_path, start_failure
-from omnigraph.storage.cache_directory import cache_directory, is_own_file
+from omnigraph.storage.files.cache_directory import cache_directory, is_own_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import Scalar
 from omnigraph.storage.blobs import StoredBlob
-from omnigraph.storage.local_output import output_file
+from omnigraph.storage.files.local_output import output_file
 
 RANGE_BYTES = 4 * 1024 * 1024
 """How many bytes one read gives at most."""

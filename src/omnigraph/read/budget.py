@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from threading import Event
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
-from omnigraph.storage.amounts import amount
+from omnigraph.storage.byte_sizes import size_setting
 
 MEMORY_VARIABLE = "OMNIGRAPH_QUERY_MEMORY"
 """How much memory one read may take: bytes, or a number with KiB, MiB or GiB."""
@@ -32,7 +32,7 @@ def query_memory(environ: Mapping[str, str] = os.environ) -> int:
         InputError: the environment does not name an amount.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return amount(environ, MEMORY_VARIABLE, min(DEFAULT_MEMORY, machine // 2))
+    return size_setting(environ, MEMORY_VARIABLE, min(DEFAULT_MEMORY, machine // 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
 from omnigraph.errors import CorruptionError, DamagedFileError
-from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields, split
+from omnigraph.storage.table_files import below
 
 _BASES = 18
 """The field of a manifest that holds its base paths."""

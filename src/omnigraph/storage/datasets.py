@@ -20,11 +20,11 @@ from omnigraph.errors import (
 from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import check_blobs_by, stored_blobs
 from omnigraph.storage.file_checks import FileChecks, FileDamage, Looked
-from omnigraph.storage.files import below
 from omnigraph.storage.fingerprints import parts
-from omnigraph.storage.handles import HandleCache
 from omnigraph.storage.lance_failures import is_missing, lance_failure, panics, reporting
-from omnigraph.storage.newest import base_directories, damaged_newest, opened_without_indexes
+from omnigraph.storage.latest_version import base_directories, latest_damage, opened_without_indexes
+from omnigraph.storage.lru_cache import LruCache
+from omnigraph.storage.table_files import below
 from omnigraph.storage.table_ref import TableRef, table_directory
 
 _WITH_INDEXES = "with indexes"
@@ -46,8 +46,8 @@ class Datasets:
         self.options = dict(options) if options else None
         self._session = Session()
         self._checks = FileChecks(root) if "://" not in root else None
-        self._handles: HandleCache[LanceDataset] = HandleCache(64)
-        self._digests: HandleCache[tuple[str, ...]] = HandleCache(256)
+        self._handles: LruCache[LanceDataset] = LruCache(64)
+        self._digests: LruCache[tuple[str, ...]] = LruCache(256)
         self._damaged_indexes: dict[TableRef, frozenset[str]] = {}
         self._logged: set[str] = set()
 
@@ -141,7 +141,7 @@ class Datasets:
     def _open_failure(self, error: BaseException, path: str, branch: str | None, version: int | None) -> OmnigraphError:
         """The error for a version that Lance cannot open. Names the damaged file, if there is one."""
         directory = table_directory(path, branch)
-        return damaged_newest(self.root, directory, version) or lance_failure(error, self.root, directory)
+        return latest_damage(self.root, directory, version) or lance_failure(error, self.root, directory)
 
     # Caching
 

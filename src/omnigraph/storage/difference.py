@@ -18,7 +18,7 @@ from lance.fragment import LanceFragment
 
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
-from omnigraph.storage.change import LOOKED_UP, ROW_ID, RowSource, matching
+from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.scans import scanner
 
 _ID = "id"
@@ -150,7 +150,7 @@ def _ids(dataset: LanceDataset, wanted: pa.Array) -> pa.Array:
     """The ids of rows by row id."""
     if len(wanted) == 0:
         return _NONE
-    if len(wanted) <= LOOKED_UP:
+    if len(wanted) <= LOOKUP_LIMIT:
         found = dataset._take_rows(wanted.to_pylist(), columns=[_ID])
     else:
         found = matching(scanner(dataset, columns=[_ID, ROW_ID]).to_reader(), ROW_ID, wanted)

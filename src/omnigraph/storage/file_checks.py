@@ -15,7 +15,6 @@ from hashlib import blake2b
 
 from omnigraph.errors import CorruptionError, DamagedFileError
 from omnigraph.storage.checksums import ChecksumIndex, sum_file
-from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import (
     ManifestFile,
     NeededFile,
@@ -27,6 +26,7 @@ from omnigraph.storage.lance_manifest import (
     split,
 )
 from omnigraph.storage.objects.os_failures import refuse_forbidden
+from omnigraph.storage.table_files import below
 
 SMALL_BYTES = 8 * 1024 * 1024
 LIMIT_VARIABLE = "OMNIGRAPH_CHECKED_BYTES"

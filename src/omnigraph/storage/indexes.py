@@ -12,7 +12,7 @@ from lance.dataset import Index
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.catalog import IndexKind
-from omnigraph.storage.analysis import settings
+from omnigraph.storage.text_analysis import settings
 
 _LANCE_KINDS = {
     IndexKind.BTREE: "BTREE",

@@ -14,6 +14,16 @@ from typing import Any
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
+from omnigraph.storage.compaction import (
+    CompactedGroup,
+    CompactionGroup,
+    compact_group,
+    fragments_of,
+    has_free_numbers,
+    is_intact,
+    plan,
+    rewrite,
+)
 from omnigraph.storage.indexes import (
     IndexSpec,
     build_segment,
@@ -25,16 +35,6 @@ from omnigraph.storage.indexes import (
     unbuilt,
 )
 from omnigraph.storage.lance_failures import reporting
-from omnigraph.storage.packing import (
-    Pack,
-    Packed,
-    carry_out,
-    fragments_of,
-    has_room,
-    is_intact,
-    plan,
-    rewrite,
-)
 from omnigraph.storage.staged import Staged, staged
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -51,7 +51,7 @@ class Layout:
         added: the number of new fragments.
         manifests: its manifest files, below the root. They can be removed when all indexes are built.
         segments_dropped: the index segments that it does not have.
-        packed: the compacted groups of fragments.
+        compacted: the compacted groups of fragments.
         operation: the operation that replaces the fragments.
     """
 
@@ -61,7 +61,7 @@ class Layout:
     added: int
     manifests: tuple[str, ...]
     segments_dropped: tuple[Index, ...]
-    packed: tuple[Packed, ...]
+    compacted: tuple[CompactedGroup, ...]
     operation: LanceOperation.Rewrite | None
 
     @property
@@ -116,27 +116,27 @@ def merge_index_segments(table: TableView, segments: Sequence[bytes]) -> bytes:
 # Compaction
 
 
-def plan_compaction(table: TableView, rows_per_fragment: int, laid_out: Layout | None = None) -> list[Pack]:
+def plan_compaction(table: TableView, rows_per_fragment: int, laid_out: Layout | None = None) -> list[CompactionGroup]:
     """The fragments of a version to compact; of a layout, those that it has not compacted yet."""
     done = set() if laid_out is None else laid_out.new_fragments
     with reporting(table.datasets.root, table.ref.path):
         dataset = table.datasets.open_with_indexes(table.ref if laid_out is None else laid_out.ref)
         found = plan(dataset, rows_per_fragment)
-    return [pack for pack in found if not fragments_of(pack) & done]
+    return [group for group in found if not fragments_of(group) & done]
 
 
-def compact(table: TableView, each: Pack) -> Packed:
+def compact(table: TableView, group: CompactionGroup) -> CompactedGroup:
     """Compact a group of fragments, in any process."""
     dataset = table.datasets.open_uncached(table.ref)
     with reporting(table.datasets.root, table.ref.path, write=True):
-        return carry_out(dataset, each)
+        return compact_group(dataset, group)
 
 
-def still_valid(table: TableView, packed: Sequence[Packed]) -> list[Packed]:
+def still_valid(table: TableView, compacted: Sequence[CompactedGroup]) -> list[CompactedGroup]:
     """The compacted groups whose original fragments are unchanged in a later version."""
     with reporting(table.datasets.root, table.ref.path):
         dataset = table.dataset
-        return [each for each in packed if is_intact(dataset, each)]
+        return [each for each in compacted if is_intact(dataset, each)]
 
 
 def without_scattered_segments(table: TableView, specs: Sequence[IndexSpec]) -> Layout | None:
@@ -149,22 +149,22 @@ def without_scattered_segments(table: TableView, specs: Sequence[IndexSpec]) -> 
     return Layout(table.ref, ref, 0, 0, (manifest,), tuple(dropped), (), None)
 
 
-def lay_out(table: TableView, trimmed: Layout | None, packed: Sequence[Packed]) -> Layout:
+def lay_out(table: TableView, trimmed: Layout | None, compacted: Sequence[CompactedGroup]) -> Layout:
     """The layout of a version after compaction. Does not move the table.
 
     Args:
         table: the version.
         trimmed: the result of `without_scattered_segments`.
-        packed: the compacted groups.
+        compacted: the compacted groups.
     """
     begun = trimmed or Layout.unchanged(table.ref)
     begun_table = TableView(table.datasets, begun.ref)
     with reporting(table.datasets.root, table.ref.path):
-        operation = rewrite(table.datasets.open_with_indexes(begun.ref), packed)
+        operation = rewrite(table.datasets.open_with_indexes(begun.ref), compacted)
     ref, manifest = _detached(begun_table, operation)
-    removed, added = sum(each.removed for each in packed), sum(each.added for each in packed)
+    removed, added = sum(each.removed for each in compacted), sum(each.added for each in compacted)
     manifests = (*begun.manifests, manifest)
-    return Layout(table.ref, ref, removed, added, manifests, begun.segments_dropped, tuple(packed), operation)
+    return Layout(table.ref, ref, removed, added, manifests, begun.segments_dropped, tuple(compacted), operation)
 
 
 def _detached(table: TableView, operation: Any) -> tuple[TableRef, str]:
@@ -237,9 +237,9 @@ class _Staging:
             dataset = datasets.open(later)
             if segment_ids(dataset) != segment_ids(self.table.dataset):
                 return None
-            if not all(is_intact(dataset, each) for each in self.layout.packed):
+            if not all(is_intact(dataset, each) for each in self.layout.compacted):
                 return None
-            if operation is not None and not has_room(dataset, operation):
+            if operation is not None and not has_free_numbers(dataset, operation):
                 return None
             present = {fragment.fragment_id for fragment in dataset.get_fragments()}
         covered = {number for index in self.built for number in index.fragment_ids}

@@ -28,7 +28,6 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.base_paths import at_root, open_dataset
-from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     UNREADABLE,
@@ -40,9 +39,16 @@ from omnigraph.storage.lance_failures import (
     with_refs,
     without_ref,
 )
+from omnigraph.storage.latest_version import (
+    VERSIONS,
+    base_directories,
+    latest_damage,
+    missing_latest,
+    versions_on_disk,
+)
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
-from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, lost_newest, versions_on_disk
 from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.table_files import Needs, below, needs, versions
 from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory
 from omnigraph.storage.tables import Sync
 
@@ -265,7 +271,7 @@ class Ledger:
         """What to say about a version that Lance cannot open: which file is damaged, if one is."""
         directory = table_directory(self.path, branch)
         failure = lance_failure(error, self._root, directory)
-        damaged = damaged_newest(self._root, directory, version)
+        damaged = latest_damage(self._root, directory, version)
         if damaged is not None or failure.kind is not StorageErrorKind.PERMANENT or not self._parts.on_disk:
             return damaged or failure
         newest = max(versions_on_disk(self._root, directory), default=0) if version is None else version
@@ -289,7 +295,7 @@ class Ledger:
         directory = table_directory(self.path, branch)
         found = int(dataset.version)
         if found == 0 or requested not in (None, found):
-            damaged = damaged_newest(self._root, directory, requested)
+            damaged = latest_damage(self._root, directory, requested)
             raise damaged or DamagedFileError(self._root, f"{directory}/_versions", "its newest file is no version")
         fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
         path = f"{directory}/_versions/{manifest_name(found)}"
@@ -331,7 +337,7 @@ class Ledger:
             DamagedFileError: the newest version is damaged, or gone.
         """
         found = self.open()
-        lost = lost_newest(self._root, self.path, 0 if found is None else found.version)
+        lost = missing_latest(self._root, self.path, 0 if found is None else found.version)
         if lost is not None:
             raise lost
         return found

@@ -18,7 +18,6 @@ import orjson
 from omnigraph.errors import CorruptionError, DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.checksums import sum_file
 from omnigraph.storage.file_checks import FileDamage
-from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import (
     ManifestFile,
     TornManifestError,
@@ -29,10 +28,11 @@ from omnigraph.storage.lance_manifest import (
     read,
     version_of,
 )
+from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.ledger_seal import SEAL
-from omnigraph.storage.newest import VERSIONS
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.objects.os_failures import refuse_forbidden
+from omnigraph.storage.table_files import below
 from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 

@@ -15,11 +15,11 @@ from lance.fragment import write_fragments as lance_write_fragments
 
 from omnigraph.errors import KeyConflictError
 from omnigraph.storage.blobs import stored_columns
-from omnigraph.storage.change import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
-from omnigraph.storage.change import stage as stage_rows
 from omnigraph.storage.difference import RESTORED
 from omnigraph.storage.indexes import IndexSpec, build, damaged_segments, distinct, fit, others, superseded
 from omnigraph.storage.lance_failures import reporting
+from omnigraph.storage.row_changes import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
+from omnigraph.storage.row_changes import stage as stage_rows
 from omnigraph.storage.staged import Staged, staged
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView

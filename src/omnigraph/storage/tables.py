@@ -19,7 +19,6 @@ from omnigraph.errors import DamagedFileError, StorageError
 from omnigraph.storage.blobs import stored_schema
 from omnigraph.storage.checksums import Sums, sum_files
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.files import Needs, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     UNREADABLE,
@@ -30,6 +29,7 @@ from omnigraph.storage.lance_failures import (
     without_ref,
 )
 from omnigraph.storage.staged import Staged, TableConflictError
+from omnigraph.storage.table_files import Needs, needs, versions
 from omnigraph.storage.table_ref import TableRef, branch_ref_path
 from omnigraph.storage.table_view import TableView
 

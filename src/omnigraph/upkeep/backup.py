@@ -46,8 +46,8 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import read_records, record_names, write_record
 from omnigraph.storage.copies import FileStore, copy_files, in_parallel
+from omnigraph.storage.latest_version import HINT, VERSIONS, dump_hint
 from omnigraph.storage.ledger import LedgerBranch
-from omnigraph.storage.newest import HINT, VERSIONS, dump_hint
 from omnigraph.storage.objects import ObjectInfo
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import GraphUri, Scheme

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from omnigraph.commit import condemned, hidden
+from omnigraph.commit import condemned, transaction_branches
 from omnigraph.commit.branches import withdraw_pending
 from omnigraph.commit.condemned import Condemned, CondemnedTable, ListState
 from omnigraph.commit.drift import settle_late_versions
@@ -28,12 +28,12 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest, read_manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
-from omnigraph.commit.registry import identity_in
+from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar, pending
-from omnigraph.commit.staged_rows import DIRECTORY as STAGING
-from omnigraph.commit.staged_rows import StagedRows, delete_empty, staged_rows
+from omnigraph.commit.staged_checksums import drop_checksums
+from omnigraph.commit.staging_directories import DIRECTORY as STAGING
+from omnigraph.commit.staging_directories import StagingDirectory, delete_empty, staging_directories
 from omnigraph.commit.store import CLEANUP, Store
-from omnigraph.commit.sums import drop_sums
 from omnigraph.commit.work_records import WorkRecord, read_records, remove_dead, watch
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -46,8 +46,8 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageError,
 )
-from omnigraph.storage.objects import ObjectInfo, room
-from omnigraph.storage.objects.room import is_full
+from omnigraph.storage.objects import ObjectInfo, disk_space
+from omnigraph.storage.objects.disk_space import is_full
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
@@ -167,8 +167,8 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
             raise
         return _clean(store, policy)
     finally:
-        room.remove_temporary(store.objects)
-        room.keep_reserve(store.objects)
+        disk_space.remove_temporary(store.objects)
+        disk_space.keep_reserve(store.objects)
 
 
 def _clean(store: Store, policy: Policy) -> CleanupReport:
@@ -207,7 +207,7 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     reach(Failpoint.CLEANUP_VERSIONS_REMOVED)
     plan.remove_files(store)
     plan.remove_staged(store)
-    drop_sums(store)
+    drop_checksums(store)
     reach(Failpoint.CLEANUP_FILES_REMOVED)
     with suppress(ObjectChangedError):  # whoever took over has finished it
         condemned.finish(store.objects, final)
@@ -229,7 +229,7 @@ class _Plan:
 
     reach: Reach
     sweeps: list[TableSweep]
-    staged: list[StagedRows]
+    staged: list[StagingDirectory]
     ledgers: list[str]
     at_work: list[LoadAtWork]
     now: datetime
@@ -261,7 +261,7 @@ class _Plan:
         """
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
         trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
-        staged = staged_rows(store.objects)
+        staged = staging_directories(store.objects)
         records = read_records(store.leases)
         if only_alive:
             records = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
@@ -387,7 +387,7 @@ def _at_work(record: WorkRecord) -> LoadAtWork:
     return LoadAtWork(record.name, kind, record.began, record.seen, record.writes, host, pid)
 
 
-def _put_aside(rows: StagedRows) -> LoadAtWork:
+def _put_aside(rows: StagingDirectory) -> LoadAtWork:
     return LoadAtWork(rows.name, None, rows.began, rows.newest, False, None, None)
 
 
@@ -500,13 +500,13 @@ def _in_any_order(names: Iterable[str], remove: Callable[[str], None]) -> None:
 
 def _make_room(store: Store) -> bool:
     """Remove what is certainly dead, and give up the room that is kept for this. False when there is nothing."""
-    freed = room.remove_temporary(store.objects) > 0
+    freed = disk_space.remove_temporary(store.objects) > 0
     for record in read_records(store.leases):
         if record.owner is not None and record.owner.is_dead():
             store.objects.delete_prefix(f"{STAGING}/{record.name}")
             store.objects.delete(record.path)
             freed = True
-    return room.release_reserve(store.objects) or freed
+    return disk_space.release_reserve(store.objects) or freed
 
 
 # What interrupted writers left
@@ -521,7 +521,7 @@ def _settle(store: Store) -> None:
         CorruptionError: something cannot be settled.
         DriftError: a table has moved, and nobody knows why.
     """
-    hidden.reclaim(store, watch=True)
+    transaction_branches.reclaim(store, watch=True)
     withdraw_pending(store)
     recover_all(store)
     for branch in store.branch_names():

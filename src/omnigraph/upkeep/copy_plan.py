@@ -16,9 +16,9 @@ from omnigraph.errors import ObjectNotFoundError, VersionReclaimedError
 from omnigraph.storage.base_paths import moved_manifest
 from omnigraph.storage.checksums import Sums, read_records, record_names
 from omnigraph.storage.copies import in_parallel
-from omnigraph.storage.files import Needs, is_needed, is_swept
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectInfo
+from omnigraph.storage.table_files import Needs, is_needed, is_swept
 from omnigraph.storage.table_ref import TableRef, branch_ref_path, manifest_name, table_directory
 from omnigraph.upkeep.reachable import Policy, Refs, reach_from
 

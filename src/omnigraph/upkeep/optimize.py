@@ -25,6 +25,7 @@ from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.storage.compaction import CompactedGroup, CompactionGroup
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import (
     Layout,
@@ -37,7 +38,6 @@ from omnigraph.storage.layouts import (
     unbuilt_fragments,
     without_scattered_segments,
 )
-from omnigraph.storage.packing import Pack, Packed
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.upkeep.declared import declared
@@ -61,7 +61,7 @@ class PackJob:
     """Fragments of a version to pack."""
 
     ref: TableRef
-    pack: Pack
+    pack: CompactionGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Workers(Protocol):
         """Whether several processes share the work, so that an index is built in segments."""
         ...
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]: ...
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]: ...
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]: ...
 
@@ -96,7 +96,7 @@ class Here:
     def shares(self) -> bool:
         return False
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         with ThreadPoolExecutor(_concurrency()) as pool:
             return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.pack), jobs))
 
@@ -236,7 +236,7 @@ class _Packing:
 
     ref: TableRef
     trimmed: Layout | None
-    packed: list[Packed]
+    packed: list[CompactedGroup]
 
 
 class _Work:
@@ -298,7 +298,7 @@ class _Work:
         self._layouts += [] if trimmed is None else [trimmed]
         ref = pin.ref if trimmed is None else trimmed.ref
         earlier = self._packings.get(pin.key)
-        packed: list[Packed] = []
+        packed: list[CompactedGroup] = []
         if earlier is not None and _dropped(earlier.trimmed) == _dropped(trimmed):
             packed = still_valid(self._tables.at(pin.ref), earlier.packed)
         self._packings[pin.key] = _Packing(pin.ref, trimmed, packed)

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commits, read_manifest
-from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_all_branch_refs, list_tag_refs
-from omnigraph.commit.registry import identity_in
 from omnigraph.commit.retention import kept_commits
+from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord

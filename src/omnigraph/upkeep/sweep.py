@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from omnigraph.commit.condemned import CondemnedTable, runs_of
-from omnigraph.storage.files import Needs, counted_as, is_needed, is_swept
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
+from omnigraph.storage.table_files import Needs, counted_as, is_needed, is_swept
 from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory
 from omnigraph.storage.tables import TableStorage
 

@@ -22,7 +22,7 @@ from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.errors import InputError, OmnigraphError, StorageError
 from omnigraph.storage.lance_manifest import TornManifestError, operation, read, restored_version, version_of
-from omnigraph.storage.newest import VERSIONS, torn_version
+from omnigraph.storage.latest_version import VERSIONS, torn_version
 from omnigraph.storage.staged import TableConflictError
 from omnigraph.storage.staging import stage_restore
 from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
@@ -44,7 +44,7 @@ class Run(Protocol):
     def decide(self, row: Repaired, *, needs_force: bool) -> bool:
         """Note what is done about something that is wrong. Whether it is to be done now."""
 
-    def set_aside(self, row: Repaired, path: str, etag: str) -> bool:
+    def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
         """Set a file aside that blocks others. Whether that was done."""
 
 
@@ -117,7 +117,7 @@ class TableRepair:
             found.plan = "set it aside: the graph does not point at it"
             if self.pin.id in self.covered:
                 found.plan, found.error = "nothing: opening the graph for writing settles it", f"{found.error}; pending"
-            if not self.run.decide(found, needs_force=False) or not self.run.set_aside(found, torn.path, torn.etag):
+            if not self.run.decide(found, needs_force=False) or not self.run.quarantine(found, torn.path, torn.etag):
                 return False
         try:
             row.head = store.tables.head(ref.path, ref.branch)
@@ -231,7 +231,7 @@ class TableRepair:
         if not self.run.decide(row, needs_force=True):
             return None
         head = row.head
-        if torn is not None and not self.run.set_aside(row, torn.path, torn.etag):
+        if torn is not None and not self.run.quarantine(row, torn.path, torn.etag):
             return None
         store.tables.forget(ref.path)
         newest = store.tables.head(ref.path, ref.branch)

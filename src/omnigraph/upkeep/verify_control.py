@@ -38,8 +38,8 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import read_records, record_names
 from omnigraph.storage.file_checks import FileDamage
+from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.ledger_files import LookedLedger, look_at_ledger
-from omnigraph.storage.newest import VERSIONS
 from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 

@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.storage.input_files import InputFile
+from omnigraph.storage.files.input import InputFile
 from omnigraph.write.columns import Layout, mentions
 from omnigraph.write.csv_rows import read_csv
 from omnigraph.write.ndjson import Progress, read_ndjson

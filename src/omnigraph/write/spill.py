@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from omnigraph.errors import InputError, cut
-from omnigraph.storage.scratch import Scratch
+from omnigraph.storage.files.scratch import Scratch
 
 MEMORY_VARIABLE = "OMNIGRAPH_LOAD_MEMORY"
 """How much memory a load may take for its rows: bytes, or a number with KiB, MiB or GiB."""

@@ -21,7 +21,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.storage.input_files import text_of
+from omnigraph.storage.files.input import text_of
 from omnigraph.write.columns import END, ID, Dialect
 from omnigraph.write.constants import as_column
 from omnigraph.write.date_formats import DateFormat

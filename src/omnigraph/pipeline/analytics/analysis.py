@@ -24,7 +24,7 @@ from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import query_memory
 from omnigraph.read.views import View
-from omnigraph.storage.amounts import readable
+from omnigraph.storage.byte_sizes import format_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +88,7 @@ def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:
     counts = [view.pin(f"node:{name}").row_count * _NODE_BYTES for name in parts.nodes]
     counts += [view.pin(f"edge:{name}").row_count * _EDGE_BYTES for name in parts.edges]
     room = query_memory()
-    why = f"about {readable(sum(counts))} of memory, and {readable(room)} are allowed"
+    why = f"about {format_size(sum(counts))} of memory, and {format_size(room)} are allowed"
     return Choice(Engine.LOCAL if sum(counts) <= room else Engine.SPARK, why)
 
 

@@ -20,8 +20,8 @@ from omnigraph.pipeline.load.exchange import Exchange, Relation, Side
 from omnigraph.pipeline.load.rules import Loaded, stored_pieces
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import KEY_BATCH, ROW, OwnRows
-from omnigraph.storage.amounts import amount, readable
-from omnigraph.storage.change import Replaced
+from omnigraph.storage.byte_sizes import format_size, size_setting
+from omnigraph.storage.row_changes import Replaced
 from omnigraph.storage.staging import remove_rows, write_fragments
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
@@ -50,15 +50,17 @@ def merge_threshold(given: int | str | None) -> int:
         InputError: it is not an amount.
     """
     if given is not None:
-        return amount({"merge_threshold": str(given)}, "merge_threshold", DEFAULT_THRESHOLD)
-    return amount(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
+        return size_setting({"merge_threshold": str(given)}, "merge_threshold", DEFAULT_THRESHOLD)
+    return size_setting(os.environ, THRESHOLD_VARIABLE, DEFAULT_THRESHOLD)
 
 
 def way_of(change: Loaded, threshold: int) -> MergedType:
     """Who merges the rows of a type."""
     size = sum(part.size for part in change.parts if part.staged is not None)
     way = MergeWay.TASKS if size >= threshold else MergeWay.PROCESS
-    return MergedType(change.key, way, f"{readable(size)} of rows, and from {readable(threshold)} on tasks merge them")
+    return MergedType(
+        change.key, way, f"{format_size(size)} of rows, and from {format_size(threshold)} on tasks merge them"
+    )
 
 
 def merge_by_tasks(

@@ -39,7 +39,7 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import PartRows
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
 from omnigraph.pipeline.session import Session
-from omnigraph.storage.change import Replaced
+from omnigraph.storage.row_changes import Replaced
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.read.budget import checkpoint
-from omnigraph.storage.amounts import amount
+from omnigraph.storage.byte_sizes import size_setting
 
 MEMORY_VARIABLE = "OMNIGRAPH_CACHE_MEMORY"
 """How much memory reads keep for the next ones: bytes, or a number with KiB, MiB or GiB."""
@@ -206,4 +206,4 @@ def cache_memory(environ: Mapping[str, str]) -> int:
     >>> cache_memory({"OMNIGRAPH_CACHE_MEMORY": "64 MiB"})
     67108864
     """
-    return amount(environ, MEMORY_VARIABLE, DEFAULT_MEMORY)
+    return size_setting(environ, MEMORY_VARIABLE, DEFAULT_MEMORY)

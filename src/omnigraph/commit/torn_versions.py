@@ -18,7 +18,7 @@ from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import DamagedFileError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from omnigraph.storage.lance_manifest import version_of
-from omnigraph.storage.newest import HINT, TORN, VERSIONS, TornVersion, dump_hint, read_hint, torn_version
+from omnigraph.storage.latest_version import HINT, TORN, VERSIONS, TornVersion, dump_hint, read_hint, torn_version
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 
@@ -28,7 +28,7 @@ _BY_HAND = (
 )
 
 
-def aside_path(store: Store, path: str, number: int = 1) -> str:
+def quarantine_path(store: Store, path: str, number: int = 1) -> str:
     """Where a file lies that was set aside: beside its old place.
 
     In an object store Lance takes the first name in `_versions` for the newest version, whatever it ends with.
@@ -43,7 +43,7 @@ def aside_path(store: Store, path: str, number: int = 1) -> str:
     return f"{path}{TORN}" if number == 1 else f"{path}.{number}{TORN}"
 
 
-def set_aside(store: Store, path: str, etag: str) -> str:
+def quarantine(store: Store, path: str, etag: str) -> str:
     """Rename a file that blocks others, and keep it. Returns its new name.
 
     The copy comes first, and the file goes only if it still is what was looked at: somebody else may have set it aside
@@ -72,9 +72,9 @@ def set_aside(store: Store, path: str, etag: str) -> str:
     return kept
 
 
-def is_set_aside(store: Store, path: str) -> bool:
+def is_quarantined(store: Store, path: str) -> bool:
     """Whether a file was set aside from a place."""
-    first = aside_path(store, path)
+    first = quarantine_path(store, path)
     directory, _, name = first.removesuffix(TORN).rpartition("/")
     names = [info.path.rpartition("/")[2] for info in store.objects.list(directory)]
     return any(each.startswith(name) and each.endswith(TORN) for each in names)
@@ -83,7 +83,7 @@ def is_set_aside(store: Store, path: str) -> bool:
 def _copied(store: Store, path: str, data: bytes) -> str:
     """Keep a copy of a file that is set aside, beside those that were set aside before. Returns its name."""
     for number in count(1):
-        kept = aside_path(store, path, number)
+        kept = quarantine_path(store, path, number)
         try:
             store.objects.create(kept, data)
         except ObjectExistsError:
@@ -93,7 +93,7 @@ def _copied(store: Store, path: str, data: bytes) -> str:
     raise AssertionError("there is always another number")
 
 
-def set_aside_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, alone: bool = False) -> None:
+def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, alone: bool = False) -> None:
     """Set aside the torn newest versions that sidecars of a branch intend. To be called with the branch's lease.
 
     Args:
@@ -161,7 +161,7 @@ def _set_aside(store: Store, sidecar: Sidecar, key: str, torn: TornVersion, *, a
     if store.objects.uri.scheme is Scheme.S3 and not alone:
         raise DamagedFileError(str(store.objects.uri), torn.path, torn.reason, hint=_BY_HAND)
     try:
-        set_aside(store, torn.path, torn.etag)
+        quarantine(store, torn.path, torn.etag)
     except (ObjectChangedError, ObjectNotFoundError):
         return  # somebody else has done it
     audit.append(

@@ -23,7 +23,7 @@ from omnigraph.storage.blobs import filled, stored_columns
 from omnigraph.storage.scans import scanner
 
 ROW_ID = "_rowid"
-LOOKED_UP = 20_000
+LOOKUP_LIMIT = 20_000
 """Up to so many ids, rows are looked up; above it, reading the whole column of ids is cheaper."""
 
 _ID = "id"
@@ -135,7 +135,7 @@ def _sorted(found: pa.Table) -> pa.Table:
 def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:
     """Where the rows of some ids are: their `id`, `_rowid` and `_rowaddr`. Ids that do not exist are left out."""
     columns = [_ID, ROW_ID, _ADDRESS]
-    if len(ids) <= LOOKED_UP:
+    if len(ids) <= LOOKUP_LIMIT:
         return scanner(dataset, columns=columns, filter=pc.field(_ID).isin(ids)).to_table()
     reader = scanner(dataset, columns=columns).to_reader()
     return matching(reader, _ID, ids)

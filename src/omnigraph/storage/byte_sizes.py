@@ -10,7 +10,7 @@ from omnigraph.errors import InputError
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
-def amount(environ: Mapping[str, str], variable: str, default: int) -> int:
+def size_setting(environ: Mapping[str, str], variable: str, default: int) -> int:
     """The bytes that a variable of the environment names.
 
     Raises:
@@ -25,7 +25,7 @@ def amount(environ: Mapping[str, str], variable: str, default: int) -> int:
     return int(float(parts[1]) * _UNITS[parts[2].upper()])
 
 
-def readable(size: int) -> str:
+def format_size(size: int) -> str:
     """An amount as a person reads it.
 
     >>> readable(3 << 29), readable(1 << 19)

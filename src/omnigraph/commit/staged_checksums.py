@@ -17,7 +17,7 @@ _written = 0
 """How many records this process has written, about."""
 
 
-def record_sums(store: Store, operation_id: str, staged: Sequence[Staged]) -> None:
+def record_checksums(store: Store, operation_id: str, staged: Sequence[Staged]) -> None:
     """Record the length and checksum of every file that a write staged. On a local disk only.
 
     The record is not forced to disk: one that a power failure takes does no harm, and two more flushes would cost a
@@ -30,14 +30,14 @@ def record_sums(store: Store, operation_id: str, staged: Sequence[Staged]) -> No
         write_record(store.leases, operation_id, store.tables.staged_checksums(staged))
 
 
-def drop_sums(store: Store) -> None:
+def drop_checksums(store: Store) -> None:
     """Forget the checksums of files that are gone, for who has just removed some."""
     if store.objects.uri.scheme is Scheme.LOCAL:
         root = store.objects.uri.path
         fold_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
 
 
-def fold_sums(store: Store) -> None:
+def compact_checksums(store: Store) -> None:
     """Fold records when they have become many. The write is done: a failure is of no consequence.
 
     To see how many there are takes a listing, which is made once in a while.

@@ -16,7 +16,7 @@ _unmarked: set[str] = set()
 """Operations of which this process knows that a flush failed, and that it could not mark yet."""
 
 
-def distrust(store: Store, sidecar: Sidecar) -> Sidecar:
+def mark_rollback_only(store: Store, sidecar: Sidecar) -> Sidecar:
     """Mark a sidecar as one that may only be rolled back, durably. Returns the marked one.
 
     Raises:
@@ -32,6 +32,6 @@ def distrust(store: Store, sidecar: Sidecar) -> Sidecar:
     return marked
 
 
-def trusted(store: Store, sidecar: Sidecar) -> Sidecar:
+def with_pending_mark(store: Store, sidecar: Sidecar) -> Sidecar:
     """A sidecar as it may be settled: with the mark that could not be written when the flush failed."""
-    return distrust(store, sidecar) if sidecar.operation_id in _unmarked else sidecar
+    return mark_rollback_only(store, sidecar) if sidecar.operation_id in _unmarked else sidecar

@@ -10,7 +10,7 @@ from collections import deque
 from threading import Event, Lock
 
 
-class Gate:
+class FairLock:
     """A lock that is handed to whoever has waited longest."""
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Gate:
                 self._closed = False
 
 
-_GATES: dict[tuple[str, str], Gate] = {}
+_GATES: dict[tuple[str, str], FairLock] = {}
 _REGISTRY = Lock()
 
 
-def branch_gate(root_identity: str, branch: str) -> Gate:
+def branch_lock(root_identity: str, branch: str) -> FairLock:
     """The gate of a branch. All handles of a process on one graph share it."""
     with _REGISTRY:
-        return _GATES.setdefault((root_identity, branch), Gate())
+        return _GATES.setdefault((root_identity, branch), FairLock())

@@ -15,12 +15,12 @@ import orjson
 CHECKSUM = "crc32"
 
 
-def summed(members: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
     """The members of an object, with their checksum."""
     return {**members, CHECKSUM: checksum(members)}
 
 
-def unsummed(members: dict[str, Any]) -> dict[str, Any]:
+def verify_checksum(members: dict[str, Any]) -> dict[str, Any]:
     """The members of an object that was read, without their checksum. Objects of older releases may have none.
 
     Raises:

@@ -21,9 +21,9 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.heartbeats import Heart, Watch
 from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.names import SYSTEM, SystemBranch
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.ref_names import SYSTEM, SystemBranch
 from omnigraph.commit.refs import branch_ref_path, find_branch
 from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
@@ -40,7 +40,7 @@ _watch = Watch()
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenBranch:
+class TransactionBranch:
     """What a record says.
 
     Attributes:
@@ -108,7 +108,7 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
     silence = store.timeouts.ttl
     while True:
         doubtful = False
-        for found in hidden_branches(store):
+        for found in list_all(store):
             if found.is_abandoned(silence):
                 # What cannot be removed now harms nobody, and is tried again.
                 with suppress(OmnigraphError):
@@ -121,13 +121,13 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
         time.sleep(min(silence / 10, 1.0))
 
 
-def remove(store: Store, branch: HiddenBranch) -> None:
+def remove(store: Store, branch: TransactionBranch) -> None:
     """Remove a hidden branch whoever made it: of a graph that was copied, it belongs to nobody."""
     with suppress(OmnigraphError):  # as above
         _remove(store, branch.name, forks=None)
 
 
-def hidden_branches(store: Store) -> list[HiddenBranch]:
+def list_all(store: Store) -> list[TransactionBranch]:
     """All that are there, oldest first."""
     read = (_read(store, info.path) for info in store.objects.list(RECORDS))
     return [found for found in read if found is not None]
@@ -137,7 +137,7 @@ def _path(name: SystemBranch) -> str:
     return f"{RECORDS}/{name.removeprefix(_PREFIX)}.json"
 
 
-def _read(store: Store, path: str) -> HiddenBranch | None:
+def _read(store: Store, path: str) -> TransactionBranch | None:
     named = _RECORD.fullmatch(path)
     if named is None:
         return None  # nothing of ours
@@ -147,9 +147,9 @@ def _read(store: Store, path: str) -> HiddenBranch | None:
     except ObjectNotFoundError:
         return None  # its transaction ended in between
     try:
-        return HiddenBranch(name, Owner(**orjson.loads(content)["owner"]), content)
+        return TransactionBranch(name, Owner(**orjson.loads(content)["owner"]), content)
     except (KeyError, TypeError, ValueError):
-        return HiddenBranch(name, None, content)
+        return TransactionBranch(name, None, content)
 
 
 def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:

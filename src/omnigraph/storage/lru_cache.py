@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class HandleCache(Generic[V]):
+class LruCache(Generic[V]):
     """Keeps the handles that were used last. An exact version never changes, so a handle never goes stale."""
 
     def __init__(self, size: int) -> None:

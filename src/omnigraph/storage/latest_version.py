@@ -23,7 +23,7 @@ TORN = ".torn"
 """What the name of a file that was set aside ends with. Lance does not look at it, nor do we."""
 
 
-def damaged_newest(root: str, directory: str, version: int | None = None) -> DamagedFileError | None:
+def latest_damage(root: str, directory: str, version: int | None = None) -> DamagedFileError | None:
     """What is wrong with the file of a version, by default the newest; None when that does not show.
 
     Args:
@@ -82,7 +82,7 @@ def dump_hint(version: int) -> bytes:
     return orjson.dumps({"version": version})
 
 
-def lost_newest(root: str, directory: str, latest: int) -> DamagedFileError | None:
+def missing_latest(root: str, directory: str, latest: int) -> DamagedFileError | None:
     """The error for a newest version that was made and is not there; None when that does not show.
 
     A hint alone is no witness, because it may be damaged. The file of the transaction is the second.

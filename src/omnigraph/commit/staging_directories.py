@@ -22,7 +22,7 @@ _NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})/.+")
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRows:
+class StagingDirectory:
     """The directory of one load.
 
     Attributes:
@@ -44,7 +44,7 @@ class StagedRows:
         return f"{DIRECTORY}/{self.name}"
 
 
-def staged_rows(objects: ObjectStore) -> list[StagedRows]:
+def staging_directories(objects: ObjectStore) -> list[StagingDirectory]:
     """All directories with something in them, oldest first. Files that are nobody's rows are ignored."""
     found: dict[str, list[ObjectInfo]] = {}
     for info in objects.list(DIRECTORY):
@@ -52,7 +52,7 @@ def staged_rows(objects: ObjectStore) -> list[StagedRows]:
         if named is not None:
             found.setdefault(named[1], []).append(info)
     return [
-        StagedRows(name, max(info.modified for info in infos), sum(info.size for info in infos))
+        StagingDirectory(name, max(info.modified for info in infos), sum(info.size for info in infos))
         for name, infos in sorted(found.items())
     ]
 
