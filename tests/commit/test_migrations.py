@@ -15,8 +15,8 @@ from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.format_upgrade import read_format
 from omnigraph.commit.format_version import CURRENT
-from omnigraph.commit.formats import read_stamp
 from omnigraph.commit.lease import acquire
 from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit, read_manifest, successor
 from omnigraph.commit.migrations import MIGRATIONS
@@ -83,7 +83,7 @@ def test_the_format_before_references(place: Path) -> None:
     with open(place) as graph:
         ledger = graph._store.manifest.open()
         assert ledger is not None
-        assert read_stamp(ledger) == CURRENT
+        assert read_format(ledger) == CURRENT
         _check(graph)
         head = graph.snapshot(branch="kid").commit
         assert graph.snapshot(commit=head.id).commit == head

@@ -64,7 +64,7 @@ def test_an_index_is_built_again(graph: Graph, place: Path, monkeypatch: pytest.
     put(graph, [], operation=Operation.INDEX)
     assert done
     with open(place) as reopened:
-        assert [part.covered for part in reopened.snapshot().index_coverage("node:A", INDEXES)] == [3, 3]
+        assert [part.covered for part in reopened.snapshot().table("node:A").index_coverage(INDEXES)] == [3, 3]
         assert ids(reopened) == sorted(SEED)
         assert_whole(reopened)
 

@@ -11,9 +11,9 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, evolve_to, put
 
-from omnigraph.commit import ancestor_files, condemned, manifest
-from omnigraph.commit.condemned import Condemned
+from omnigraph.commit import ancestor_files, manifest, removal_list
 from omnigraph.commit.manifest import commit_rows
+from omnigraph.commit.removal_list import RemovalList
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph, open
 from omnigraph.storage.ledger_files import look_at_ledger
@@ -149,8 +149,8 @@ def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: 
 
 def test_objects_that_can_be_done_without(graph: Graph, place: Path) -> None:
     objects = graph._store.objects
-    condemned.finish(objects, condemned.propose(objects, Condemned(), {}))
-    assert_found(place, condemned.PATH, b"{")
+    removal_list.finish(objects, removal_list.propose(objects, RemovalList(), {}))
+    assert_found(place, removal_list.PATH, b"{")
     with at_work(objects, WorkKind.EXPORT, graph._store.capture("main")) as work:
         assert_found(place, f"__work/{work.name}.json", b"{")
 

@@ -113,8 +113,8 @@ def _versions(graph: Graph) -> Versions:
     side, main = graph.snapshot(branch="side"), graph.snapshot()
     ref = side.tables["node:Person"].ref
     begun = TableRef(ref.path, None, graph._store.tables.fork_points(ref.path)[str(ref.branch)].version)
-    columns = Columns.of(side.schema("node:Person"))
-    schema = columns.schema(side.schema("node:Person"))
+    columns = Columns.of(side.table("node:Person").schema())
+    schema = columns.table(side.schema("node:Person").schema())
     return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
 
 

@@ -191,7 +191,7 @@ def test_a_graph_that_was_made_again_is_another(tmp_path: Path) -> None:
         place = tmp_path / "again"
         with omnigraph.init(place, f"node N {{ k: String @key v: {declared} }}") as graph:
             empty = Spaces(graph.snapshot(), cache).nodes("N")
-            assert empty.column("v").type == graph.snapshot().schema("node:N").field("v").type
+            assert empty.column("v").type == graph.snapshot().table("node:N").schema().field("v").type
             graph.load({"N": pa.table({"k": ["x", "y"], "v": values})}, mode="append")
             space = Spaces(graph.snapshot(), cache).nodes("N")
             assert space.take("v", space.everything()).to_pylist() == values

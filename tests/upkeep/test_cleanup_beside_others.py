@@ -22,7 +22,7 @@ from tests.commit.conftest import _no_fsync, children, parent
 from tests.commit.matrix import CLEANUP_POINTS
 from tests.patience import PATIENCE, until
 
-from omnigraph.commit import condemned, work_records
+from omnigraph.commit import removal_list, work_records
 from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.work_records import WorkKind, at_work, read_records
@@ -92,7 +92,7 @@ def check_all(graph: Graph) -> None:
             assert f"after on {branch}" in names(fresh, branch)
         for tag in fresh.tags:
             assert names(fresh, at=tag.name)
-        assert condemned.read(fresh._store.objects).state is condemned.ListState.NONE
+        assert removal_list.read(fresh._store.objects).state is removal_list.ListState.NONE
 
 
 @pytest.mark.slow
@@ -135,9 +135,9 @@ def test_killed_after_any_step(graph: Graph, children: Children, point: Failpoin
     commits = history(graph)
     job = {"uri": graph.uri, "keep": 1, "orphans": 0}
     assert children.run("cleanup", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
-    listed = condemned.read(graph._store.objects)
+    listed = removal_list.read(graph._store.objects)
     for number, commit in enumerate(commits[:-1]):
-        if listed.state is not condemned.ListState.NONE:
+        if listed.state is not removal_list.ListState.NONE:
             with pytest.raises(VersionReclaimedError):
                 graph.tags.create(f"v{number}", commit=commit)
     assert [tag.name for tag in graph.tags] == []
@@ -331,7 +331,7 @@ def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
     commits = history(graph)
     with armed(Failpoint.CLEANUP_PROPOSED), pytest.raises(FailpointError):
         graph.cleanup(keep=1)
-    assert condemned.read(graph._store.objects).state is condemned.ListState.PROPOSED
+    assert removal_list.read(graph._store.objects).state is removal_list.ListState.PROPOSED
     for make in (
         lambda: graph.tags.create("late", commit=commits[0]),
         lambda: graph.branches.create("late", commit=commits[0]),

@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
-from omnigraph.commit.condemned import check_present
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.read_set import Moved, ReadSet, noting
+from omnigraph.commit.read_set import Moved, ReadSet, tracked
 from omnigraph.commit.recovery import interrupted, recover_branch
 from omnigraph.commit.ref_names import branch_name
+from omnigraph.commit.removal_list import check_present
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
 from omnigraph.commit.staged_files import check_staged
 from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
@@ -231,10 +231,10 @@ class _Write:
     def _staged(self, view: Manifest) -> tuple[Prepared, ReadSet] | None:
         """Prepare and stage the write on a state. None when there is nothing to write."""
         request, staging = self._request, self._staging
-        noted, reads = noting(view)
+        tracked_view, reads = tracked(view)
         staging.begin(view)
         try:
-            prepared = self._prepare(noted)
+            prepared = self._prepare(tracked_view)
             if not isinstance(prepared, Prepared):
                 prepared = Prepared(prepared)
             try:

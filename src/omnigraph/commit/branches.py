@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from ulid_transform import ulid_now
 
-from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
@@ -33,6 +32,7 @@ from omnigraph.commit.refs import (
     list_branch_refs,
     list_tag_refs,
 )
+from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -91,7 +91,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
     with store.exclusive_refs():
         _finish_deletion(store, name)
         _check_name(store, name)
-        guard = NamingGuard(store, base)
+        guard = ReferenceGuard(store, base)
         incarnation = ulid_now().lower()
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)

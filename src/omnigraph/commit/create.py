@@ -12,9 +12,9 @@ from ulid_transform import ulid_now
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.format_version import CURRENT
+from omnigraph.commit.location import STAMP_PATH, location_stamp
 from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
 from omnigraph.commit.owner import Owner
-from omnigraph.commit.place import STAMP_PATH, place_stamp
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.schema_tables import create_table, table_keys
 from omnigraph.commit.store import Store, now_micros
@@ -70,7 +70,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
             made[path] = _place(store, path, data, orphans.get(path))
         archive_contract(store.objects, source, accepted)
         with suppress(ObjectExistsError):  # a creation that failed left it, or another process came first
-            made[STAMP_PATH] = store.objects.create(STAMP_PATH, place_stamp(store))
+            made[STAMP_PATH] = store.objects.create(STAMP_PATH, location_stamp(store))
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
         reach(Failpoint.INIT_TABLES_CREATED)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from ulid_transform import ulid_now
 
-from omnigraph.commit.condemned import files_token
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import MAIN, Manifest, TablePin
 from omnigraph.commit.read_set import ReadSet
+from omnigraph.commit.removal_list import files_token
 from omnigraph.commit.schema_tables import create_table, table_keys
 from omnigraph.commit.sidecar import SchemaIntent, TableIntent
 from omnigraph.commit.store import Store

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.ref_names import tag_name
 from omnigraph.commit.refs import TagRef, create_tag_ref, delete_tag_ref, find_tag, list_tag_refs
+from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import ConflictError, NotFoundError, ObjectChangedError, ObjectExistsError, OmnigraphError
 from omnigraph.lang.names import did_you_mean
@@ -33,7 +33,7 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
         VersionReclaimedError: cleanup has removed the commit's version, or is about to.
     """
     name = tag_name(name)
-    guard = NamingGuard(store, store.manifest_of(commit))
+    guard = ReferenceGuard(store, store.manifest_of(commit))
     ref = TagRef(name, commit.id, commit.branch, commit.ledger, commit.manifest_version, now_micros())
     reach(Failpoint.TAG_CREATE_CHECKED)
     try:

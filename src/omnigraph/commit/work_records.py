@@ -27,10 +27,10 @@ from enum import StrEnum
 import orjson
 from ulid_transform import ulid_now
 
-from omnigraph.commit.condemned import check_present, state_refs
 from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.lease import TTL_SECONDS, Owner
 from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.removal_list import check_present, state_refs
 from omnigraph.errors import (
     ObjectChangedError,
     ObjectNotFoundError,

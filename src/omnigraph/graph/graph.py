@@ -19,9 +19,9 @@ from omnigraph.commit.attempts import write
 from omnigraph.commit.commit_metadata import check_actor
 from omnigraph.commit.copy_record import refuse_half_copy
 from omnigraph.commit.create import create_graph
-from omnigraph.commit.formats import bring_up_to_date
+from omnigraph.commit.format_upgrade import upgrade_format
+from omnigraph.commit.location import adopt_location
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
-from omnigraph.commit.place import settle_place
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.schema_files import ContractWatch, past_contract
@@ -249,9 +249,9 @@ class Graph:
         self._embedder = embedder
         self._blobs = blobs or BlobPolicy()
         self.default_branch = branch
-        bring_up_to_date(store, read_only=read_only)
+        upgrade_format(store, read_only=read_only)
         if not read_only:
-            settle_place(store)
+            adopt_location(store)
             transaction_branches.reclaim(store)
             with unless_full():
                 recover_all(store)

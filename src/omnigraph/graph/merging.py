@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import orjson
 
 from omnigraph.commit.ancestors import generation_of
-from omnigraph.commit.condemned import state_refs
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import healed
 from omnigraph.commit.ref_names import branch_name
+from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared, Unchanged, WriteRequest

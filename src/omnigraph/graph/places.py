@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 
 from omnigraph.commit.copy_record import refuse_half_copy
-from omnigraph.commit.formats import bring_up_to_date
-from omnigraph.commit.place import Relocation, settle_place
+from omnigraph.commit.format_upgrade import upgrade_format
+from omnigraph.commit.location import Relocation, adopt_location
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph.graph import _store, open
 from omnigraph.upkeep import backup
@@ -55,8 +55,8 @@ def relocate(uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] 
     if store.manifest.open() is None:
         refuse_half_copy(store.objects)
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the place where it is now")
-    bring_up_to_date(store, read_only=True)
-    done = settle_place(store, always=True)
+    upgrade_format(store, read_only=True)
+    done = adopt_location(store, always=True)
     if done is None:
         raise InputError("a graph in memory has no other place")
     return done

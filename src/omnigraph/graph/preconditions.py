@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import find_ancestor, find_commit
 from omnigraph.commit.manifest import Manifest, TablePin
-from omnigraph.commit.read_set import pins, reads_of, unnoted
+from omnigraph.commit.read_set import pins, reads_of, untracked
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.write_request import Prepared, ReadQuery, Unchanged
@@ -75,7 +75,7 @@ def check_unchanged(graph: Graph, view: Manifest, prepared: Prepared, wanted: Un
     if not wanted.reads:
         return prepared
     before, now = (
-        Snapshot(graph._store, state) for state in (_state(graph._store, view, wanted.commit), unnoted(view))
+        Snapshot(graph._store, state) for state in (_state(graph._store, view, wanted.commit), untracked(view))
     )
     for number, read in enumerate(wanted.reads, 1):
         results = [graph.query(read.text, read.params, name=read.name, at=state) for state in (before, now)]

@@ -92,7 +92,7 @@ class Blob:
         return self.size
 
     def _bytes(self, start: int, end: int) -> bytes:
-        return self._snapshot.read_blob(self._key, self._column, self._row_id, start, end) if end > start else b""
+        return self._snapshot.table(self._key).read_blob(self._column, self._row_id, start, end) if end > start else b""
 
 
 def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id: str, prop: str) -> Blob:
@@ -132,7 +132,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
 def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> None:
     """The column is that of the property, and not of another that had its name."""
-    metadata = snapshot.schema(key).field(prop).metadata or {}
+    metadata = snapshot.table(key).schema().field(prop).metadata or {}
     found = metadata.get(PROPERTY_ID.encode())
     if found != str(number).encode():
         raise BlobIntegrityError(f"{key}.{prop}", "the column is that of another property")

@@ -25,8 +25,8 @@ from omnigraph.commit.copy_record import (
 )
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
+from omnigraph.commit.location import STAMP_PATH, location_stamp
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
-from omnigraph.commit.place import STAMP_PATH, place_stamp
 from omnigraph.commit.refs import delete_branch_ref, delete_tag_ref, list_branch_refs, list_tag_refs
 from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
 from omnigraph.commit.store import PLACE, Store
@@ -324,7 +324,7 @@ class _Work:
         reach(Failpoint.COPY_PUBLISHED)
         self._forget_ledgers(plan)
         self._finish(cut)
-        self.target.objects.put(STAMP_PATH, place_stamp(self.target))
+        self.target.objects.put(STAMP_PATH, location_stamp(self.target))
         kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
         heads = {name: view.head.id for name, view in cut.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)

@@ -3,7 +3,7 @@
 It looks twice. First it finds what may go and writes that to the list of condemned versions, durably. Then it looks at
 everything again: references, tags, records, writes in flight, tables. Only what may go by both looks is removed, after
 the list was made final. Whoever names a version in between has either been seen by the second look or sees the list, so
-no pause between two steps can lose anything that was acknowledged. `commit/condemned.py` tells why.
+no pause between two steps can lose anything that was acknowledged. `commit/removal_list.py` tells why.
 
 Versions go first, by removing their manifests, and then the files that only they needed. Whoever is interrupted leaves
 a final list, which the next cleanup finishes, and files that it finds.
@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from omnigraph.commit import condemned, transaction_branches
+from omnigraph.commit import removal_list, transaction_branches
 from omnigraph.commit.branches import withdraw_pending
-from omnigraph.commit.condemned import Condemned, CondemnedTable, ListState
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest, read_manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
+from omnigraph.commit.removal_list import ListState, RemovalList, TableRemovals
 from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.staged_checksums import drop_checksums
@@ -184,11 +184,11 @@ def _clean(store: Store, policy: Policy) -> CleanupReport:
 
 
 def _clean_once(store: Store, policy: Policy) -> CleanupReport:
-    earlier = condemned.read(store.objects)
+    earlier = removal_list.read(store.objects)
     if earlier.state is ListState.FINAL:
         _finish(store, earlier)
     if earlier.state is not ListState.NONE:
-        earlier = condemned.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
+        earlier = removal_list.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
     _, dead = watch.live(store.leases, store.timeouts.ttl, wait=True)
     awake = {record.name for record in remove_dead(store.leases, dead)}
     ended = {record.name for record in dead} - awake
@@ -197,11 +197,11 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     if first.is_empty:
         first.remove_staged(store)
         return first.report(preview=False)
-    proposed = condemned.propose(store.objects, earlier, first.condemned)
+    proposed = removal_list.propose(store.objects, earlier, first.removals)
     reach(Failpoint.CLEANUP_PROPOSED)
     plan = _Plan.of(store, policy, first.now, first.began, ended).within(first)
     reach(Failpoint.CLEANUP_CHECKED)
-    final = condemned.decide(store.objects, proposed, plan.condemned)
+    final = removal_list.decide(store.objects, proposed, plan.removals)
     reach(Failpoint.CLEANUP_DECIDED)
     plan.remove_versions(store)
     reach(Failpoint.CLEANUP_VERSIONS_REMOVED)
@@ -210,7 +210,7 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     drop_checksums(store)
     reach(Failpoint.CLEANUP_FILES_REMOVED)
     with suppress(ObjectChangedError):  # whoever took over has finished it
-        condemned.finish(store.objects, final)
+        removal_list.finish(store.objects, final)
     return plan.report(preview=False)
 
 
@@ -317,10 +317,10 @@ class _Plan:
         return not self.ledgers and all(sweep.is_empty for sweep in self.sweeps)
 
     @property
-    def condemned(self) -> dict[str, CondemnedTable]:
-        found = {sweep.path: sweep.condemned for sweep in self.sweeps if sweep.error is None and not sweep.is_empty}
+    def removals(self) -> dict[str, TableRemovals]:
+        found = {sweep.path: sweep.removals for sweep in self.sweeps if sweep.error is None and not sweep.is_empty}
         if self.ledgers:
-            found[MANIFEST_PATH] = CondemnedTable(forks=frozenset(self.ledgers))
+            found[MANIFEST_PATH] = TableRemovals(forks=frozenset(self.ledgers))
         return found
 
     def remove_versions(self, store: Store) -> None:
@@ -450,7 +450,7 @@ def _store_time(store: Store) -> datetime:
 # Removing
 
 
-def _finish(store: Store, listed: Condemned) -> None:
+def _finish(store: Store, listed: RemovalList) -> None:
     """Remove what a cleanup that stopped has decided to remove. It may still be asleep, and do the same later."""
     for path, table in listed.tables.items():
         if path == MANIFEST_PATH:

@@ -76,7 +76,7 @@ def coverage(view: Snapshot, catalog: Catalog) -> list[IndexCoverage]:
     return [
         IndexCoverage(key, index.property, index.kind.value, found.covered, found.uncovered)
         for key, indexes in declared(catalog).items()
-        for index, found in zip(indexes, view.index_coverage(key, [index.spec for index in indexes]), strict=True)
+        for index, found in zip(indexes, view.table(key).index_coverage([index.spec for index in indexes]), strict=True)
     ]
 
 

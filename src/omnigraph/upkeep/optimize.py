@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_json
-from omnigraph.commit.read_set import unnoted
+from omnigraph.commit.read_set import untracked
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
@@ -208,7 +208,7 @@ def optimize(
 
     def prepare(view: Manifest) -> list[TableWrite]:
         # Rows stay as they are, whatever they are: a table matters to itself alone, when its new layout is committed.
-        return work.prepare(unnoted(view), catalog_of(view))
+        return work.prepare(untracked(view), catalog_of(view))
 
     try:
         with at_work(store.leases, WorkKind.OPTIMIZE) as record:

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow.compute as pc
 
-from omnigraph.commit import audit, condemned, sidecar, work_records
+from omnigraph.commit import audit, removal_list, sidecar, work_records
 from omnigraph.commit.ancestor_files import read_ancestors
 from omnigraph.commit.ancestors import lineage_of
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
@@ -167,8 +167,8 @@ def _helpers(store: Store) -> Iterator[FileDamage]:
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
             yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)
-    if not condemned.read(store.objects).readable:
-        yield FileDamage(condemned.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
+    if not removal_list.read(store.objects).readable:
+        yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
     for record in work_records.read_records(store.objects):
         if record.kind is None:
             yield FileDamage(record.path, "it cannot be read: its work makes it anew, or cleanup removes it", HARMLESS)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from omnigraph.commit.format_version import CURRENT
+from omnigraph.commit.location import end_copied_leases
 from omnigraph.commit.manifest import MAIN, STAMP
 from omnigraph.commit.migrations import MIGRATIONS
-from omnigraph.commit.place import end_copied_leases
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, FormatError
 from omnigraph.storage.ledger import LedgerVersion
 
 
-def read_stamp(ledger: LedgerVersion) -> int:
+def read_format(ledger: LedgerVersion) -> int:
     """The format of a graph.
 
     Raises:
@@ -28,7 +28,7 @@ def read_stamp(ledger: LedgerVersion) -> int:
         raise CorruptionError(f"the format stamp is {raw.decode(errors='replace')!r}, not a number") from None
 
 
-def bring_up_to_date(store: Store, *, read_only: bool) -> int:
+def upgrade_format(store: Store, *, read_only: bool) -> int:
     """Check the format of a graph, and migrate an older one, one step at a time.
 
     A migration takes leases. In a graph that was copied, those of the old place's processes are given back first.
@@ -40,7 +40,7 @@ def bring_up_to_date(store: Store, *, read_only: bool) -> int:
         ledger = store.newest(MAIN, None)
         if ledger is None:
             raise CorruptionError("the manifest is gone")
-        stamp = read_stamp(ledger)
+        stamp = read_format(ledger)
         if stamp == CURRENT:
             return stamp
         if stamp > CURRENT:

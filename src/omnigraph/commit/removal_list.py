@@ -54,7 +54,7 @@ class ListState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CondemnedTable:
+class TableRemovals:
     """What goes of one dataset.
 
     Attributes:
@@ -67,14 +67,14 @@ class CondemnedTable:
     forks: frozenset[str] = frozenset()
     versions: Mapping[str | None, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
-    def takes(self, fork: str | None, version: int) -> bool:
+    def removes(self, fork: str | None, version: int) -> bool:
         if self.whole or fork in self.forks:
             return True
         return any(first <= version <= last for first, last in self.versions.get(fork, ()))
 
 
 @dataclass(frozen=True, slots=True)
-class Condemned:
+class RemovalList:
     """What the object says.
 
     Attributes:
@@ -88,20 +88,20 @@ class Condemned:
     number: int = 0
     token: str | None = None
     state: ListState = ListState.NONE
-    tables: dict[str, CondemnedTable] = field(default_factory=dict)
+    tables: dict[str, TableRemovals] = field(default_factory=dict)
     etag: str | None = None
     readable: bool = True
 
-    def takes(self, ref: TableRef) -> bool:
+    def removes(self, ref: TableRef) -> bool:
         """Whether a version goes, by itself or with what it lies in."""
         found = self.tables.get(ref.path)
-        return found is not None and found.takes(ref.branch, ref.version)
+        return found is not None and found.removes(ref.branch, ref.version)
 
 
 # Those who name versions
 
 
-class NamingGuard:
+class ReferenceGuard:
     """For whoever is about to name a state by a branch or a tag. Made before the reference is written.
 
     A state that is the newest of its branch after the list was read can only be condemned by a later list, so then two
@@ -127,10 +127,10 @@ class NamingGuard:
             VersionReclaimedError: cleanup has removed a version, or is about to. Withdraw what was written.
         """
         if not self._newest or files_token(self._store.objects) != self._token:
-            check_not_condemned(self._store, self._view, *made)
+            check_retained(self._store, self._view, *made)
 
 
-def check_not_condemned(store: Store, view: Manifest, *more: TableRef) -> None:
+def check_retained(store: Store, view: Manifest, *more: TableRef) -> None:
     """See that a state can be read and stays, after a branch, tag or record that names it was written.
 
     Args:
@@ -168,7 +168,7 @@ def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, certain: bo
     for ref in refs:
         if certain and not listed.readable:
             raise _reclaimed(ref, f"{PATH} is damaged, and cleanup may be about to remove it: run 'omnigraph cleanup'")
-        if listed.takes(ref):
+        if listed.removes(ref):
             raise _reclaimed(ref, "cleanup is about to remove it")
     # After the list: a version that went before the list was emptied is seen to be gone.
     ordered = sorted(refs, key=lambda ref: (ref.path, ref.branch or "", ref.version))
@@ -209,34 +209,34 @@ def files_token(objects: ObjectStore) -> str | None:
 # Cleanup
 
 
-def read(objects: ObjectStore) -> Condemned:
+def read(objects: ObjectStore) -> RemovalList:
     """What the object says. One that cannot be read, say after a power failure, lists nothing."""
     try:
         stored = objects.get(PATH)
     except ObjectNotFoundError:
-        return Condemned()
+        return RemovalList()
     try:
         members = verify_checksum(orjson.loads(stored.data))
         tables = {path: _table(said) for path, said in members["tables"].items()}
         number = int(members["number"])
         # An older release compares the number alone.
         token = str(members.get("token", number))
-        return Condemned(number, token, ListState(members["state"]), tables, stored.etag)
+        return RemovalList(number, token, ListState(members["state"]), tables, stored.etag)
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Condemned(etag=stored.etag, readable=False)
+        return RemovalList(etag=stored.etag, readable=False)
 
 
-def propose(objects: ObjectStore, before: Condemned, tables: dict[str, CondemnedTable]) -> Condemned:
+def propose(objects: ObjectStore, before: RemovalList, tables: dict[str, TableRemovals]) -> RemovalList:
     """Write what a cleanup proposes to remove. The list before it has to be finished, or a mere proposal.
 
     Raises:
         ObjectChangedError: another cleanup came first.
     """
     assert before.state is not ListState.FINAL
-    return _write(objects, Condemned(before.number + 1, _new_token(), ListState.PROPOSED, tables, before.etag))
+    return _write(objects, RemovalList(before.number + 1, _new_token(), ListState.PROPOSED, tables, before.etag))
 
 
-def decide(objects: ObjectStore, proposed: Condemned, tables: dict[str, CondemnedTable]) -> Condemned:
+def decide(objects: ObjectStore, proposed: RemovalList, tables: dict[str, TableRemovals]) -> RemovalList:
     """Make the list final: from now on what is on it may be removed, and nothing else.
 
     Raises:
@@ -246,7 +246,7 @@ def decide(objects: ObjectStore, proposed: Condemned, tables: dict[str, Condemne
     return _write(objects, replace(proposed, state=ListState.FINAL, tables=tables))
 
 
-def finish(objects: ObjectStore, done: Condemned) -> Condemned:
+def finish(objects: ObjectStore, done: RemovalList) -> RemovalList:
     """Empty a list of which everything is removed, or discard a proposal.
 
     Raises:
@@ -259,7 +259,7 @@ def _new_token() -> str:
     return uuid4().hex
 
 
-def _write(objects: ObjectStore, listed: Condemned) -> Condemned:
+def _write(objects: ObjectStore, listed: RemovalList) -> RemovalList:
     members = {
         "version": _VERSION,
         "number": listed.number,
@@ -276,7 +276,7 @@ def _write(objects: ObjectStore, listed: Condemned) -> Condemned:
     return replace(listed, etag=objects.replace(PATH, data, listed.etag))
 
 
-def _members(table: CondemnedTable) -> dict[str, Any]:
+def _members(table: TableRemovals) -> dict[str, Any]:
     return {
         "whole": table.whole,
         "forks": sorted(table.forks),
@@ -284,10 +284,10 @@ def _members(table: CondemnedTable) -> dict[str, Any]:
     }
 
 
-def _table(members: dict[str, Any]) -> CondemnedTable:
+def _table(members: dict[str, Any]) -> TableRemovals:
     said = members["versions"].items()
     versions = {name or None: [(int(first), int(last)) for first, last in runs] for name, runs in said}
-    return CondemnedTable(bool(members["whole"]), frozenset(members["forks"]), versions)
+    return TableRemovals(bool(members["whole"]), frozenset(members["forks"]), versions)
 
 
 def runs_of(versions: Iterable[int]) -> list[tuple[int, int]]:

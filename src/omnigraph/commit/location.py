@@ -44,7 +44,7 @@ _WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a graph lies.
 
     Attributes:
@@ -56,7 +56,7 @@ class Place:
     nodes: str = ""
 
     @classmethod
-    def of(cls, uri: GraphUri) -> Place:
+    def of(cls, uri: GraphUri) -> Location:
         if uri.scheme is not Scheme.LOCAL:
             return cls(uri.identity)
         return cls(uri.identity, f"{_inode(uri.path):x}.{_inode(uri.key(ARCHIVE)):x}")
@@ -70,12 +70,12 @@ def _inode(path: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class LocationStamp:
     """The places where a graph has been opened for writing, newest first. They are names of one directory."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[Location, ...] = ()
 
-    def names(self, here: Place) -> bool:
+    def names(self, here: Location) -> bool:
         """Whether a place is among them."""
         for known in self.places:
             if known.root == here.root and known.nodes in ("", here.nodes):
@@ -84,13 +84,13 @@ class Stamp:
                 return True
         return False
 
-    def is_copied_to(self, here: Place) -> bool:
+    def is_copied_to(self, here: Location) -> bool:
         """Whether a place that is not among them is surely another directory, and not another name of this one."""
         return here.nodes == "" or all(known.nodes != here.nodes for known in self.places)
 
-    def with_place(self, here: Place) -> Stamp:
+    def with_place(self, here: Location) -> LocationStamp:
         others = (known for known in self.places if known.root != here.root)
-        return Stamp((here, *others)[:_NAMES])
+        return LocationStamp((here, *others)[:_NAMES])
 
     def dump(self) -> bytes:
         root = self.places[0].root
@@ -104,20 +104,20 @@ def _same_directory(left: str, right: str) -> bool:
         return False
 
 
-def read_stamp(store: Store) -> Stamp:
+def read_stamp(store: Store) -> LocationStamp:
     """What the stamp says. One that is missing or cannot be read names no place, and is written anew."""
     try:
         members = orjson.loads(store.objects.get(STAMP_PATH).data)
         if "places" not in members:  # written by an earlier release
-            return Stamp((Place(GraphUri.parse(str(members["root"])).identity),))
-        return Stamp(tuple(Place(str(each["root"]), str(each["nodes"])) for each in members["places"]))
+            return LocationStamp((Location(GraphUri.parse(str(members["root"])).identity),))
+        return LocationStamp(tuple(Location(str(each["root"]), str(each["nodes"])) for each in members["places"]))
     except (ObjectNotFoundError, InputError, KeyError, TypeError, ValueError):
-        return Stamp()
+        return LocationStamp()
 
 
-def place_stamp(store: Store) -> bytes:
+def location_stamp(store: Store) -> bytes:
     """A stamp that says that the graph lies at the store's address, and nowhere else."""
-    return Stamp((Place.of(store.objects.uri),)).dump()
+    return LocationStamp((Location.of(store.objects.uri),)).dump()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Relocation:
     unreadable: tuple[str, ...] = ()
 
 
-def settle_place(store: Store, *, always: bool = False) -> Relocation | None:
+def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
     """Bring a graph to the place where it is opened for writing. None when it is there already.
 
     May be interrupted and run again. Others may read meanwhile.
@@ -153,7 +153,7 @@ def settle_place(store: Store, *, always: bool = False) -> Relocation | None:
     uri = store.objects.uri
     if uri.scheme is Scheme.MEMORY:
         return None
-    here = Place.of(uri)
+    here = Location.of(uri)
     if not always and read_stamp(store).names(here):
         return None
     refuse_half_copy(store.objects)  # such a place has no stamp
@@ -261,7 +261,7 @@ def end_copied_leases(store: Store) -> None:
     uri = store.objects.uri
     if uri.scheme is Scheme.MEMORY:
         return
-    here = Place.of(uri)
+    here = Location.of(uri)
     if read_stamp(store).names(here):
         return
     with store.exclusive_place():
