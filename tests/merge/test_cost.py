@@ -114,7 +114,7 @@ def _versions(graph: Graph) -> Versions:
     ref = side.tables["node:Person"].ref
     begun = TableRef(ref.path, None, graph._store.tables.fork_points(ref.path)[str(ref.branch)].version)
     columns = Columns.of(side.table("node:Person").schema())
-    schema = columns.table(side.schema("node:Person").schema())
+    schema = columns.schema(side.table("node:Person").schema())
     return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
 
 
