@@ -1,14 +1,13 @@
-"""Attempts: a write is prepared, gets its turn, and is published, or run again on what others published meanwhile.
+"""Attempts of a write: prepare, wait for the lease, publish, and retry after a conflict.
 
-The first attempt prepares without holding anything. With its turn, it looks whether the branch has moved. Commits that
-changed nothing of its read set do not matter: its staged transactions are moved onto the new state and published.
-Otherwise it is run again at once, without giving up its turn, so it cannot lose a second time. Writes that take long to
-prepare give up their turn once and prepare aside; should that be in vain too, they keep it.
+The first attempt prepares without the lease. With the lease, it checks whether the branch head has moved. Commits that
+did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
+Otherwise the write is prepared again while it holds the lease, so it cannot lose a second time. A write that takes long
+to prepare releases the lease once and prepares without it. If it loses again, it keeps the lease.
 
-Nothing is refused because somebody else wrote, except a write that would discard or contradict what it never saw: an
-overwrite of a table that changed, a precondition that no longer holds, and a write that may not be replayed. The
-timeout of the write bounds how long it waits for its turn and is run again; preparing aside, where it keeps nobody
-waiting, may take as long as it takes.
+A write is refused only if it would overwrite or contradict rows that it never read: an overwrite of a table that
+changed, a precondition that no longer holds, or a write that must not be replayed. The timeout limits the time to wait
+for the lease and to retry under it. Time spent on preparation without the lease does not count.
 """
 
 from __future__ import annotations
@@ -50,29 +49,29 @@ from omnigraph.errors import (
 from omnigraph.storage.objects.store_clock import check_clock
 
 _LONG = frozenset({WriterKind.LOAD, WriterKind.EMBED, WriterKind.OPTIMIZE, WriterKind.ENSURE_INDEXES})
-"""Kinds of writes that take long to prepare, so that their second attempt does not keep others waiting either."""
+"""Kinds of writes that take long to prepare. Their second attempt prepares without the lease, too."""
 
 _MOST_CLEANUPS = 32
-"""How many attempts may be lost to cleanups that take staged files."""
+"""Maximum number of attempts that fail because a cleanup removed staged files."""
 
 _ASIDE = 2
-"""How many attempts of those prepare without the lease."""
+"""Number of attempts of such writes that prepare without the lease."""
 
 
 def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | None:
-    """Carry out a write. None means that there was nothing to do.
+    """Run a write. Returns None if there was nothing to do.
 
     Raises:
         PreconditionFailedError: the branch head is not the expected one.
-        ReadSetChangedError: another commit changed what the write depends on, and it may not be run again.
-        WriteTimeoutError: its deadline passed before it got its turn.
-        RecoveryRequiredError: the write stopped half way, and nobody can say yet how it ends.
+        ReadSetChangedError: another commit changed the read set, and the write must not be replayed.
+        WriteTimeoutError: the write did not get the lease in time.
+        RecoveryRequiredError: the write was interrupted, and its outcome is unknown.
     """
     return _Write(store, replace(request, branch=branch_name(request.branch)), prepare).run()
 
 
 class _AgainError(Exception):
-    """The attempt came to nothing, and left nothing: begin another. Nobody but this module sees it."""
+    """The attempt failed and left nothing behind: start another. Internal to this module."""
 
     def __init__(self, moved: Moved) -> None:
         super().__init__(moved.member)
@@ -80,31 +79,31 @@ class _AgainError(Exception):
 
 
 class _Write:
-    """One write, through all its attempts."""
+    """One write with all its attempts."""
 
     def __init__(self, store: Store, request: WriteRequest, prepare: Prepare) -> None:
         self._store = store
         self._request = request
         self._prepare = prepare
         self._left = store.timeouts.wait if request.timeout is None else request.timeout
-        """Seconds that it may still wait and be run again."""
+        """Seconds left to wait for the lease and to retry."""
         self._staging = StagedWrites(store, request.work)
         self._only_at: str | None = None
-        """The head that it has to be staged again for, if it may not be replayed on another."""
+        """The only head that the write may be staged for again, if it must not be replayed on another."""
         self._removed: set[str] = set()
-        """Staged files that were gone at the gate."""
+        """Staged files that were missing under the lease."""
         self._tries = 0
         self._moved: Moved | None = None
         self._seen: Manifest | None = None
         """The state that the last attempt was prepared on."""
         self._replaced: set[str] = set()
-        """The tables that it replaces as a whole."""
+        """The tables whose rows it replaces completely."""
 
     def run(self) -> Commit | None:
-        # Two changes of schema would make their new tables in the same places.
+        # Two concurrent schema changes would create their new tables at the same paths.
         lease_first = self._request.schema is not None
         try:
-            # An interrupted writer is settled first: this write may have to see what it did.
+            # Recover interrupted writes first: this write may depend on their rows.
             if not lease_first and not self._request.healed and interrupted(self._store, self._request.branch):
                 with ExitStack() as stack:
                     self._lease(stack, None)
@@ -124,7 +123,7 @@ class _Write:
         return self._request.kind in _LONG and self._tries < _ASIDE
 
     def _attempt(self, lease_first: bool) -> Commit | None:
-        """Prepare, and publish with the lease; again and again while the lease is held."""
+        """Prepare, take the lease and publish; retry while the lease is held."""
         request, store = self._request, self._store
         with ExitStack() as stack:
             held = self._lease(stack, None) if lease_first else None
@@ -148,7 +147,7 @@ class _Write:
                 if _is_same(view, current):
                     break
                 try:
-                    held.check()  # a writer that slept through its turn stands in line again
+                    held.check()  # a writer that was paused past its lease waits for it again
                 except LeaseLostError:
                     raise self._again(Moved(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
@@ -164,22 +163,22 @@ class _Write:
                     raise again
                 view = current
             try:
-                check_present(store.objects, prepared.needs)  # without those, staging again would be in vain
+                check_present(store.objects, prepared.needs)  # if these are missing, staging again does not help
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
-                # From here on, recovery knows what to remove.
+                # From here on, recovery removes what has to be removed.
                 staging, self._staging = self._staging, StagedWrites(store, request.work)
                 return commit_staged(store, request, prepared, view, staging, held)
             except StagedFilesGoneError as error:
                 raise self._staged_again(error) from error
             except ReadSetChangedError as error:
-                # Whatever it began is settled by now, or it would be another error.
+                # The interrupted commit is already settled here; otherwise it raises another error.
                 if isinstance(error, StagedFilesRemovedError):
                     self._refuse_twice(error)
                 raise self._again(Moved(error.member, error.expected, error.actual), error) from error
 
     def _staged_again(self, error: StagedFilesGoneError) -> _AgainError:
-        """Nobody else wrote anything, so even a write that may not be replayed over others is staged again."""
+        """No other write was published, so even a write that must not be replayed is staged again."""
         if self._tries >= _MOST_CLEANUPS:
             said = "cleanups took the staged files of this write again and again"
             raise RetryableError(said, hint="try again") from error
@@ -187,14 +186,17 @@ class _Write:
         return _AgainError(Moved(GRAPH_HEAD, error.head, error.head))
 
     def _refuse_twice(self, error: StagedFilesRemovedError) -> None:
-        """Stage files again that are gone, unless the write cannot make them: other processes wrote them."""
+        """Stage missing files again. Raises if they are missing twice.
+
+        Files that other processes wrote cannot be made again here.
+        """
         if error.path in self._removed:
             raise error
         self._removed.add(error.path)
         self._staging.abandon()
 
     def _lease(self, stack: ExitStack, view: Manifest | None) -> Lease:
-        """The lease, with the branch healed: whatever an earlier writer left is settled before this one goes on."""
+        """Take the lease, and recover interrupted writes of the branch."""
         with self._timed():
             wait = max(self._left, 0.0)
             held = stack.enter_context(self._store.exclusive(self._request.branch, wait=wait, view=view))
@@ -203,7 +205,7 @@ class _Write:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Take the time that something takes off what is left."""
+        """Subtract the duration of the block from the time left."""
         began = time.monotonic()
         try:
             yield
@@ -211,7 +213,7 @@ class _Write:
             self._left -= time.monotonic() - began
 
     def _before(self, view: Manifest) -> Commit | None:
-        """Check what has to hold for any state that the write goes to. Returns the commit of the same request."""
+        """Check the preconditions against a state. Returns an earlier commit with the same idempotency key."""
         request = self._request
         repeated = find_idempotent(view, request.idempotency_key)
         if repeated is not None:
@@ -224,12 +226,12 @@ class _Write:
             if self._seen.incarnation != view.incarnation:
                 raise ReadSetChangedError(GRAPH_HEAD, self._seen.head.id, view.head.id)
             moved = ReadSet(set(self._replaced)).moved(self._store.tables, self._seen, view)
-            if moved is not None:  # it would discard what it never saw
+            if moved is not None:  # it would overwrite rows that it never read
                 raise ReadSetChangedError(moved.member, moved.expected, moved.actual)
         return None
 
     def _staged(self, view: Manifest) -> tuple[Prepared, ReadSet] | None:
-        """Prepare and stage the write on a state. None when there is nothing to write."""
+        """Prepare and stage the write on a state. None if there is nothing to write."""
         request, staging = self._request, self._staging
         tracked_view, reads = tracked(view)
         staging.begin(view)
@@ -247,7 +249,7 @@ class _Write:
             current = self._store.capture(view.branch)
             if _is_same(view, current):
                 raise
-            # A branch that is deleted meanwhile takes its files along.
+            # If the branch was deleted, its files are gone, too.
             raise self._again(Moved(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
@@ -256,7 +258,7 @@ class _Write:
         return prepared, reads
 
     def _conflict(self, view: Manifest, current: Manifest, prepared: Prepared, reads: ReadSet) -> Moved | None:
-        """What keeps the staged write from being published on a later state. None after it was moved there."""
+        """The conflict that keeps the staged write off a later state; None after it was rebased onto that state."""
         head = Moved(GRAPH_HEAD, view.head.id, current.head.id)
         if view.incarnation != current.incarnation:
             self._staging.abandon()
@@ -274,10 +276,10 @@ class _Write:
         return Moved(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
 
     def _again(self, moved: Moved, error: ReadSetChangedError | None = None) -> _AgainError:
-        """Let the write be run again, if it may be.
+        """Allow another attempt.
 
         Raises:
-            ReadSetChangedError: it may not.
+            ReadSetChangedError: the write must not be replayed.
             WriteTimeoutError: there is no time left.
         """
         self._moved = moved
@@ -298,7 +300,7 @@ def _is_same(view: Manifest, current: Manifest) -> bool:
 
 
 def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held: Lease) -> None:
-    """No table has moved past what the graph points at."""
+    """Check that no table is ahead of the version that the graph points at."""
     for intent in intents:
         head = store.tables.head(intent.base.path, intent.base.branch)
         if head is None or head < intent.base.version:
@@ -310,7 +312,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
             try:
                 held.check()
             except LeaseLostError as lost:
-                # It slept through its turn, and whoever has the turn now has moved the table.
+                # This writer was paused past its lease, and the new holder has moved the table.
                 raise ReadSetChangedError(intent.key, intent.base.version, head) from lost
             waiting = _interrupted(store, view, intent)
             settled = settle_late_versions(store, view, held) if waiting is None else None
@@ -321,10 +323,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
 
 
 def _interrupted(store: Store, view: Manifest, intent: TableIntent) -> str | None:
-    """What to do about a table that an interrupted write may have moved, although this writer has settled all it found.
-
-    None when there certainly is no such write.
-    """
+    """Hint for a table that an interrupted write may have moved; None if there certainly is no such write."""
     try:
         waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
     except OmnigraphError:

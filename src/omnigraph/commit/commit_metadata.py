@@ -1,6 +1,7 @@
-"""What callers say about a write beside its rows: texts that end up in the commit, checked before anything moves.
+"""Validation of commit metadata: actor, message, labels and idempotency key.
 
-A sidecar is written before a commit is published. What it could hold and the manifest could not would stay for ever.
+The sidecar is written before the commit is published. A value that fits the sidecar but not the manifest would make the
+write impossible to settle.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from collections.abc import Iterable
 from omnigraph.errors import InputError
 
 LONGEST_NAME = 1024
-"""How many bytes an actor, an idempotency key, a commit's id or the name of a label may have."""
+"""Maximum bytes of an actor, an idempotency key, a commit id or a label name."""
 
 LONGEST_TEXT = 64 * 1024
-"""How many bytes a message or the value of a label may have."""
+"""Maximum bytes of a message or a label value."""
 
 MOST_LABELS = 256
 
 
 def check_text(value: object, what: str, limit: int, *, empty: bool = True) -> None:
-    """Refuse what is no text, no Unicode, or too long.
+    """Check that a value is a valid Unicode string, and not too long.
 
     Args:
-        value: what was given.
-        what: what it is, as errors call it.
-        limit: how many bytes it may have.
+        value: the value.
+        what: its name in errors.
+        limit: the maximum number of bytes.
         empty: whether it may be empty.
 
     Raises:
-        InputError: it cannot be recorded.
+        InputError: the value is invalid.
     """
     if not isinstance(value, str):
         raise InputError(f"{what} is a text, not a {type(value).__name__}")
@@ -43,20 +44,20 @@ def check_text(value: object, what: str, limit: int, *, empty: bool = True) -> N
 
 
 def check_actor(actor: object) -> None:
-    """Refuse an actor that no commit can name.
+    """Check an actor.
 
     Raises:
-        InputError: it is no text, or too long.
+        InputError: it is not a string, or too long.
     """
     if actor is not None:
         check_text(actor, "the actor", LONGEST_NAME)
 
 
 def checked_labels(labels: Iterable[tuple[object, object]]) -> tuple[tuple[str, str], ...]:
-    """Labels in name order.
+    """Validate labels, and sort them by name.
 
     Raises:
-        InputError: they cannot be recorded.
+        InputError: a label is invalid.
     """
     found: dict[str, str] = {}
     for name, value in labels:

@@ -1,4 +1,4 @@
-"""The format stamp: which layout a graph is written in, and how older ones are brought up to date."""
+"""The storage format of a graph: read its number, and upgrade older formats."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from omnigraph.storage.ledger import LedgerVersion
 
 
 def read_format(ledger: LedgerVersion) -> int:
-    """The format of a graph.
+    """The format number of a graph.
 
     Raises:
-        CorruptionError: the stamp is missing or no number.
+        CorruptionError: the number is missing or invalid.
     """
     raw = (ledger.schema.metadata or {}).get(STAMP.encode())
     if raw is None:
@@ -31,10 +31,10 @@ def read_format(ledger: LedgerVersion) -> int:
 def upgrade_format(store: Store, *, read_only: bool) -> int:
     """Check the format of a graph, and migrate an older one, one step at a time.
 
-    A migration takes leases. In a graph that was copied, those of the old place's processes are given back first.
+    A migration takes leases. In a copied graph, leases of processes at the original location are released first.
 
     Raises:
-        FormatError: the graph is newer than this release, or older and opened to read only.
+        FormatError: the graph is newer than this release, or older and opened read-only.
     """
     while True:
         ledger = store.newest(MAIN, None)

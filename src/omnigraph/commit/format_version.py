@@ -1,4 +1,4 @@
-"""The number of the format that graphs are written in. A module of its own, so that saying it loads no engine."""
+"""The current format version. A separate module, so that reading it does not import the engine."""
 
 from __future__ import annotations
 

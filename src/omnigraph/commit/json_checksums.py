@@ -1,7 +1,6 @@
-"""Checksums inside small objects: references, sidecars, records of work, and the list of condemned versions.
+"""Checksums inside small JSON objects: references, sidecars, work records and the removal list.
 
-Such an object is one JSON text. One of its members is the checksum of all others, so that a flipped bit which leaves
-it a JSON text shows too.
+One member of the object is the checksum of all others, so a flipped bit is found even if the JSON is still valid.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verify_checksum(members: dict[str, Any]) -> dict[str, Any]:
-    """The members of an object that was read, without their checksum. Objects of older releases may have none.
+    """Verify and remove the checksum. Objects of older releases may have none.
 
     Raises:
-        ValueError: the checksum is another one.
+        ValueError: the checksum does not match.
     """
     said = members.pop(CHECKSUM, None)
     if said is not None and said != checksum(members):
@@ -33,5 +32,5 @@ def verify_checksum(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def checksum(members: Mapping[str, Any]) -> str:
-    """The checksum of members, in whatever order they are."""
+    """Checksum of the members, in any order."""
     return f"{zlib.crc32(orjson.dumps(members, option=orjson.OPT_SORT_KEYS)):08x}"

@@ -1,14 +1,13 @@
-"""Place: where a graph lies, and bringing a graph that was copied or moved to its new place.
+"""The location of a graph, and its adoption after a copy or move.
 
-A stamp, `__graph.json`, says where a graph has been opened for writing. A graph that is opened for writing somewhere
-else for the first time is settled there first: the base paths of its forks are written anew, and if it is a copy, the
-leases, transactions and other work of the old place's processes are ended here. The stamp comes last, so whoever is
-interrupted leaves work that is done again. None of this is needed to read the graph: base paths are also replaced in
-memory wherever a dataset is opened.
+The stamp `__graph.json` records where the graph was opened for writing. The first time it is opened for writing at
+another location, the base paths of its forks are rewritten. If it is a copy, the leases, transactions and work records
+of processes at the original location are ended. The stamp is written last, so an interrupted adoption runs again. Reads
+do not need any of this: base paths are also replaced in memory when a dataset is opened.
 
-A directory can be reached under several names: a symbolic link, a second mount, a path inside a container. The stamp
-has all names that were used, so that two of them never take turns in writing the same files anew. A copy is told from
-another name of the same directory by inode numbers, which a copy does not share.
+A directory can have several names: a symbolic link, a second mount, a path inside a container. The stamp has all names
+that were used, so two names never rewrite the same files in turn. Inode numbers distinguish a copy from another name of
+the same directory.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from omnigraph.storage.uri import GraphUri, Scheme
 
 STAMP_PATH = "__graph.json"
 _NAMES = 16
-"""How many names of a directory are remembered."""
+"""Maximum number of names in the stamp."""
 _FORK_MANIFEST = re.compile(r"(__manifest|(?:nodes|edges)/[^/]+)/tree/.+/_versions/[^/]+\.manifest")
 _WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a graph lies.
+    """The location of a graph.
 
     Attributes:
-        root: its address in one spelling; of a directory, without symbolic links.
-        nodes: the inode numbers of two of its directories; empty in an object store.
+        root: its normalised address; for a directory, without symbolic links.
+        nodes: inode numbers of two of its directories; empty in an object store.
     """
 
     root: str
@@ -71,12 +70,12 @@ def _inode(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocationStamp:
-    """The places where a graph has been opened for writing, newest first. They are names of one directory."""
+    """The locations where a graph was opened for writing, newest first. All are names of one directory."""
 
     places: tuple[Location, ...] = ()
 
     def names(self, here: Location) -> bool:
-        """Whether a place is among them."""
+        """Whether a location is in the stamp."""
         for known in self.places:
             if known.root == here.root and known.nodes in ("", here.nodes):
                 return True
@@ -85,7 +84,7 @@ class LocationStamp:
         return False
 
     def is_copied_to(self, here: Location) -> bool:
-        """Whether a place that is not among them is surely another directory, and not another name of this one."""
+        """Whether a location that is not in the stamp is another directory, and not another name of this one."""
         return here.nodes == "" or all(known.nodes != here.nodes for known in self.places)
 
     def with_place(self, here: Location) -> LocationStamp:
@@ -105,10 +104,10 @@ def _same_directory(left: str, right: str) -> bool:
 
 
 def read_stamp(store: Store) -> LocationStamp:
-    """What the stamp says. One that is missing or cannot be read names no place, and is written anew."""
+    """Read the stamp. A missing or unreadable stamp has no locations, and is written again."""
     try:
         members = orjson.loads(store.objects.get(STAMP_PATH).data)
-        if "places" not in members:  # written by an earlier release
+        if "places" not in members:  # written by an older release
             return LocationStamp((Location(GraphUri.parse(str(members["root"])).identity),))
         return LocationStamp(tuple(Location(str(each["root"]), str(each["nodes"])) for each in members["places"]))
     except (ObjectNotFoundError, InputError, KeyError, TypeError, ValueError):
@@ -116,19 +115,19 @@ def read_stamp(store: Store) -> LocationStamp:
 
 
 def location_stamp(store: Store) -> bytes:
-    """A stamp that says that the graph lies at the store's address, and nowhere else."""
+    """A stamp with the store's address as the only location."""
     return LocationStamp((Location.of(store.objects.uri),)).dump()
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """What was done to settle a graph in a place.
+    """The result of an adoption.
 
     Attributes:
-        uri: the place.
-        manifests: how many version files of forks there are.
-        rewritten: how many of them named another place.
-        unreadable: version files that could not be read; they are as they were.
+        uri: the location.
+        manifests: number of manifest files of forks.
+        rewritten: number of them that named another location.
+        unreadable: manifest files that could not be read. They are unchanged.
     """
 
     uri: str
@@ -138,17 +137,17 @@ class Relocation:
 
 
 def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
-    """Bring a graph to the place where it is opened for writing. None when it is there already.
+    """Adopt the location where a graph is opened for writing. None if the stamp has it already.
 
-    May be interrupted and run again. Others may read meanwhile.
+    May be interrupted and run again. Readers are not affected.
 
     Args:
         store: the graph.
-        always: look at every file, also if the stamp names the place.
+        always: check every file, even if the stamp has the location.
 
     Raises:
-        LeaseTimeoutError: somebody else is at it, and does not come to an end.
-        IncompleteCopyError: a backup or a restore to this place was interrupted.
+        LeaseTimeoutError: another process is doing it, and did not finish in time.
+        IncompleteCopyError: a backup or restore to this location was interrupted.
     """
     uri = store.objects.uri
     if uri.scheme is Scheme.MEMORY:
@@ -156,9 +155,9 @@ def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
     here = Location.of(uri)
     if not always and read_stamp(store).names(here):
         return None
-    refuse_half_copy(store.objects)  # such a place has no stamp
+    refuse_half_copy(store.objects)  # an incomplete copy has no stamp
     with store.exclusive_place() as held:
-        # Looked at before the stamp: as long as that does not name the place, nobody has been at work in it.
+        # Read before the stamp: until the stamp has this location, no process has worked in it.
         left = _Left.of(store)
         stamp = read_stamp(store)
         known = stamp.names(here)
@@ -178,7 +177,7 @@ def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
 
 
 def _rewrite(store: Store) -> Relocation:
-    """Write the base paths of all forks anew where they name another place."""
+    """Rewrite the base paths of all forks that name another location."""
     root = store.objects.uri.lance_uri()
     directories = ("__manifest", "nodes", "edges")
     paths = [info.path for directory in directories for info in store.objects.list(directory)]
@@ -190,7 +189,7 @@ def _rewrite(store: Store) -> Relocation:
 
 
 def _rewrite_manifest(store: Store, path: str, table: str, root: str) -> bool | None:
-    """Rewrite one version file. None when it cannot be read: then it is as it was, and whoever opens it says so."""
+    """Rewrite one manifest file. None if it cannot be read: it stays unchanged, and a reader reports it."""
     try:
         found = store.objects.get(path)
         moved = moved_manifest(found.data, table, root)
@@ -201,12 +200,12 @@ def _rewrite_manifest(store: Store, path: str, table: str, root: str) -> bool | 
     except CorruptionError:
         return None
     except (ObjectNotFoundError, ObjectChangedError):
-        return False  # removed meanwhile, or rewritten by somebody else
+        return False  # removed, or rewritten by another process
     return True
 
 
 def _remove_tombstones(store: Store) -> None:
-    """Remove what stands for deleted references in a bucket: in a directory it is a file like any other."""
+    """Remove tombstones of deleted references, which exist only in object stores."""
     for directory in (BRANCH_DIRECTORY, TAG_DIRECTORY):
         for info in store.objects.list(directory):
             if info.size == len(TOMBSTONE):
@@ -218,13 +217,13 @@ def _remove_tombstones(store: Store) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What processes of the old place had at work when the graph was copied.
+    """Work of processes at the original location, at the time of the copy.
 
     Attributes:
-        leases: leases that somebody has or waits for.
-        transactions: hidden branches.
-        records: records of work.
-        rows: directories of rows that were put aside. What an interrupted merge needs to be finished is not among them.
+        leases: leases with an owner or waiters.
+        transactions: transaction branches.
+        records: work records.
+        rows: staging directories, except those that recovery needs to finish a merge.
     """
 
     leases: tuple[tuple[str, StoredObject], ...]
@@ -243,7 +242,7 @@ class _Left:
         )
 
     def end(self, store: Store) -> None:
-        """End all of it. Names are never used twice, and leases are replaced by etag: what is made here stays."""
+        """End all of it. Names are never reused and leases are replaced by etag, so new work here is not affected."""
         _end_leases(store, self.leases)
         for branch in self.transactions:
             transaction_branches.remove(store, branch)
@@ -254,9 +253,9 @@ class _Left:
 
 
 def end_copied_leases(store: Store) -> None:
-    """Give back the leases of the old place's processes in a graph that was copied, for who has to wait for leases.
+    """Release the leases of processes at the original location of a copied graph.
 
-    `settle_place` does so, too, and needs the current format; this is for whoever migrates an older one.
+    `adopt_location` does this, too, but needs the current format. This function is for the migration of an older one.
     """
     uri = store.objects.uri
     if uri.scheme is Scheme.MEMORY:

@@ -1,11 +1,11 @@
-"""The manifest: which version of which table belongs to the graph, and the commits that led there.
+"""The manifest: the table versions of the graph, and its commits.
 
 The last part of the ledger is the *state*: one row per table and version pointer, the head, and the most recent
-commits. The parts before it hold older commits. A publish replaces the state alone, so what it costs does not depend
-on the length of the history.
+commits. Earlier parts hold older commits. A publish replaces only the state, so its cost does not depend on the length
+of the history.
 
-Beside its own commits, a branch holds the commits that were merged into it, as rows of kind `ancestor`. So the manifest
-of a branch has every commit that leads to its head, whatever became of the branches where they were made.
+In addition to its own commits, a branch holds merged commits as rows of kind `ancestor`. So its manifest has every
+ancestor of its head, even if the branches of these commits were deleted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ STAMP = "omnigraph:internal_schema_version"
 MAIN = "main"
 
 TAIL_COMMITS = 64
-"""How many recent commits and ancestors stay in the state before they get a part of their own."""
+"""Number of recent commits and ancestors in the state before they move to a part of their own."""
 
 FAN_IN = 8
-"""How many parts of one size are kept before they become one larger part."""
+"""Number of parts of one size before they are merged into a larger part."""
 
 
 class RowKind(StrEnum):
@@ -62,7 +62,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class TableId:
-    """The identity of a table. It survives renames; a type that is dropped and added again gets another."""
+    """Identity of a table. It survives renames. A type that is dropped and added again gets a new one."""
 
     type_id: int
     incarnation: int
@@ -72,17 +72,17 @@ class TableId:
 
 
 Models = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-"""Which models computed the vectors of a table: by property, the model and the property that it read the texts from."""
+"""The models that computed the vectors of a table: by property, the model and the property with the texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePin:
-    """The version of a table that a snapshot sees.
+    """The version of a table in a snapshot.
 
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
-        row_count: entities at that version.
-        models: what computed its vectors, as far as they were computed.
+        row_count: number of entities at that version.
+        models: the models that computed its vectors.
     """
 
     key: str
@@ -97,12 +97,12 @@ class Commit:
     """One commit of the graph.
 
     Attributes:
-        branch: where it was made.
-        manifest_version: the manifest version that it made, on that branch.
-        parent: the commit before it on the branch; None for the first of all.
-        merged_parent: the head of the branch that was merged, for a merge.
+        branch: the branch that it was made on.
+        manifest_version: its manifest version on that branch.
+        parent: the previous commit on the branch; None for the first commit of the graph.
+        merged_parent: for a merge, the head of the merged branch.
         created_at: microseconds since 1970, UTC.
-        ledger: the Lance branch of the manifest that holds the version; None is that of `main`. It outlives the branch.
+        ledger: the Lance branch of the manifest that holds the version; None for `main`. It survives the branch.
         generation: 1 more than the highest generation of its parents; None for a commit of an older release.
     """
 
@@ -124,19 +124,19 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version of the manifest of one branch, read.
+    """One version of the manifest of one branch.
 
     Attributes:
         branch: the graph branch.
-        incarnation: tells the branch from an earlier or later one of the same name.
-        schema_hash: the accepted schema that the tables follow.
-        head: the newest commit; for a branch that has none of its own, the commit it began at.
-        fence: the fencing number of the last publisher.
-        tables: what the snapshot sees, by type key, in key order.
-        dropped: tables that were dropped, with the last version that belonged to the graph.
-        recent: the commits that the state holds, oldest first.
+        incarnation: distinguishes the branch from earlier and later branches with the same name.
+        schema_hash: hash of the accepted schema.
+        head: the newest commit. For a branch without own commits, the commit that it was created at.
+        fence: fencing number of the last publisher.
+        tables: the table versions by type key, in key order.
+        dropped: dropped tables, with their last version in the graph.
+        recent: the commits in the state, oldest first.
         closed: the branch is deleted. Nothing can be published after this version.
-        ancestors: the rows of merged commits that the state holds.
+        ancestors: rows of merged commits in the state.
     """
 
     branch: str
@@ -156,20 +156,20 @@ class Manifest:
         return self.ledger.version
 
     def owns(self, pin: TablePin) -> bool:
-        """Whether the files of a table are the branch's own, and not those of the branch that it was made from."""
+        """Whether a table's files belong to this branch, and not to the branch that it was created from."""
         return self.branch == MAIN or (pin.ref.branch or "").startswith(f"{self.incarnation}-")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one publish does to the manifest.
+    """The changes of one publish.
 
     Attributes:
-        pins: new versions of tables, new tables included.
-        drops: type keys whose tables leave the graph.
-        renames: old type key to new type key; pins carry the new one.
-        schema_hash: the accepted schema from here on, when it changes.
-        ancestors: rows of commits that a merge brings, as `ancestor_rows` makes them.
+        pins: new versions of tables, including new tables.
+        drops: type keys of tables that leave the graph.
+        renames: old and new type keys. Pins have the new key.
+        schema_hash: hash of the new schema, if it changes.
+        ancestors: rows of merged commits, from `ancestor_rows`.
     """
 
     pins: tuple[TablePin, ...] = ()
@@ -181,7 +181,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The next version of a manifest, before it is published: parts to keep, rows to add, and what it will say."""
+    """The next version of a manifest before it is published: parts to keep, rows to add, and its content."""
 
     keep: list[int]
     add: list[pa.Table]
@@ -198,12 +198,12 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     for key in change.drops:
         pin = tables.pop(key)
         dropped.append((key, pin.id, pin.ref.version))
-    # Two types may swap their names, so all old names go before any new one comes.
+    # Two types may swap names, so remove all old names before adding new ones.
     renamed = [replace(tables.pop(old), key=new) for old, new in change.renames]
     tables |= {pin.key: pin for pin in renamed}
     tables |= {pin.key: pin for pin in change.pins}
     tables = dict(sorted(tables.items()))
-    # A table that comes back, because the commit that dropped it is undone, is no longer a dropped one.
+    # A table that returns, because the commit that dropped it is undone, is not dropped any more.
     live = {pin.id for pin in tables.values()}
     dropped = [gone for gone in dropped if gone[1] not in live]
     commits = (*manifest.recent, commit)
@@ -233,7 +233,7 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
 
 
 def closing(manifest: Manifest, fence: int) -> Successor:
-    """The last version of the manifest of a branch that is deleted: the same state, marked as closed."""
+    """The last manifest version of a deleted branch: the same state, marked as closed."""
     keep = list(range(len(manifest.ledger.parts) - 1))
     says = replace(manifest, fence=fence, closed=True)
     state = state_rows(
@@ -250,7 +250,7 @@ def closing(manifest: Manifest, fence: int) -> Successor:
 
 
 def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
-    """The parts that a new part of commits takes in: the newest ones, while there are many that are not larger."""
+    """The parts to merge into a new part of commits: the newest ones, while there are many that are not larger."""
     taken: list[int] = []
     while len(keep) >= FAN_IN - 1 and all(ledger.parts[i] <= rows for i in keep[-(FAN_IN - 1) :]):
         newest = keep[-(FAN_IN - 1) :]
@@ -339,7 +339,7 @@ def commit_rows(commits: Iterable[Commit]) -> pa.Table:
     """The rows of commits.
 
     Raises:
-        TypeError: a commit holds what the manifest cannot.
+        TypeError: a commit has a value that the manifest cannot store.
     """
     return _table([_commit_row(commit) for commit in commits])
 
@@ -357,7 +357,7 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
 
 
 def ancestor_rows(rows: pa.Table) -> pa.Table:
-    """Rows of commits or ancestors, as the rows of ancestors of another branch. They carry no idempotency key there."""
+    """Rows of commits or ancestors, as ancestor rows of another branch. Without their idempotency keys."""
     kept = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
     kept["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
     kept["table_key"] = pa.repeat("", rows.num_rows)
@@ -366,7 +366,7 @@ def ancestor_rows(rows: pa.Table) -> pa.Table:
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:
-    """A commit as listings give it."""
+    """A commit as a JSON object, for listings."""
     return {
         "graph_commit_id": commit.id,
         "graph_branch": None if commit.branch == MAIN else commit.branch,
@@ -401,9 +401,9 @@ def _commit_json(commit: Commit) -> dict[str, Any]:
 
 
 def default_ledger(branch: str) -> str | None:
-    """The Lance branch of the manifest that holds the commits of a branch, where a commit does not name it.
+    """The Lance branch of the manifest with the commits of a branch, for commits that do not name it.
 
-    Commits of the first format name none: it is called like the branch.
+    Commits of format 1 do not name it: it has the name of the branch.
     """
     return None if branch == MAIN else branch
 
@@ -420,10 +420,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manifest:
-    """What a version of the manifest says.
+    """Parse a version of the manifest.
 
     Raises:
-        DamagedFileError: a file of it is not what was written, or has no sense.
+        DamagedFileError: a file of it is damaged.
     """
     last = len(ledger.parts) - 1
     return ledger.decoded(ledger.read_part(last), lambda state: _read_state(branch, incarnation, ledger, state), [last])
@@ -488,12 +488,12 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
 
 
 def models_of(members: Mapping[str, Iterable[Sequence[str]]]) -> Models:
-    """The models by property, in their one order."""
+    """The models by property, in a canonical order."""
     return tuple(sorted((name, tuple(sorted((m, s) for m, s in pairs))) for name, pairs in members.items()))
 
 
 def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:
-    """The models of a table after some of them have computed further vectors.
+    """The models of a table after more vectors were computed.
 
     >>> with_models((("vec", (("a", "text"),)),), {"vec": ("b", "text")})
     (('vec', (('a', 'text'), ('b', 'text'))),)
@@ -503,13 +503,13 @@ def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:
 
 
 def read_commits(rows: pa.Table) -> list[Commit]:
-    """The commits that rows are of, in their order; rows of other kinds are left out."""
+    """The commits in some rows, in order. Skips rows of other kinds."""
     kinds = (RowKind.GRAPH_COMMIT, RowKind.ANCESTOR)
     return [read_commit(row) for row in rows.to_pylist() if row["object_type"] in kinds]
 
 
 def read_commit(row: Mapping[str, Any]) -> Commit:
-    """A commit from its row."""
+    """Parse a commit from its row."""
     return _commit(orjson.loads(row["metadata"]), row["table_branch"] or MAIN, row["table_version"])
 
 

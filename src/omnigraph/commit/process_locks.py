@@ -1,7 +1,7 @@
-"""In-process gates: threads of one process take turns on a branch, first come, first served.
+"""In-process locks: the threads of one process take turns on a branch, first come, first served.
 
-A thread passes the gate before it stands in line for the lease. So a process is in the line once, however many
-threads it has, and its threads cannot keep other processes waiting for longer than one process does.
+A thread takes this lock before it waits for the lease. So a process waits for the lease once, however many threads it
+has, and its threads do not delay other processes longer than one process does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from threading import Event, Lock
 
 
 class FairLock:
-    """A lock that is handed to whoever has waited longest."""
+    """A lock that is handed to the thread that has waited longest."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -19,7 +19,7 @@ class FairLock:
         self._waiting: deque[Event] = deque()
 
     def acquire(self, timeout: float) -> bool:
-        """Pass the gate, waiting for those who came first. False when that took longer than `timeout` seconds."""
+        """Take the lock. False if that takes longer than `timeout` seconds."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -38,7 +38,7 @@ class FairLock:
         return not self._left(turn)
 
     def _left(self, turn: Event) -> bool:
-        """Stop waiting. False when the gate was handed over just now."""
+        """Stop waiting. False if the lock was handed over just now."""
         with self._lock:
             if turn.is_set():
                 return False
@@ -46,7 +46,7 @@ class FairLock:
             return True
 
     def release(self) -> None:
-        """Hand the gate to whoever has waited longest."""
+        """Hand the lock to the thread that has waited longest."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().set()
@@ -59,6 +59,6 @@ _REGISTRY = Lock()
 
 
 def branch_lock(root_identity: str, branch: str) -> FairLock:
-    """The gate of a branch. All handles of a process on one graph share it."""
+    """The lock of a branch. All handles of a process on one graph share it."""
     with _REGISTRY:
         return _GATES.setdefault((root_identity, branch), FairLock())

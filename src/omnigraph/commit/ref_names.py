@@ -1,4 +1,4 @@
-"""What branches and tags may be called."""
+"""Names of branches and tags."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from urllib.parse import quote
 from omnigraph.errors import InputError
 
 SYSTEM = "__"
-"""How the names of the system's own branches begin."""
+"""Prefix of reserved branch names."""
 
 _PART = re.compile(r"[\w.-]+")
 _LONGEST = 200
-"""As part of a file name, which is quoted twice and extended while it is written; file systems stop at 255."""
+"""Maximum length in a file name, which is quoted twice and has a suffix during a write.
+
+File systems allow 255 bytes.
+"""
 
 
 class SystemBranch(str):
-    """The name of a branch that the system made for itself.
+    """A reserved branch name.
 
-    Whoever has one may read and write the branch; the same name as plain text is refused everywhere.
+    Only code that has an object of this type may use the branch. The same name as a plain string is refused.
     """
 
     __slots__ = ()
 
 
 def recorded_branch(name: str) -> str:
-    """A branch as a file of the system's own names it."""
+    """A branch name from an internal file."""
     return SystemBranch(name) if name.startswith(SYSTEM) else name
 
 
 def branch_name(name: str) -> str:
-    """A name that a branch may have, trimmed.
+    """Validate and trim a branch name.
 
     Raises:
-        InputError: it may not.
+        InputError: the name is invalid.
     """
     if isinstance(name, SystemBranch):
         return name
@@ -49,10 +52,10 @@ def _branch_name(name: str) -> str:
 
 
 def tag_name(name: str) -> str:
-    """A name that a tag may have, trimmed.
+    """Validate and trim a tag name.
 
     Raises:
-        InputError: it may not.
+        InputError: the name is invalid.
     """
     name = name.strip()
     _check(name, [name], "use letters, digits, '.', '-', '_'")
@@ -60,7 +63,7 @@ def tag_name(name: str) -> str:
 
 
 def is_tag_name(name: str) -> bool:
-    """Whether a tag may have a name."""
+    """Whether a name is a valid tag name."""
     try:
         return tag_name(name) == name
     except InputError:
@@ -72,7 +75,7 @@ def _check(name: str, parts: list[str], hint: str) -> None:
         raise InputError("the name is empty", hint=hint)
     if name.startswith(SYSTEM):
         raise InputError(f"'{name}': names that begin with __ are the system's", hint=hint)
-    # A part that is a dot stands for the directory above it, and so for other branches.
+    # A dot as a path segment would refer to the parent directory, and so to other branches.
     bad = ".." in name or name.endswith(".lock") or not all(_PART.fullmatch(part) and part != "." for part in parts)
     if bad:
         raise InputError(f"'{name}' is not a name for a branch or tag", hint=hint)

@@ -1,16 +1,16 @@
-"""The list of condemned versions: how cleanup and those who name versions keep out of each other's way.
+"""The removal list: synchronises cleanup with writers that reference old versions.
 
-There is one object, `__cleanup/condemned.json`. A cleanup writes to it what it proposes to remove, then reads every
-reference, tag, record and sidecar, strikes what they need, writes the rest back as final, and removes that. Whoever
-creates a branch, a tag or a record writes it first and then reads this object: a version that is listed, or gone, is
-refused with `VersionReclaimedError`. So of a creator and a cleanup that meet, at least one sees the other, and a pause
-between any two steps changes nothing.
+There is one object, `__cleanup/condemned.json`. A cleanup writes its proposed removals to it. Then it reads all
+references, tags, work records and sidecars, drops the versions that they need from the list, writes the list back as
+final, and removes the listed versions. A process that creates a branch, tag or record writes it first and reads the
+list afterwards. If a version is listed or missing, it raises `VersionReclaimedError`. So at least one of a creator and
+a concurrent cleanup sees the other, and pauses between steps are harmless.
 
-The object is replaced by etag only. A proposal that another cleanup replaced can never become final, so a cleanup that
-slept removes nothing. A final list is finished by whoever comes next before it is replaced, so a cleanup that slept
-while removing finds nothing left to remove. The object has a checksum, so that no flipped bit condemns another version.
-Every proposal has a random token that no other has; a write that has no record compares it before it stages files and
-after its sidecar is there, and starts again if it changed.
+The object is replaced by etag only. A proposal that another cleanup replaced can never become final, so a paused
+cleanup removes nothing. The next cleanup finishes a final list before it replaces the list, so a paused cleanup finds
+nothing left to remove. The object has a checksum, so a flipped bit cannot list another version. Every proposal has a
+random token. A write without a work record compares the token before it stages files and after its sidecar is written,
+and starts again if it changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _READERS = 8
 
 
 class ListState(StrEnum):
-    """How far a cleanup has come."""
+    """State of the list."""
 
     NONE = "none"
     PROPOSED = "proposed"
@@ -55,12 +55,12 @@ class ListState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableRemovals:
-    """What goes of one dataset.
+    """Removals in one dataset.
 
     Attributes:
-        whole: whether all of it goes.
-        forks: Lance branches that go whole.
-        versions: runs of versions that go, first and last, by Lance branch.
+        whole: remove the whole dataset.
+        forks: Lance branches to remove completely.
+        versions: ranges of versions to remove, first and last, by Lance branch.
     """
 
     whole: bool = False
@@ -75,14 +75,14 @@ class TableRemovals:
 
 @dataclass(frozen=True, slots=True)
 class RemovalList:
-    """What the object says.
+    """The content of the object.
 
     Attributes:
-        number: grows with every proposal, unless the object was lost or damaged; for people.
-        token: tells a proposal from all others. It stays until the next one.
-        tables: what goes, by path of the dataset. The manifest's own Lance branches are under `__manifest`.
-        etag: the state of the object that was read; None when there is none.
-        readable: whether it could be read.
+        number: a counter of proposals, for information. Restarts if the object is lost or damaged.
+        token: identifies a proposal. Stays until the next one.
+        tables: removals by path of the dataset. Lance branches of the manifest are under `__manifest`.
+        etag: etag of the object that was read; None if there is none.
+        readable: whether the object could be read.
     """
 
     number: int = 0
@@ -93,19 +93,19 @@ class RemovalList:
     readable: bool = True
 
     def removes(self, ref: TableRef) -> bool:
-        """Whether a version goes, by itself or with what it lies in."""
+        """Whether a version is listed, by itself or with its branch or dataset."""
         found = self.tables.get(ref.path)
         return found is not None and found.removes(ref.branch, ref.version)
 
 
-# Those who name versions
+# For writers that reference versions
 
 
 class ReferenceGuard:
-    """For whoever is about to name a state by a branch or a tag. Made before the reference is written.
+    """Checks a new branch or tag. Created before the reference is written.
 
-    A state that is the newest of its branch after the list was read can only be condemned by a later list, so then two
-    looks at the list are enough. Any other state is looked for, table by table.
+    If the state is still the head of its branch after the list was read, only a later list can contain it. Then it is
+    enough to compare the token again. For any other state, every table version is checked.
     """
 
     def __init__(self, store: Store, view: Manifest) -> None:
@@ -118,20 +118,20 @@ class ReferenceGuard:
             self._newest = (current.incarnation, current.version) == (view.incarnation, view.version)
 
     def check(self, *made: TableRef) -> None:
-        """See that the state can be read and stays, after the reference was written.
+        """Check that the state is retained. To be called after the reference was written.
 
         Args:
-            made: versions that were made for the reference, say the manifest of a new branch.
+            made: versions that were created for the reference, such as the manifest of a new branch.
 
         Raises:
-            VersionReclaimedError: cleanup has removed a version, or is about to. Withdraw what was written.
+            VersionReclaimedError: cleanup has removed a version, or is about to. Remove the reference again.
         """
         if not self._newest or files_token(self._store.objects) != self._token:
             check_retained(self._store, self._view, *made)
 
 
 def check_retained(store: Store, view: Manifest, *more: TableRef) -> None:
-    """See that a state can be read and stays, after a branch, tag or record that names it was written.
+    """Check that a state is retained. To be called after a branch, tag or record that references it was written.
 
     Args:
         store: the graph.
@@ -139,38 +139,38 @@ def check_retained(store: Store, view: Manifest, *more: TableRef) -> None:
         more: further versions.
 
     Raises:
-        VersionReclaimedError: cleanup has removed a version of it, or is about to. Withdraw what was written.
+        VersionReclaimedError: cleanup has removed a version of it, or is about to. Remove the reference again.
     """
     check_present(store.objects, state_refs(view) | set(more))
 
 
 def state_refs(view: Manifest) -> set[TableRef]:
-    """The table versions that a state is made of, and the manifest version that says so."""
+    """All table versions of a state, and its manifest version."""
     return {pin.ref for pin in view.tables.values()} | {TableRef(MANIFEST_PATH, view.ledger.branch, view.version)}
 
 
 def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, certain: bool = True) -> None:
-    """The same for single versions of tables.
+    """Check that table versions are retained.
 
     Args:
         objects: the graph's objects.
         refs: the versions.
-        certain: whether a list that cannot be read is a reason to refuse. Not for whoever only reads: should a cleanup
-            be at work, the read ends in the same error.
+        certain: raise if the list cannot be read. Readers pass False: if a cleanup is running, the read itself fails
+            with the same error.
 
     Raises:
-        VersionReclaimedError: one is listed, or gone.
+        VersionReclaimedError: a version is listed or missing.
     """
     refs = set(refs)
     if objects.uri.scheme is Scheme.MEMORY or not refs:
-        return  # a graph in memory is never cleaned up
+        return  # cleanup does not support graphs in memory
     listed = read(objects)
     for ref in refs:
         if certain and not listed.readable:
             raise _reclaimed(ref, f"{PATH} is damaged, and cleanup may be about to remove it: run 'omnigraph cleanup'")
         if listed.removes(ref):
             raise _reclaimed(ref, "cleanup is about to remove it")
-    # After the list: a version that went before the list was emptied is seen to be gone.
+    # Check the files after the list: a version that was removed before the list was emptied is missing.
     ordered = sorted(refs, key=lambda ref: (ref.path, ref.branch or "", ref.version))
     for ref, present in zip(ordered, _present(objects, ordered), strict=True):
         if not present:
@@ -190,27 +190,27 @@ def _reclaimed(ref: TableRef, why: str) -> VersionReclaimedError:
     return VersionReclaimedError(f"version {ref.version} of {place} is gone", hint=f"{why}; choose a later commit")
 
 
-# Writes that have no record
+# For writes without a work record
 
 
 def files_token(objects: ObjectStore) -> str | None:
-    """The state of the list. A write reads it before it stages its first file, and again when its sidecar is written.
+    """The token of the list. A write reads it before it stages its first file, and again after its sidecar is written.
 
-    If it differs, a cleanup has looked for files of the dead in between and may take the staged files. If not, a
-    cleanup that looks later sees the sidecar, and one that looked earlier does not know the files.
+    If the tokens differ, a cleanup has started in between and may remove the staged files. If not, a later cleanup sees
+    the sidecar, and an earlier one does not know the files.
     """
     if objects.uri.scheme is Scheme.MEMORY:
         return None
     listed = read(objects)
-    # Nobody but a cleanup replaces a list that cannot be read: it may be final, and its cleanup at work.
+    # Only a cleanup replaces an unreadable list: the list may be final, with a cleanup that is still running.
     return listed.token if listed.readable else f"damaged {listed.etag}"
 
 
-# Cleanup
+# For cleanup
 
 
 def read(objects: ObjectStore) -> RemovalList:
-    """What the object says. One that cannot be read, say after a power failure, lists nothing."""
+    """Read the list. An unreadable object, for example after a power failure, lists nothing."""
     try:
         stored = objects.get(PATH)
     except ObjectNotFoundError:
@@ -219,7 +219,7 @@ def read(objects: ObjectStore) -> RemovalList:
         members = verify_checksum(orjson.loads(stored.data))
         tables = {path: _table(said) for path, said in members["tables"].items()}
         number = int(members["number"])
-        # An older release compares the number alone.
+        # An older release compares only the number.
         token = str(members.get("token", number))
         return RemovalList(number, token, ListState(members["state"]), tables, stored.etag)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -227,27 +227,27 @@ def read(objects: ObjectStore) -> RemovalList:
 
 
 def propose(objects: ObjectStore, before: RemovalList, tables: dict[str, TableRemovals]) -> RemovalList:
-    """Write what a cleanup proposes to remove. The list before it has to be finished, or a mere proposal.
+    """Write the proposed removals of a cleanup. The list before must be finished, or only proposed.
 
     Raises:
-        ObjectChangedError: another cleanup came first.
+        ObjectChangedError: another cleanup replaced the list first.
     """
     assert before.state is not ListState.FINAL
     return _write(objects, RemovalList(before.number + 1, _new_token(), ListState.PROPOSED, tables, before.etag))
 
 
 def decide(objects: ObjectStore, proposed: RemovalList, tables: dict[str, TableRemovals]) -> RemovalList:
-    """Make the list final: from now on what is on it may be removed, and nothing else.
+    """Make the list final. From now on, exactly the listed versions may be removed.
 
     Raises:
-        ObjectChangedError: another cleanup took over.
+        ObjectChangedError: another cleanup replaced the list.
     """
     assert proposed.state is ListState.PROPOSED
     return _write(objects, replace(proposed, state=ListState.FINAL, tables=tables))
 
 
 def finish(objects: ObjectStore, done: RemovalList) -> RemovalList:
-    """Empty a list of which everything is removed, or discard a proposal.
+    """Empty the list after all removals, or discard a proposal.
 
     Raises:
         ObjectChangedError: another cleanup has done so.
@@ -291,7 +291,7 @@ def _table(members: dict[str, Any]) -> TableRemovals:
 
 
 def runs_of(versions: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers as runs of the first and the last.
+    """Combine numbers into ranges, first and last.
 
     >>> runs_of([1, 2, 3, 7])
     [(1, 3), (7, 7)]

@@ -1,4 +1,4 @@
-"""The tables that a schema has: their keys and identities, and making them."""
+"""The tables of a schema: their keys and identities, and their creation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 
 _IDENTITY = 33
-"""The length of an identity as text: two numbers of 16 digits."""
+"""Length of an identity as text: two numbers of 16 digits."""
 
 
 def table_keys(accepted: AcceptedSchema) -> dict[str, TableId]:
-    """The tables that a schema has, by type key."""
+    """The tables of a schema, by type key."""
     keys = {}
     for kind, names in ((TypeKind.NODE, accepted.catalog.nodes), (TypeKind.EDGE, accepted.catalog.edges)):
         for name in names:
@@ -26,10 +26,10 @@ def table_keys(accepted: AcceptedSchema) -> dict[str, TableId]:
 
 
 def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
-    """The tables of the manifest are those of the schema.
+    """Check that the manifest has exactly the tables of the schema.
 
     Raises:
-        CorruptionError: they are not.
+        CorruptionError: it does not.
     """
     wanted = table_keys(accepted)
     found = {key: pin.id for key, pin in view.tables.items()}
@@ -42,10 +42,10 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
 
 
 def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: TableId) -> TablePin:
-    """A new, empty table. Nothing sees it until a manifest points at it.
+    """Create an empty table. No reader sees it until a manifest points at it.
 
-    Its directory carries the identity and a number of this attempt, so that no other attempt shares it: a creator that
-    comes late cannot touch a table that another one has published.
+    The directory name has the identity and a number of this attempt. So a late creator cannot touch a table that
+    another one has published.
     """
     kind, _, name = key.partition(":")
     path = f"{kind}s/{identity}-{ulid_now().lower()}"
@@ -53,7 +53,7 @@ def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: Tab
 
 
 def identity_in(path: str) -> str:
-    """The identity of the table in a directory, as text; directories of the first format have nothing else.
+    """The identity in the name of a table directory. Directories of format 1 have nothing else.
 
     >>> identity_in("nodes/0000000000000001-0000000000000002-01jd0000000000000000000000")
     'nodes/0000000000000001-0000000000000002'

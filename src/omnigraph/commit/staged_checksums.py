@@ -1,4 +1,4 @@
-"""Recording the checksums of what a write staged, before its first table moves."""
+"""Record the checksums of staged files before the first table moves."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from omnigraph.storage.uri import Scheme
 
 _LOOK_AFTER = 32
 _written = 0
-"""How many records this process has written, about."""
+"""Approximate number of records that this process has written."""
 
 
 def record_checksums(store: Store, operation_id: str, staged: Sequence[Staged]) -> None:
-    """Record the length and checksum of every file that a write staged. On a local disk only.
+    """Record the size and checksum of every staged file. Only on a local disk.
 
-    The record is not forced to disk: one that a power failure takes does no harm, and two more flushes would cost a
-    small commit a quarter of its time. Folded records are.
+    The record is not flushed: losing it in a power failure does no harm, and two more flushes would add a quarter to
+    the time of a small commit. Compacted records are flushed.
 
     Raises:
-        DamagedFileError: a file is gone.
+        DamagedFileError: a file is missing.
     """
     if store.objects.uri.scheme is Scheme.LOCAL:
         write_record(store.leases, operation_id, store.tables.staged_checksums(staged))
 
 
 def drop_checksums(store: Store) -> None:
-    """Forget the checksums of files that are gone, for who has just removed some."""
+    """Drop the checksums of files that were just removed."""
     if store.objects.uri.scheme is Scheme.LOCAL:
         root = store.objects.uri.path
         fold_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
 
 
 def compact_checksums(store: Store) -> None:
-    """Fold records when they have become many. The write is done: a failure is of no consequence.
+    """Compact the records if there are many. The write is done, so a failure is ignored.
 
-    To see how many there are takes a listing, which is made once in a while.
+    The records are counted by a listing, once in a while.
     """
     global _written
     _written += 1

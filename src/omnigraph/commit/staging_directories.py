@@ -1,7 +1,7 @@
-"""Rows that are put aside: each load, merge or export on Spark has a directory for them.
+"""Staging directories: rows that loads, merges and exports on Spark write temporarily.
 
-A directory has the name of the work's record (`work_records`), if it has one. Without a record it holds rows that
-nobody has begun to load, or parts of an export; then its files alone say when it was last used.
+A directory has the name of its work record (`work_records`), if there is one. Without a record it holds rows whose load
+has not started, or parts of an export. Then only its files show when it was last used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from omnigraph.storage.objects import ObjectInfo, ObjectStore, local
 from omnigraph.storage.uri import Scheme
 
 DIRECTORY = "__staging"
-"""The directory of all of them, below the root of the graph."""
+"""Parent directory of all staging directories, below the root of the graph."""
 
 _NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})/.+")
 
 
 @dataclass(frozen=True, slots=True)
 class StagingDirectory:
-    """The directory of one load.
+    """One staging directory.
 
     Attributes:
         name: its ULID.
@@ -45,7 +45,7 @@ class StagingDirectory:
 
 
 def staging_directories(objects: ObjectStore) -> list[StagingDirectory]:
-    """All directories with something in them, oldest first. Files that are nobody's rows are ignored."""
+    """All directories that are not empty, oldest first. Skips other files."""
     found: dict[str, list[ObjectInfo]] = {}
     for info in objects.list(DIRECTORY):
         named = _NAME.fullmatch(info.path)
@@ -58,6 +58,6 @@ def staging_directories(objects: ObjectStore) -> list[StagingDirectory]:
 
 
 def delete_empty(objects: ObjectStore, before: datetime) -> None:
-    """Remove the directories that have held nothing since a time. Only on a disk there are such."""
+    """Remove directories that have been empty since a time. They exist only on a local disk."""
     if objects.uri.scheme is Scheme.LOCAL:
         local.delete_empty(objects.uri, DIRECTORY, before)

@@ -1,8 +1,8 @@
-"""Version files that a power failure tore: set aside if nobody was ever told of them.
+"""Torn version files, left by a power failure: quarantined if their write was never acknowledged.
 
-A file that is empty, cut or zeroed under the name of the newest version blocks its dataset. If a sidecar intends that
-version, its write was never acknowledged: the file is renamed, and recovery goes on as if the version had never been
-made. A version that no sidecar intends was acknowledged, and is left for `omnigraph repair` and a person.
+An empty, truncated or zeroed file with the name of the newest version blocks its dataset. If a sidecar intends that
+version, its write was never acknowledged: the file is renamed, and recovery continues as if the version did not exist.
+A version that no sidecar intends was acknowledged, and is left to `omnigraph repair` and the user.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _BY_HAND = (
 
 
 def quarantine_path(store: Store, path: str, number: int = 1) -> str:
-    """Where a file lies that was set aside: beside its old place.
+    """Path of a quarantined file: beside the original.
 
-    In an object store Lance takes the first name in `_versions` for the newest version, whatever it ends with.
+    In an object store Lance takes the first name in `_versions` for the newest version, whatever its suffix is.
 
     Args:
         store: the graph.
-        path: the old place.
-        number: tells it from other files that were set aside from the same place.
+        path: the original path.
+        number: distinguishes files that were quarantined from the same path.
     """
     if store.objects.uri.scheme is Scheme.S3:
         path = path.replace(f"/{VERSIONS}/", "/_torn/")
@@ -44,20 +44,20 @@ def quarantine_path(store: Store, path: str, number: int = 1) -> str:
 
 
 def quarantine(store: Store, path: str, etag: str) -> str:
-    """Rename a file that blocks others, and keep it. Returns its new name.
+    """Quarantine a file that blocks a dataset: rename it. Returns its new path.
 
-    The copy comes first, and the file goes only if it still is what was looked at: somebody else may have set it aside
-    meanwhile, and a good file may have its name. An object store has no such removal, so there nobody but `repair` sets
-    files aside, and only while nobody else writes.
+    The file is copied first, and removed only if it is unchanged: another process may have quarantined it, and a good
+    file may have its name now. An object store has no conditional removal, so there only `repair` quarantines files,
+    while no other process writes.
 
     Args:
         store: the graph.
         path: the file.
-        etag: names the state of the file that was looked at.
+        etag: etag of the file that was read.
 
     Raises:
-        ObjectChangedError: it is not what was looked at.
-        ObjectNotFoundError: it is gone.
+        ObjectChangedError: the file has changed.
+        ObjectNotFoundError: the file is missing.
     """
     found = store.objects.get(path)
     if found.etag != etag:
@@ -65,7 +65,7 @@ def quarantine(store: Store, path: str, etag: str) -> str:
     kept = _copied(store, path, found.data)
     reach(Failpoint.TORN_COPIED)
     if store.objects.uri.scheme is Scheme.S3:
-        # A tombstone would be taken for a version by Lance, and nobody could ever remove it without a condition.
+        # Lance would take a tombstone for a version, and it could never be removed.
         store.objects.delete(path)
     else:
         store.objects.delete_if(path, found.etag)
@@ -73,7 +73,7 @@ def quarantine(store: Store, path: str, etag: str) -> str:
 
 
 def is_quarantined(store: Store, path: str) -> bool:
-    """Whether a file was set aside from a place."""
+    """Whether a file was quarantined from a path."""
     first = quarantine_path(store, path)
     directory, _, name = first.removesuffix(TORN).rpartition("/")
     names = [info.path.rpartition("/")[2] for info in store.objects.list(directory)]
@@ -81,7 +81,7 @@ def is_quarantined(store: Store, path: str) -> bool:
 
 
 def _copied(store: Store, path: str, data: bytes) -> str:
-    """Keep a copy of a file that is set aside, beside those that were set aside before. Returns its name."""
+    """Copy a file to a free quarantine path. Returns that path."""
     for number in count(1):
         kept = quarantine_path(store, path, number)
         try:
@@ -94,16 +94,16 @@ def _copied(store: Store, path: str, data: bytes) -> str:
 
 
 def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, alone: bool = False) -> None:
-    """Set aside the torn newest versions that sidecars of a branch intend. To be called with the branch's lease.
+    """Quarantine the torn newest versions that sidecars of a branch intend. The caller holds the branch's lease.
 
     Args:
         store: the graph.
         branch: the branch.
         sidecars: its sidecars.
-        alone: a person has said that nobody else writes.
+        alone: the user has confirmed that no other process writes.
 
     Raises:
-        DamagedFileError: one is torn, in an object store, and others may write.
+        DamagedFileError: a version in an object store is torn, and other processes may write.
     """
     if not sidecars or store.objects.uri.scheme is Scheme.MEMORY:
         return
@@ -123,7 +123,7 @@ def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, a
 
 
 def intends_torn(store: Store, sidecar: Sidecar) -> bool:
-    """Whether a newest version is torn that a sidecar intends. Recovery sets it aside."""
+    """Whether a sidecar intends a newest version that is torn. Recovery quarantines it."""
     if store.objects.uri.scheme is Scheme.MEMORY:
         return False
     directory = table_directory(store.manifest.path, store.ledger_of(sidecar.branch))
@@ -144,10 +144,10 @@ def _torn_table(store: Store, view: Manifest, table: TableIntent) -> TornVersion
 
 
 def correct_hint(store: Store, directory: str) -> None:
-    """See that the hint of a dataset names no version that was set aside: readers would miss it."""
+    """Correct the hint of a dataset if it names a quarantined version, which readers would miss."""
     path = f"{directory}/{VERSIONS}/{HINT}"
     try:
-        # Read before the versions are listed: a version is made before a hint names it.
+        # Read the hint before listing the versions: a version is created before the hint names it.
         found = store.objects.get(path)
         listed = store.objects.list(f"{directory}/{VERSIONS}")
         newest = max((v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None), default=0)
@@ -163,7 +163,7 @@ def _set_aside(store: Store, sidecar: Sidecar, key: str, torn: TornVersion, *, a
     try:
         quarantine(store, torn.path, torn.etag)
     except (ObjectChangedError, ObjectNotFoundError):
-        return  # somebody else has done it
+        return  # another process has done it
     audit.append(
         store.audit,
         RecoveryRecord(

@@ -1,8 +1,8 @@
-"""Hidden branches: where a transaction works until it is merged.
+"""Transaction branches: a transaction writes to its own branch until it is merged.
 
-A hidden branch is a branch like any other, with a name that only the system can use. A record beside it says whose it
-is. The record comes before the branch and goes after it, so whatever a dead process leaves is found by listing the
-records, and may be removed by anyone, as often as it takes.
+It is a normal branch with a reserved name. A record names its owner. The record is created before the branch and
+removed after it, so remains of a dead process are found by listing the records. Any process may remove them, any number
+of times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RECORDS = "__transactions"
 _PREFIX = f"{SYSTEM}tx-"
 _RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _open: set[str] = set()
-"""The hidden branches that this process works on."""
+"""The transaction branches of this process."""
 
 _heart = Heart()
 _watch = Watch()
@@ -41,11 +41,11 @@ _watch = Watch()
 
 @dataclass(frozen=True, slots=True)
 class TransactionBranch:
-    """What a record says.
+    """A transaction branch and its record.
 
     Attributes:
-        owner: the process that made it; None when the record cannot be read.
-        content: the record itself, which changes with every heartbeat of its owner.
+        owner: the process that created it; None if the record cannot be read.
+        content: the record, which changes with every heartbeat of its owner.
     """
 
     name: SystemBranch
@@ -58,11 +58,11 @@ class TransactionBranch:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its process cannot be seen from here, so that only its heartbeat tells that it lives."""
+        """Whether its process runs on another machine, so that only the heartbeat shows that it is alive."""
         return self.owner is None or self.owner.host != Owner.here().host
 
     def is_abandoned(self, silence: float) -> bool:
-        """Whether its process is gone or has ended the transaction, or has been silent for so many seconds."""
+        """Whether its process is dead or has ended the transaction, or sent no heartbeat for `silence` seconds."""
         if self.owner == Owner.here():
             return self.name not in _open
         if self.is_foreign:
@@ -71,7 +71,7 @@ class TransactionBranch:
 
 
 def begin(store: Store, base: Manifest) -> SystemBranch:
-    """A hidden branch that begins at a manifest version."""
+    """Create a transaction branch at a manifest version."""
     name = SystemBranch(f"{_PREFIX}{ulid_now().lower()}")
     _open.add(name)
     owner = asdict(Owner.here())
@@ -91,7 +91,7 @@ def begin(store: Store, base: Manifest) -> SystemBranch:
 
 
 def end(store: Store, name: SystemBranch) -> None:
-    """Remove a hidden branch of this process. What cannot be removed now is left to whoever opens the graph next."""
+    """Remove a transaction branch of this process. If that fails, the next process that opens the graph removes it."""
     _open.discard(name)
     _heart.drop(name)
     with suppress(OmnigraphError):
@@ -99,18 +99,18 @@ def end(store: Store, name: SystemBranch) -> None:
 
 
 def reclaim(store: Store, *, watch: bool = False) -> None:
-    """Remove the hidden branches that nobody works on any more. None at all costs one listing.
+    """Remove abandoned transaction branches. Costs one listing if there are none.
 
     Args:
         store: the graph.
-        watch: stay until it is known of every foreign one whether its process lives: up to one lease time.
+        watch: wait, up to one lease time, until the state of every process on other machines is known.
     """
     silence = store.timeouts.ttl
     while True:
         doubtful = False
         for found in list_all(store):
             if found.is_abandoned(silence):
-                # What cannot be removed now harms nobody, and is tried again.
+                # A branch that cannot be removed now does no harm, and is tried again.
                 with suppress(OmnigraphError):
                     _remove(store, found.name, forks=None)
                     _watch.forget(found.name)
@@ -122,13 +122,13 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
 
 
 def remove(store: Store, branch: TransactionBranch) -> None:
-    """Remove a hidden branch whoever made it: of a graph that was copied, it belongs to nobody."""
-    with suppress(OmnigraphError):  # as above
+    """Remove a transaction branch of any owner. In a copied graph, transaction branches have no owner."""
+    with suppress(OmnigraphError):  # does no harm, and is tried again
         _remove(store, branch.name, forks=None)
 
 
 def list_all(store: Store) -> list[TransactionBranch]:
-    """All that are there, oldest first."""
+    """All transaction branches, oldest first."""
     read = (_read(store, info.path) for info in store.objects.list(RECORDS))
     return [found for found in read if found is not None]
 
@@ -140,12 +140,12 @@ def _path(name: SystemBranch) -> str:
 def _read(store: Store, path: str) -> TransactionBranch | None:
     named = _RECORD.fullmatch(path)
     if named is None:
-        return None  # nothing of ours
+        return None  # not a transaction record
     name = SystemBranch(_PREFIX + named[1])
     try:
         content = store.objects.get(path).data
     except ObjectNotFoundError:
-        return None  # its transaction ended in between
+        return None  # its transaction has just ended
     try:
         return TransactionBranch(name, Owner(**orjson.loads(content)["owner"]), content)
     except (KeyError, TypeError, ValueError):
@@ -153,15 +153,15 @@ def _read(store: Store, path: str) -> TransactionBranch | None:
 
 
 def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:
-    """Forks first, and the record last: whoever is interrupted leaves something that can be found and removed.
+    """Remove forks first and the record last, so that an interrupted removal can be found and continued.
 
     Args:
         store: the graph.
-        name: the hidden branch.
-        forks: the table forks that it has, as path and name; None when nobody knows, and all tables are looked at.
+        name: the transaction branch.
+        forks: its table forks, as path and name; None if unknown, which checks all tables.
 
     Raises:
-        LeaseTimeoutError: somebody is at work on it.
+        LeaseTimeoutError: another process is working on it.
     """
     with store.exclusive_to_remove(name) as held:
         ref = find_branch(store.objects, name)
@@ -174,18 +174,18 @@ def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]
             reach(Failpoint.TRANSACTION_FORKS_REMOVED)
             if ref.ledger in store.manifest.branches():
                 store.manifest.delete_branch(ref.ledger)
-            # Its name is never used again, so there is no newer reference to spare.
+            # The name is never used again, so this cannot remove a newer reference.
             store.objects.delete(branch_ref_path(name))
             store.forget(name)
             reach(Failpoint.TRANSACTION_REF_REMOVED)
-        recover_branch(store, name, held)  # a write that stopped half way is discarded with its branch
-    # Another branch of this name will never be, so its fencing number need not be kept.
+        recover_branch(store, name, held)  # an interrupted write is discarded with its branch
+    # No later branch has this name, so its fencing number is not needed any more.
     store.leases.delete(lease_path(name))
     store.objects.delete(_path(name))
 
 
 def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
-    """Remove the table forks of a hidden branch. What cannot be removed now is left to cleanup."""
+    """Remove the table forks of a transaction branch. If that fails, cleanup removes them."""
     for path in paths:
         with suppress(OmnigraphError):
             for fork in store.tables.forks(path):
@@ -194,7 +194,7 @@ def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
 
 
 def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:
-    """The forks of a hidden branch, as its manifest knows them; None when it cannot be read."""
+    """The forks of a transaction branch according to its manifest; None if it cannot be read."""
     with suppress(OmnigraphError):
         view = store.capture(name)
         pinned = [(pin.ref.path, pin.ref.branch or "") for pin in view.tables.values()]
@@ -203,7 +203,7 @@ def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:
 
 
 def _tables(store: Store, name: SystemBranch) -> list[str]:
-    """Where the tables are that a hidden branch may have forked."""
+    """Paths of the tables that a transaction branch may have forked."""
     try:
         view = store.capture(name)
     except OmnigraphError:

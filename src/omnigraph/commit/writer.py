@@ -50,11 +50,11 @@ def commit_staged(
     staging: StagedWrites,
     held: Lease,
 ) -> Commit:
-    """Phases A to D. From the sidecar on, the outcome is either finished here or left for recovery."""
+    """Run phases A to D. After the sidecar is written, the commit is either finished here or left to recovery."""
     file = None
     try:
         sidecar = _sidecar(store, request, prepared, view, staging)
-        commit_rows([sidecar.commit])  # what cannot be published must not be promised
+        commit_rows([sidecar.commit])  # check before the sidecar promises it
         if prepared.ancestors is not None and prepared.ancestors.num_rows:
             file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
             sidecar = replace(sidecar, ancestors=file)
@@ -62,14 +62,14 @@ def commit_staged(
         record_checksums(store, sidecar.operation_id, staging.staged)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
-        # If the sidecar is there all the same, or comes later, it speaks of tables that never moved: it is rolled back.
+        # If the sidecar exists anyway, or appears later, none of its tables has moved: recovery rolls it back.
         staging.abandon()
         remove_ancestors(store.objects, file)
         raise
     try:
         staging.check_files()
     except (StagedFilesGoneError, VersionReclaimedError):
-        # No table has moved, so the write is simply taken back.
+        # No table has moved, so removing the sidecar undoes the write.
         store.objects.delete(sidecar.path)
         staging.abandon()
         remove_ancestors(store.objects, file)
@@ -79,7 +79,7 @@ def commit_staged(
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
-            held.check()  # files of a writer that was overtaken would have nobody to remove them
+            held.check()  # nobody would remove schema files of a writer that lost its lease
             stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
@@ -94,7 +94,7 @@ def commit_staged(
         return _finish(store, sidecar, held, error)
     reach(Failpoint.PUBLISHED)
     with suppress(OmnigraphError):
-        # The write is durable. A sidecar that stays is consumed by the next heal.
+        # The commit is durable. The next recovery removes a sidecar that stays.
         if sidecar.schema is not None:
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
@@ -116,11 +116,11 @@ def _commit_table(store: Store, intent: TableIntent, staged: Staged) -> None:
 
 
 def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Commit:
-    """A write that failed after its sidecar was written: settle it now if the lease is still ours."""
+    """Settle a write that failed after its sidecar was written, if this process still holds the lease."""
     unflushed = error if isinstance(error, FlushFailedError) else None
     try:
         if unflushed is not None:
-            # Before anything else: from here on nobody rolls the write forward.
+            # First of all: from here on, no process may roll the write forward.
             sidecar = mark_rollback_only(store, sidecar)
         held.check()
         settled = settle(store, sidecar, held)
@@ -142,13 +142,13 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
 def _overtaken(
     store: Store, sidecar: Sidecar, lost: LeaseLostError | StorageError, unflushed: FlushFailedError | None
 ) -> Commit:
-    """Another writer took the lease, and settles this write before its own. See how it ended."""
+    """Find the outcome of a write after another writer took the lease: that writer has to settle it before its own."""
     try:
         if not store.objects.exists(sidecar.path):
             current = store.capture(sidecar.branch)
             published = find_in(current, sidecar.commit.id)
             if published is not None and unflushed is not None:
-                # The other one flushed the files with success, after we had failed. That proves nothing.
+                # The other process flushed the files successfully after our flush failed. That proves nothing.
                 raise FlushFailedError(
                     unflushed.reason,
                     uri=unflushed.uri,
@@ -159,7 +159,7 @@ def _overtaken(
             if published is not None:
                 return published
             if unflushed is None and current.incarnation == sidecar.branch_identifier:
-                # It was undone, so it can be run again.
+                # It was rolled back, so it can be tried again.
                 raise ReadSetChangedError(GRAPH_HEAD, sidecar.base_head, current.head.id) from lost
             raise lost
     except FlushFailedError:
