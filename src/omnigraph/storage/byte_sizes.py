@@ -1,4 +1,4 @@
-"""Amounts of memory and disk, as settings give them."""
+"""Sizes of memory and disk in settings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 
 
 
 def size_setting(environ: Mapping[str, str], variable: str, default: int) -> int:
-    """The bytes that a variable of the environment names.
+    """Read a size in bytes from an environment variable.
 
     Raises:
-        InputError: it does not name an amount.
+        InputError: the value is not a size.
     """
     text = environ.get(variable)
     if text is None:
@@ -26,9 +26,9 @@ def size_setting(environ: Mapping[str, str], variable: str, default: int) -> int
 
 
 def format_size(size: int) -> str:
-    """An amount as a person reads it.
+    """Format a size for users.
 
-    >>> readable(3 << 29), readable(1 << 19)
+    >>> format_size(3 << 29), format_size(1 << 19)
     ('1.5 GiB', '0.5 MiB')
     """
     return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.1f} MiB"

@@ -1,4 +1,4 @@
-"""The newest version of a dataset on a local disk: which file it is, and whether that is damaged."""
+"""The newest version of a dataset on a local disk: its file, and damage of it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 VERSIONS = "_versions"
 HINT = "latest_version_hint.json"
-"""Where Lance notes the newest version, right after it has made it."""
+"""Lance's hint with the newest version, written right after the version."""
 
 TORN = ".torn"
-"""What the name of a file that was set aside ends with. Lance does not look at it, nor do we."""
+"""Suffix of quarantined files. Lance and this engine ignore them."""
 
 
 def latest_damage(root: str, directory: str, version: int | None = None) -> DamagedFileError | None:
-    """What is wrong with the file of a version, by default the newest; None when that does not show.
+    """The visible damage of a version's file, by default the newest; None if there is none.
 
     Args:
-        root: the root of the graph; of an object store, nothing is looked at.
+        root: the root of the graph. Object stores are not checked.
         directory: the dataset, below the root.
         version: the version.
     """
@@ -59,17 +59,17 @@ def versions_on_disk(root: str, directory: str) -> list[int]:
 
 
 def read_local(root: str, path: str) -> bytes:
-    """The bytes of a small file on disk.
+    """Read a small file.
 
     Raises:
-        OSError: it is not there, or cannot be read.
+        OSError: it is missing, or cannot be read.
     """
     with open(f"{root}/{path}", "rb", buffering=0) as file:
         return file.read()
 
 
 def read_hint(data: bytes) -> int | None:
-    """The version that a hint names; None when it cannot be read, which is of no consequence."""
+    """The version in a hint; None if it cannot be read, which does no harm."""
     try:
         version = orjson.loads(data)["version"]
     except (KeyError, TypeError, ValueError):
@@ -78,19 +78,19 @@ def read_hint(data: bytes) -> int | None:
 
 
 def dump_hint(version: int) -> bytes:
-    """A hint that names a version, as Lance writes it."""
+    """Encode a hint in Lance's form."""
     return orjson.dumps({"version": version})
 
 
 def missing_latest(root: str, directory: str, latest: int) -> DamagedFileError | None:
-    """The error for a newest version that was made and is not there; None when that does not show.
+    """The error for a newest version that was created and is missing; None if there is no evidence.
 
-    A hint alone is no witness, because it may be damaged. The file of the transaction is the second.
+    The hint alone is no evidence, because it may be damaged. The transaction file has to exist, too.
 
     Args:
-        root: the root of the graph; of an object store, nothing is looked at.
+        root: the root of the graph. Object stores are not checked.
         directory: the dataset, below the root.
-        latest: the newest version that is there, looked for after the hint was written; 0 for none.
+        latest: the newest existing version, listed after the hint was read; 0 for none.
     """
     if "://" in root:
         return None
@@ -103,34 +103,34 @@ def missing_latest(root: str, directory: str, latest: int) -> DamagedFileError |
         return None
     path = f"{directory}/{VERSIONS}/{2**64 - 1 - hint:020d}.manifest"
     if os.path.exists(f"{root}/{path}"):
-        return None  # it was made while we look
+        return None  # it has just been created
     return DamagedFileError(root, path, "it is missing, and was the newest version")
 
 
 def base_directories(dataset: LanceDataset) -> dict[int, str]:
-    """The base directories of a version by number, as absolute paths."""
+    """Base directories of a version by number, as absolute paths."""
     return base_paths(bytes(dataset._ds.serialized_manifest()))
 
 
 def opened_without_indexes(dataset: LanceDataset, options: Mapping[str, str] | None) -> LanceDataset:
-    """A version as if it had no indexes: all that is asked of it is found by scanning."""
+    """The version without its indexes. All queries use scans."""
     message = without_indexes(bytes(dataset._ds.serialized_manifest()))
     return type(dataset)(
         dataset.uri,
         int(dataset.version),
         serialized_manifest=message,
         storage_options=dict(options) if options else None,
-        session=Session(),  # a session remembers the indexes of a version
+        session=Session(),  # a session caches the indexes of a version
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TornVersion:
-    """A newest version whose file is damaged in a way that shows.
+    """A newest version with a visibly damaged file.
 
     Attributes:
         path: the file, below the root.
-        reason: what is wrong with it.
+        reason: the kind of damage.
     """
 
     path: str

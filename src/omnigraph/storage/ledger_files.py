@@ -1,8 +1,7 @@
-"""Looking at the files of a ledger: every version file that there is, and every part that they need.
+"""Verify the files of a ledger: all version files, and all their parts.
 
-Nothing is opened with Lance: version files are taken apart, and compared with the notes that they carry. On a local
-disk parts are compared with their lengths and checksums; in an object store with their lengths, which one listing of
-each directory tells.
+Does not use Lance: version files are parsed, and compared with their seals. On a local disk, parts are compared with
+their sizes and checksums. In an object store they are compared with their sizes, from one listing per directory.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The file of a part: its length, and its checksum where one is recorded."""
+    """The file of a part: its size, and its checksum if one is recorded."""
 
     size: int | None
     crc: str | None
@@ -49,13 +48,13 @@ class _Part:
 
 @dataclass(slots=True)
 class LookedLedger:
-    """What a look at the files of a ledger found.
+    """The result of a check of a ledger's files.
 
     Attributes:
-        damages: the files that are damaged, by path.
-        files: how many there are.
-        size: how many bytes they have.
-        unsummed: how many have no recorded checksum.
+        damages: the damaged files, by path.
+        files: number of files.
+        size: their size in bytes.
+        unsummed: number of files without a recorded checksum.
     """
 
     damages: dict[str, FileDamage] = field(default_factory=dict)
@@ -70,13 +69,12 @@ class LookedLedger:
 def look_at_ledger(
     objects: ObjectStore, path: str, wanted: Mapping[str | None, Collection[int] | None]
 ) -> LookedLedger:
-    """Look at version files of a ledger, and at all parts that they need.
+    """Check version files of a ledger, and all their parts.
 
     Args:
         objects: the graph's objects.
-        path: the ledger's place below the root.
-        wanted: versions by branch; None for all. Versions that are not there are left out: cleanup may have removed
-            them.
+        path: path of the ledger below the root.
+        wanted: versions by branch; None for all. Skips missing versions, which cleanup may have removed.
     """
     looked = LookedLedger()
     parts: dict[str, _Part] = {}
@@ -110,7 +108,7 @@ def _look_at_versions(
     for version, data in _contents(objects, sorted(files.items())):
         path = files[version]
         if data is None:
-            continue  # it went while we look
+            continue  # it was removed during the check
         looked.files += 1
         looked.size += len(data)
         try:
@@ -126,7 +124,7 @@ def _look_at_versions(
         if note is not None:
             sealed = True
         elif sealed:
-            # Whoever writes seals goes on to do so.
+            # A release that writes seals continues to do so.
             looked.add(path, "the note of its parts is missing")
         else:
             unsealed.append(path)
@@ -155,7 +153,7 @@ def _whole(data: bytes, version: int) -> ManifestFile:
 
 
 def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
-    """The parts that the note of a version names; None of a version without a note."""
+    """The parts in the seal of a version; None for a version without a seal."""
     text = dict(entry(each) for each in manifest.metadata).get(SEAL.decode())
     if text is None:
         return None
@@ -178,7 +176,7 @@ def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
 
 
 def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, _Part] | None) -> dict[str, _Part]:
-    """The parts of a version with their places below the root."""
+    """The parts of a version with their paths below the root."""
     found: dict[str, _Part] = {}
     for fragment in manifest.fragments:
         part = fragment_layout(fragment)

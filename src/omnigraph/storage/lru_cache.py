@@ -1,4 +1,4 @@
-"""A small cache of open tables that many threads may use."""
+"""A small thread-safe LRU cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[V]):
-    """Keeps the handles that were used last. An exact version never changes, so a handle never goes stale."""
+    """Keeps the most recently used values. Keys are exact versions, which never change, so no value gets stale."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -19,7 +19,10 @@ class LruCache(Generic[V]):
         self._held: OrderedDict[Hashable, V] = OrderedDict()
 
     def get(self, key: Hashable, load: Callable[[], V]) -> V:
-        """The handle for a key. Loading happens outside the lock, so that slow storage blocks nobody else."""
+        """The value of a key, loaded on a miss.
+
+        Loads outside the lock, so slow storage does not block other threads.
+        """
         with self._lock:
             found = self._held.get(key)
             if found is not None:
@@ -37,7 +40,7 @@ class LruCache(Generic[V]):
                 self._held.popitem(last=False)
 
     def discard(self, matches: Callable[[Hashable], bool]) -> None:
-        """Forget the handles whose key matches."""
+        """Remove the values whose key matches."""
         with self._lock:
             for key in [key for key in self._held if matches(key)]:
                 del self._held[key]

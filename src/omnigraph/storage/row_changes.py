@@ -1,7 +1,7 @@
-"""Changing rows by id in one step: some are replaced, some come, some go, in one Lance transaction.
+"""Row changes by id: updates, inserts and deletes in one Lance transaction.
 
-A replaced row keeps its stable row id, so that Lance, and whatever is built on row ids, sees an update and not a
-removal beside an insertion. Indexes need no care: the row leaves the fragment that they cover.
+An updated row keeps its stable row id, so Lance and everything that uses row ids see an update, not a delete and an
+insert. Indexes need no change: the row leaves the fragment that they cover.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from omnigraph.storage.scans import scanner
 
 ROW_ID = "_rowid"
 LOOKUP_LIMIT = 20_000
-"""Up to so many ids, rows are looked up; above it, reading the whole column of ids is cheaper."""
+"""Up to this many ids, rows are looked up. With more, reading the whole id column is cheaper."""
 
 _ID = "id"
 _ADDRESS = "_rowaddr"
 _TOGETHER = 1_000_000
-"""How many ids of a table are compared at once, at least."""
+"""Minimum number of ids that are compared at once."""
 
 
 class RowSource(Protocol):
-    """Rows that can be read again and again, a batch at a time, in the same order: they need not fit memory."""
+    """Rows that can be read several times, batch by batch, in the same order. They need not fit in memory."""
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows that are in memory."""
+    """Rows in memory."""
 
     table: pa.Table
 
@@ -54,11 +54,11 @@ class StagedChange:
     """A change whose files are written.
 
     Attributes:
-        operation: the change.
-        added: how many rows the table gains.
-        removed: how many it loses.
-        ids: the rows that were looked for: those that are written, and those that go.
-        found: the `id` and `_rowid` of those that were there.
+        operation: the Lance operation.
+        added: number of rows that the table gains.
+        removed: number of rows that the table loses.
+        ids: the ids that were looked up: of written and deleted rows.
+        found: `id` and `_rowid` of those that exist.
     """
 
     operation: LanceOperation.Update
@@ -68,9 +68,10 @@ class StagedChange:
     found: pa.Table
 
     def again(self, dataset: LanceDataset) -> StagedChange | None:
-        """The same change for a later version, with the fragments that were written before.
+        """The same change for a later version, with the same new fragments.
 
-        None when the rows that it replaces or removes are others there.
+        Returns:
+            None if the rows that it replaces or deletes are different there.
         """
         found = locate(dataset, self.ids)
         known = _sorted(found)
@@ -84,12 +85,12 @@ class StagedChange:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What other processes wrote down about rows that others replace.
+    """Deletions that other processes wrote, for rows that are replaced.
 
     Attributes:
-        left: fragments that have lost rows, as JSON.
-        gone: the numbers of fragments that have lost their last row.
-        rows: how many rows are replaced.
+        left: fragments that lost rows, as JSON.
+        gone: numbers of fragments that lost all rows.
+        rows: number of replaced rows.
     """
 
     left: tuple[str, ...] = ()
@@ -98,18 +99,18 @@ class Replaced:
 
 
 def replaced(dataset: LanceDataset, addresses: pa.Array) -> Replaced:
-    """Write files that say that rows are gone, given where they are. Nobody sees them yet."""
+    """Write deletion files for rows, given their addresses. No reader sees them yet."""
     left, gone = _without(dataset, addresses)
     return Replaced(tuple(json.dumps(fragment.to_json()) for fragment in left), tuple(gone), len(addresses))
 
 
 def stage(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedChange | None:
-    """Write the files of a change. None when it changes nothing.
+    """Write the files of a change. None if it changes nothing.
 
     Args:
         dataset: the version to change.
-        rows: whole rows, one per id; each replaces the row of its id, or is new.
-        deleted: ids of rows that go. None of them may be among the rows; those that do not exist do not matter.
+        rows: whole rows with distinct ids. Each replaces the row with its id, or is new.
+        deleted: ids to delete. None of them may be among the rows. Unknown ids are ignored.
     """
     ids = _column(rows.batches([_ID]), _ID)
     if len(deleted) and pc.any(pc.is_in(deleted, value_set=ids)).as_py():
@@ -133,7 +134,7 @@ def _sorted(found: pa.Table) -> pa.Table:
 
 
 def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:
-    """Where the rows of some ids are: their `id`, `_rowid` and `_rowaddr`. Ids that do not exist are left out."""
+    """Find rows by id: their `id`, `_rowid` and `_rowaddr`. Skips unknown ids."""
     columns = [_ID, ROW_ID, _ADDRESS]
     if len(ids) <= LOOKUP_LIMIT:
         return scanner(dataset, columns=columns, filter=pc.field(_ID).isin(ids)).to_table()
@@ -142,7 +143,7 @@ def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:
 
 
 def matching(reader: pa.RecordBatchReader, name: str, values: pa.Array) -> pa.Table:
-    """The rows of a stream in which a column has one of many values; only those are kept in memory."""
+    """The rows of a stream whose column has one of many values. Only matching rows are kept in memory."""
     kept: list[pa.Table] = [reader.schema.empty_table()]
     held: list[pa.RecordBatch] = []
     count = 0
@@ -154,7 +155,7 @@ def matching(reader: pa.RecordBatchReader, name: str, values: pa.Array) -> pa.Ta
     for batch in reader:
         held.append(batch)
         count += batch.num_rows
-        # The values are prepared anew for every comparison, so there should be few of those.
+        # The hash table of the values is built for every comparison, so there should be few comparisons.
         if count >= max(_TOGETHER, len(values)):
             compare()
             held, count = [], 0
@@ -167,7 +168,7 @@ def _column(batches: Iterator[pa.RecordBatch], name: str) -> pa.Array:
 
 
 def _without(dataset: LanceDataset, addresses: pa.Array) -> tuple[list[FragmentMetadata], list[int]]:
-    """The fragments that lose rows, and the ids of those that lose their last one."""
+    """The fragments that lose rows, and the numbers of those that lose all rows."""
     sorted_ = np.sort(addresses.to_numpy(zero_copy_only=False))
     fragments, starts = np.unique(sorted_ >> np.uint64(32), return_index=True)
     updated: list[FragmentMetadata] = []
@@ -184,7 +185,7 @@ def _without(dataset: LanceDataset, addresses: pa.Array) -> tuple[list[FragmentM
 
 
 def _write(dataset: LanceDataset, rows: RowSource, positions: pa.Array) -> list[FragmentMetadata]:
-    """New fragments with all rows, those first that replace others."""
+    """Write new fragments with all rows, updated rows first."""
     if len(positions) == 0:
         return []
     known = positions.is_valid()
@@ -197,7 +198,7 @@ def _write(dataset: LanceDataset, rows: RowSource, positions: pa.Array) -> list[
         return list(write_fragments(reader, dataset, mode="append", allow_external_blob_outside_bases=True))
     except Exception:
         if failed:
-            raise failed[0] from None  # Lance would pass it on as text
+            raise failed[0] from None  # Lance would convert it to text
         raise
 
 
@@ -210,7 +211,7 @@ def _noting(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Itera
 
 
 def _chosen(rows: RowSource, mask: pa.Array) -> Iterator[pa.Table]:
-    """The rows that a mask over all of them chooses, batch by batch."""
+    """The rows that a mask over all rows selects, batch by batch."""
     if not pc.any(mask).as_py():
         return
     first = 0
@@ -223,7 +224,7 @@ def _chosen(rows: RowSource, mask: pa.Array) -> Iterator[pa.Table]:
 
 
 def with_row_ids(fragments: list[FragmentMetadata], row_ids: pa.Array) -> list[FragmentMetadata]:
-    """Fragments whose first rows keep the ids they had; Lance gives new ids to the rest."""
+    """Set the row ids of the first rows of new fragments. Lance assigns new ids to the rest."""
     numbered = []
     for fragment in fragments:
         own, row_ids = row_ids[: fragment.physical_rows], row_ids[fragment.physical_rows :]

@@ -1,8 +1,8 @@
-"""What the files of a table are for: the versions that there are, and what each of them needs.
+"""The files of a table: its versions, and the files that each version needs.
 
-Lance tells which files the versions of a table need, with two gaps. It leaves out blobs, which lie in a directory
-beside their data file, and the indexes that a fork has from its parent. So a blob counts as its data file does, and an
-index by its id, wherever it lies.
+Lance reports the files of a table's versions, except blobs, which are in a directory beside their data file, and
+indexes that a fork has from its parent. So a blob is needed if its data file is, and an index is identified by its id,
+in any directory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from omnigraph.errors import CorruptionError
 _MANIFEST = re.compile(r"\d{20}\.manifest")
 _HINT = "latest_version_hint.json"
 _SET_ASIDE = ".torn"
-"""What repair and recovery have set aside, for a person to look at."""
+"""Suffix of files that repair and recovery have quarantined for the user to inspect."""
 
 _SWEPT = ("data", "_deletions", "_indices", "_transactions")
 
 
 @dataclass(slots=True)
 class Needs:
-    """What versions of a table need, and what the others of the same table needed. Paths are below the root.
+    """Files that some versions of a table need, and files of its other versions. Paths are below the root.
 
     Attributes:
-        files: what the versions that stay need.
-        freed: what versions need that go; some of it may be needed as well.
-        indexes: the ids of the indexes that the versions that stay have.
+        files: files of the versions that stay.
+        freed: files of the versions that are removed. Some may be needed by others.
+        indexes: index ids of the versions that stay.
     """
 
     files: set[str] = field(default_factory=set)
@@ -52,14 +52,14 @@ def needs(
     gone: Collection[int],
     at: Callable[[int], LanceDataset | None],
 ) -> Needs:
-    """What the versions of a table, or of one of its forks, need.
+    """The files of the versions of a table, or of one of its forks.
 
     Args:
         dataset: any version of it.
-        path: the table's place below the root.
-        stay: the versions that stay, as far as they are known. What is made meanwhile stays, too.
-        gone: the versions that go.
-        at: opens a version; None when it is not there.
+        path: path of the table below the root.
+        stay: the known versions that stay. New versions stay, too.
+        gone: the versions that are removed.
+        at: opens a version; returns None if it does not exist.
     """
     found = Needs()
     going = pa.array(sorted(gone), pa.int64())
@@ -78,7 +78,7 @@ def needs(
 
 
 def below(base: str, path: str) -> str:
-    """A directory that Lance names, as it is below the root: the table's own or that of one of its forks."""
+    """Convert a directory that Lance names to a path below the root: that of the table or of one of its forks."""
     place = base.rstrip("/")
     start = place.rfind(f"/{path}")
     found = place[start + 1 :]
@@ -88,14 +88,14 @@ def below(base: str, path: str) -> str:
 
 
 def versions(dataset: LanceDataset) -> list[int]:
-    """The versions that there are, oldest first."""
+    """All versions, oldest first."""
     return sorted(int(ref["version"]) for ref in dataset.version_refs())
 
 
 def is_swept(name: str) -> bool:
-    """Whether a file of a table is of a kind that goes when no version needs it. Versions and refs never do so.
+    """Whether a file of a table may be removed if no version needs it. Manifests and refs may not.
 
-    A version that only its makers know of is none for that: they remove it themselves, unless they die.
+    Manifests of detached versions may: their creators remove them, unless they die.
     """
     directory, _, rest = name.partition("/")
     if name.endswith(_SET_ASIDE):
@@ -106,12 +106,12 @@ def is_swept(name: str) -> bool:
 
 
 def is_needed(directory: str, name: str, known: Needs) -> bool:
-    """Whether a file is needed by a version that stays.
+    """Whether a version that stays needs a file.
 
     Args:
-        directory: that of the table or of a fork of it.
+        directory: directory of the table or of a fork.
         name: the file in it.
-        known: what versions need.
+        known: the files that versions need.
     """
     if name.startswith("_indices/") and name.split("/")[1] in known.indexes:
         return True
@@ -119,7 +119,7 @@ def is_needed(directory: str, name: str, known: Needs) -> bool:
 
 
 def counted_as(directory: str, name: str) -> str:
-    """The file that decides about another: the data file for a blob, otherwise the file itself."""
+    """The file that decides whether another is needed: the data file of a blob, otherwise the file itself."""
     if name.startswith("data/") and name.count("/") > 1:
         return f"{directory}/data/{name.split('/')[1]}.lance"
     return f"{directory}/{name}"

@@ -1,4 +1,4 @@
-"""How texts become words: Lance's own analysis, so that an index and a scan mean the same words."""
+"""Text analysis: Lance's own tokenizer, so that indexes and scans agree on words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnigraph.lang.query import ir
 
 
 def settings(analyzer: ir.Analyzer) -> dict[str, Any]:
-    """An analyzer as Lance takes it, for texts and for an index alike. No word is too long."""
+    """The settings of an analyzer for Lance, for texts and indexes. Without a limit on word length."""
     return {
         "base_tokenizer": analyzer.tokenizer,
         "language": analyzer.language.title(),
@@ -23,9 +23,9 @@ def settings(analyzer: ir.Analyzer) -> dict[str, Any]:
 
 
 def words_of(text: str, analyzer: ir.Analyzer) -> tuple[list[str], list[int]]:
-    """The words of a text in order, and the place of each. Words that are left out leave their places empty.
+    """The words of a text in order, with their positions. Omitted words leave gaps in the positions.
 
-    Places are counted from the first word that is there.
+    Positions count from the first word that is not omitted.
     """
     found = lance.tokenize(text, **settings(analyzer))
     return [token.text for token in found], [token.position for token in found]

@@ -1,4 +1,4 @@
-"""Where this machine keeps what can be worked out again: topologies, words, vectors, Java's classes."""
+"""The cache directory of this machine: topologies, words, vectors, Java classes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 DIRECTORY_VARIABLE = "OMNIGRAPH_CACHE_DIR"
-"""Where it is; an empty text means nowhere."""
+"""Environment variable for the directory. An empty value disables the cache."""
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:
-    """Where the environment wants it; None for nowhere.
+    """The cache directory from the environment; None if the cache is disabled.
 
     >>> cache_directory({"OMNIGRAPH_CACHE_DIR": "/var/cache/graphs"})
     PosixPath('/var/cache/graphs')
@@ -28,10 +28,10 @@ def cache_directory(environ: Mapping[str, str]) -> Path | None:
 
 
 def open_cached(path: Path) -> BinaryIO:
-    """Open a cache file that this user wrote. A shared directory may hold files of others, which are not trusted.
+    """Open a cache file of this user. A shared directory may have files of other users, which are not trusted.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or belongs to another user.
+        OSError: it cannot be read, is not a regular file, or belongs to another user.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
@@ -43,7 +43,7 @@ def open_cached(path: Path) -> BinaryIO:
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether a cache file is there and this user wrote it."""
+    """Whether a cache file exists and belongs to this user."""
     try:
         _check_owner(path, os.lstat(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that rows are read from, in directories and in buckets: which there are, and their bytes."""
+"""Input files, in directories and buckets: listing and reading."""
 
 from __future__ import annotations
 
@@ -26,60 +26,60 @@ if TYPE_CHECKING:
 _S3 = "s3://"
 _FILE = "file://"
 _AT_ONCE = 8 << 20
-"""How many bytes of an object one request asks for, when it is read from one end to the other."""
+"""Bytes per request when an object is read from beginning to end."""
 
 
 class InputFile(Protocol):
-    """A file that can be read, from here or from another process."""
+    """An input file that any process can read."""
 
     @property
     def name(self) -> str:
-        """Its last name."""
+        """File name without directories."""
 
     @property
     def directory(self) -> str:
-        """The last name of what holds it."""
+        """Name of the directory without its parents."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
 
     @property
     def state(self) -> str:
-        """What tells its content from what it held at another time. Nothing is read for it."""
+        """Identifies the content of the file, without reading it. Changes when the file changes."""
 
     @property
     def remote(self) -> bool:
-        """Whether each look at it is a request."""
+        """Whether each access is a network request."""
 
     def open(self) -> BinaryIO:
-        """Its bytes, to be read from anywhere."""
+        """Open the file for random access."""
 
     def native(self) -> pa.NativeFile:
-        """The same for Arrow."""
+        """Open the file for Arrow."""
 
     def __str__(self) -> str: ...
 
 
 class Tree(Protocol):
-    """Where files are looked for. Paths are as the user writes them."""
+    """A file tree. Paths are in the user's form."""
 
     def file(self, path: str) -> InputFile | None:
-        """The file of a path, if there is one."""
+        """The file at a path, if there is one."""
 
     def directory(self, path: str) -> Sequence[InputFile] | None:
-        """The files in a directory, sorted by name; None if there is no such directory."""
+        """The files in a directory, sorted by name; None if the directory does not exist."""
 
     def matches(self, pattern: str) -> Sequence[str]:
-        """The paths of files and directories that match a pattern, sorted."""
+        """Paths of files and directories that match a pattern, sorted."""
 
 
 def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, str]:
-    """Where a path leads, and the path there.
+    """The file tree of a path, and the path in it.
 
     Args:
-        path: of a file or directory, `file:///path`, or `s3://bucket/path`.
-        options: how to reach a bucket; overrides the environment.
+        path: path of a file or directory, `file:///path`, or `s3://bucket/path`.
+        options: options to reach a bucket; override the environment.
 
     Raises:
         InputError: it has no bucket.
@@ -93,12 +93,12 @@ def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, 
     return _Directories(), path
 
 
-# On this machine
+# Local files
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file of this machine, or of one that looks the same."""
+    """A local file, or one on a machine with the same file system."""
 
     path: Path
 
@@ -133,7 +133,7 @@ class LocalFile:
 
 
 def _local(path: Path) -> LocalFile:
-    """A file by its whole path: tasks have a working directory of their own."""
+    """A file by its absolute path: tasks have another working directory."""
     return LocalFile(Path(os.path.join(os.getcwd(), path)))
 
 
@@ -159,19 +159,19 @@ class _Directories:
         return sorted(glob(pattern, recursive=True))
 
 
-# In S3
+# Files in S3
 
 
 @lru_cache(8)
 def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> S3ObjectStore:
-    from omnigraph.storage.objects.s3 import S3ObjectStore  # when it is used: it brings a client along
+    from omnigraph.storage.objects.s3 import S3ObjectStore  # imported late, because it loads a client
 
     return S3ObjectStore(GraphUri.parse(f"{_S3}{name}", dict(options)))
 
 
 @dataclass(frozen=True, slots=True)
 class S3File:
-    """An object as it was when it was found. Who reads it later reads the same, or is told that it has changed."""
+    """An object at a known state. A later read returns the same content, or fails because the object has changed."""
 
     bucket: str
     key: str
@@ -202,10 +202,10 @@ class S3File:
         return pa.PythonFile(_Ranges(self), mode="r")
 
     def read(self, start: int, end: int) -> bytes:
-        """Some of its bytes.
+        """Read a byte range.
 
         Raises:
-            InputError: it is another object by now, or gone.
+            InputError: the object has changed, or was removed.
         """
         try:
             return _bucket(self.bucket, self.options).read_range(self.key, start, end, self.etag)
@@ -219,7 +219,7 @@ class S3File:
 
 
 class _Ranges(io.RawIOBase):
-    """The bytes of an object, each read a request."""
+    """Random access to an object. Each read is a request."""
 
     def __init__(self, file: S3File) -> None:
         self._file = file
@@ -285,7 +285,7 @@ class _Bucket:
 
 
 def _match(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path matches, name by name. As in a directory, `*` does not mean names that begin with a point."""
+    """Match a path, segment by segment. As in a directory, `*` does not match names that begin with a dot."""
     if not pattern:
         return not names
     if pattern[0] == "**":
@@ -297,10 +297,10 @@ def _match(names: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def text_of(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> bytes:
-    """All bytes of one small file.
+    """Read a small file.
 
     Raises:
-        InputError: there is none, or it cannot be read.
+        InputError: it does not exist, or cannot be read.
     """
     tree, place = tree_of(os.fspath(path), options)
     file = tree.file(place)

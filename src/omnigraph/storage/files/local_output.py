@@ -1,8 +1,8 @@
-"""Files and directories on this machine that results are written to.
+"""Output files and directories on this machine.
 
-A regular file is written beside its place and renamed when it is complete, so a failure leaves the old one. A device, a
-FIFO or an open file descriptor (`/dev/stdout`, `/dev/fd/3`) is written through. Symbolic links stay: their target is
-written.
+A regular file is written to a temporary name and renamed when it is complete, so a failure keeps the old file. A
+device, a FIFO or an open file descriptor (`/dev/stdout`, `/dev/fd/3`) is written directly. A symbolic link is kept, and
+its target is written.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from omnigraph.errors import InputError, cut
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|thread-self|\d+))/fd/(\d+)")
 _MOST_LINKS = 40
-"""As many symbolic links the kernel follows in a path."""
+"""Maximum number of symbolic links in a path, as in the kernel."""
 
 
 @contextmanager
 def output_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Write a file. It takes its place when the block ends well; what is not a regular file is written through.
+    """Write a file. A regular file appears when the block ends without an error; others are written directly.
 
     Raises:
         InputError: it cannot be written.
@@ -53,10 +53,10 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Look whether `output_file` can work, before the work for it begins.
+    """Check in advance that `output_file` can write.
 
     Raises:
-        InputError: it is a directory, or would be in one that does not exist.
+        InputError: it is a directory, or its directory does not exist.
     """
     try:
         place = _place(path)
@@ -72,10 +72,10 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def output_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a new directory. It takes its place when the block ends well.
+    """Write a new directory. It appears when the block ends without an error.
 
     Raises:
-        InputError: it cannot be written, or there is something in it.
+        InputError: it cannot be written, or is not empty.
     """
     check_output_directory(path)
     try:
@@ -87,7 +87,7 @@ def output_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
             for file in beside.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            os.rename(beside, target)  # an empty directory may be in its place
+            os.rename(beside, target)  # it may replace an empty directory
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
@@ -96,10 +96,10 @@ def output_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_output_directory(path: str | os.PathLike[str]) -> None:
-    """Look whether `output_directory` can work, before the work for it begins.
+    """Check in advance that `output_directory` can write.
 
     Raises:
-        InputError: there is something of this name, or it would be in a directory that does not exist.
+        InputError: the name exists, or its parent directory does not.
     """
     try:
         if not os.fspath(path):
@@ -121,10 +121,9 @@ def _cannot_write(path: str | os.PathLike[str], error: OSError) -> InputError:
 
 
 def _place(path: str | os.PathLike[str]) -> Path | int:
-    """The file that a path leads to through symbolic links; a number for a descriptor of this process.
+    """Resolve the symbolic links of a path; a number for a file descriptor of this process.
 
-    A descriptor is not opened again under its name: that would forget where it stands, and cut a file that is appended
-    to.
+    A descriptor is not opened again by its name: that would lose its position, and truncate a file in append mode.
     """
     text = os.fspath(path)
     if not text:
@@ -175,18 +174,18 @@ def _replaced(place: Path, found: os.stat_result | None) -> Iterator[IO[bytes]]:
 
 
 def _beside(place: Path) -> Path:
-    """A name of its own in the same directory; short, as the name of the target may be as long as names can be."""
+    """A temporary name in the same directory; short, since the target's name may have the maximum length."""
     return place.with_name(f".{place.name[:100]}.{token_hex(4)}.partial")
 
 
 def _sync(path: Path) -> None:
-    """A file that has its final name survives a power failure."""
+    """Flush the directory, so that the renamed file survives a power failure."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 class _Through:
-    """A descriptor as a file to write to. Counts bytes: writers of Parquet and Arrow ask for the position."""
+    """A descriptor as an output file. Counts bytes, because Parquet and Arrow writers ask for the position."""
 
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "wb")

@@ -1,7 +1,7 @@
-"""Places in S3 that files are written to.
+"""Output objects and directories in S3.
 
-An object is there when all of it is. A directory of them has no such moment: so the first thing in it is a mark that it
-is not finished, and the last step takes that away. Whoever finds the mark leaves the rest alone.
+An object appears when it is complete. A directory of objects does not, so the first object in it is a marker that it is
+unfinished, and the last step removes the marker. Readers ignore a directory with the marker.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.s3 import ObjectWriter, S3ObjectStore
 
 UNFINISHED = "_unfinished"
-"""The name of the mark. `load` passes over names like this, and refuses a directory that has this one."""
+"""Name of the marker. `load` skips names like this, and refuses a directory with this one."""
 _WHY = (
     b"This is being written, or what wrote it was stopped. Nothing here is to be used: remove it when nobody writes.\n"
 )
 
 
 def output_in_s3(target: str, options: Mapping[str, str]) -> S3Output | None:
-    """The place that is meant; None if it is a path on this machine.
+    """The S3 location of a target; None if it is a local path.
 
     Args:
         target: a path, or `s3://bucket/path`.
-        options: how to reach a bucket; overrides the environment.
+        options: options to reach a bucket; override the environment.
 
     Raises:
         InputError: it is an address of another kind, or has no bucket.
@@ -44,10 +44,10 @@ def output_in_s3(target: str, options: Mapping[str, str]) -> S3Output | None:
 
 
 class S3Output:
-    """A name in a bucket, for an object or a directory."""
+    """An output location in a bucket, for an object or a directory."""
 
     def __init__(self, uri: GraphUri) -> None:
-        from omnigraph.storage.objects.s3 import S3ObjectStore  # when it is used: it brings a client along
+        from omnigraph.storage.objects.s3 import S3ObjectStore  # imported late, because it loads a client
 
         assert uri.scheme is Scheme.S3
         self._uri = uri
@@ -58,7 +58,7 @@ class S3Output:
         return str(self._uri)
 
     def check_file(self) -> None:
-        """An object of this name can be made.
+        """Check that an object with this name can be created.
 
         Raises:
             InputError: it is a directory.
@@ -68,17 +68,17 @@ class S3Output:
             raise InputError(f"cannot write {self}: it is a directory", hint="add the name of a file")
 
     def check_directory(self) -> None:
-        """There is nothing of this name.
+        """Check that the name does not exist.
 
         Raises:
-            InputError: there is something.
+            InputError: it exists.
             StorageError: the bucket cannot be reached.
         """
         if self._store.list(self._uri.path) or (self._uri.path and self._store.exists(self._uri.path)):
             self._refuse()
 
     def file(self) -> AbstractContextManager[ObjectWriter]:
-        """Write the object of this name. It takes its place when the block ends well.
+        """Write the object. It appears when the block ends without an error.
 
         Raises:
             InputError: it is a directory.
@@ -89,24 +89,24 @@ class S3Output:
 
     @contextmanager
     def directory(self, inside: Sequence[str] = ()) -> Iterator[S3Directory]:
-        """Write a directory. It is marked as unfinished until the block ends well; else it is emptied.
+        """Write a directory. It has a marker until the block ends without an error; otherwise it is emptied.
 
         Args:
-            inside: directories in it, which are marked as well: somebody may read one by itself.
+            inside: subdirectories, which get markers, too, because readers may read one of them alone.
 
         Raises:
-            InputError: there is something of this name, or another process is about to write it.
+            InputError: the name exists, or another process is writing it.
             StorageError: it cannot be written.
         """
         self.check_directory()
         marks = [self._path(UNFINISHED), *(self._path(f"{name}/{UNFINISHED}") for name in inside)]
         try:
-            self._store.create(marks[0], _WHY)  # of several at once, one goes on
+            self._store.create(marks[0], _WHY)  # only one of several concurrent writers succeeds
         except ObjectExistsError:
             self._refuse()
         made = S3Directory(self._store, self._uri.path)
         try:
-            if len(self._store.list(self._uri.path)) > 1:  # somebody finished just now
+            if len(self._store.list(self._uri.path)) > 1:  # another writer has just finished
                 self._refuse()
             for mark in marks[1:]:
                 self._store.put(mark, _WHY)
@@ -114,9 +114,7 @@ class S3Output:
             self._store.delete_files(marks[1:])
             self._store.delete(marks[0])
         except BaseException:
-            with suppress(
-                OmnigraphError
-            ):  # what cannot be removed keeps its mark, and the first error is the one to tell
+            with suppress(OmnigraphError):  # an object that cannot be removed keeps its marker; report the first error
                 self._store.delete_files(made.written)
                 self._store.delete_files(marks[1:])
                 self._store.delete(marks[0])
@@ -136,7 +134,7 @@ class S3Directory:
     """A directory that is being written.
 
     Attributes:
-        written: the paths in the bucket of what has been begun.
+        written: paths in the bucket of started files.
     """
 
     def __init__(self, store: S3ObjectStore, path: str) -> None:
@@ -145,7 +143,7 @@ class S3Directory:
         self._path = path
 
     def file(self, name: str) -> AbstractContextManager[ObjectWriter]:
-        """Write a file in it; the name may have directories."""
+        """Write a file in it. The name may have directories."""
         path = f"{self._path}/{name}" if self._path else name
         self.written.append(path)
         return self._store.writing(path)

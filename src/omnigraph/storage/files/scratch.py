@@ -1,6 +1,6 @@
-"""Rows that are put aside: in a temporary file, from the moment that memory does not suffice until they are read.
+"""Scratch files: rows that are spilled to disk when they exceed the memory budget.
 
-A file has no name from the moment that it is opened, so nothing is left behind however the process ends.
+A scratch file has no name after it is opened, so nothing stays on disk however the process ends.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _ADVICE = "make room there, name another directory in TMPDIR, or give it more me
 
 
 class Scratch:
-    """A temporary file without a name that takes rows of one schema.
+    """An unnamed temporary file for rows of one schema.
 
-    First everything is written, then it is read. It is to be closed at the end; a table that was mapped stays.
+    Write first, then read, then close. A mapped table stays valid after the close.
 
     Args:
         schema: the columns.
-        hint: what to do when there is no room for it.
+        hint: the hint in the error if the disk is full.
 
     Raises:
-        StorageError: the temporary directory cannot be written to.
+        StorageError: the temporary directory cannot be written.
     """
 
     def __init__(self, schema: pa.Schema, *, hint: str = _ADVICE) -> None:
         self._hint = hint
         self._schema = schema
         self.size = 0
-        """How many bytes of rows were written."""
+        """Bytes of rows written so far."""
         with self._noticed():
             self._file = tempfile.TemporaryFile(prefix="omnigraph-")  # noqa: SIM115
             self._writer: pa.RecordBatchStreamWriter | None = pa.ipc.new_stream(self._file, schema)
@@ -49,7 +49,7 @@ class Scratch:
         self.close()
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Put rows aside.
+        """Spill rows.
 
         Raises:
             StorageError: the temporary directory is full.
@@ -60,23 +60,23 @@ class Scratch:
         self.size += rows.nbytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What was written, piece by piece as it was: one at a time is in memory."""
+        """Read the written batches one by one, so that only one is in memory."""
         self._finish()
         self._file.seek(0)
         with pa.ipc.open_stream(pa.PythonFile(self._file, "r")) as reader:
             yield from reader
 
     def table(self) -> pa.Table:
-        """What was written, mapped into memory: the system brings its pages in and throws them out as it likes."""
+        """Map the written rows into memory. The operating system pages them in and out."""
         self._finish()
-        # The mapping outlives the file object, and the file goes with the last array that looks into it.
+        # The mapping survives the file object. The file is removed with the last array that uses it.
         with self._noticed():
             mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         with pa.ipc.open_stream(pa.py_buffer(mapped)) as reader:
             return reader.read_all()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file, which removes it."""
         self._file.close()
 
     def _finish(self) -> None:

@@ -1,8 +1,8 @@
-"""Room on a disk: files that nobody needs, and a reserve for the day when the disk is full.
+"""Disk space: removal of temporary files, and a reserve for a full disk.
 
-Cleanup is needed most when nothing can be written any more, and has to write a lease and a list before it may remove
-anything. So a local graph keeps a file of which nothing is ever read. Cleanup gives it up when it meets a full disk,
-and makes it again when it is done.
+Cleanup is needed most when the disk is full, but has to write a lease and a list before it can remove anything. So a
+local graph has a reserve file without content. Cleanup deletes it when the disk is full, and creates it again at the
+end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FULL = ("no space left on device", "disk quota exceeded", "os error 28", "os er
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether something failed because the disk is full."""
+    """Whether an error means that the disk is full."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if any(word in str(error).lower() for word in _FULL):
@@ -35,7 +35,7 @@ def is_full(error: BaseException | None) -> bool:
 
 @contextmanager
 def unless_full() -> Iterator[None]:
-    """Do without something if the disk is full. So a graph can be opened to clean it up; every write tries again."""
+    """Skip a step if the disk is full, so that the graph can be opened for cleanup. Every write tries it again."""
     try:
         yield
     except OmnigraphError as error:
@@ -44,9 +44,9 @@ def unless_full() -> Iterator[None]:
 
 
 def remove_temporary(objects: ObjectStore) -> int:
-    """Remove temporary files anywhere below the root, of writers that were killed an hour ago or earlier.
+    """Remove temporary files below the root that crashed writers left at least an hour ago.
 
-    Only a local store has them. Returns how many there were.
+    Only a local store has them. Returns their number.
     """
     if objects.uri.scheme is not Scheme.LOCAL:
         return 0
@@ -64,7 +64,7 @@ def remove_temporary(objects: ObjectStore) -> int:
 
 
 def keep_reserve(objects: ObjectStore) -> None:
-    """Set room aside, if there is none yet and the disk has enough. That it cannot be done is no error."""
+    """Create the reserve file, if it does not exist and the disk has enough space. A failure is ignored."""
     if objects.uri.scheme is not Scheme.LOCAL:
         return
     path = os.path.join(objects.uri.path, RESERVE)
@@ -86,7 +86,7 @@ def keep_reserve(objects: ObjectStore) -> None:
 
 
 def release_reserve(objects: ObjectStore) -> bool:
-    """Give the room up that was set aside. False when there is none."""
+    """Delete the reserve file. False if there is none."""
     if objects.uri.scheme is not Scheme.LOCAL:
         return False
     try:
