@@ -16,7 +16,7 @@ from omnigraph.commit.lineage import commits, find_in
 from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, init, open
 from omnigraph.storage import ledger_seal
-from omnigraph.storage.checksums import FileSum, sum_file
+from omnigraph.storage.checksums import FileChecksum, file_checksum
 from omnigraph.storage.ledger import LedgerVersion
 
 SCHEMA = "node A { k: String @key n: I64? }\nnode B { k: String @key n: I64? }\n"
@@ -94,9 +94,9 @@ def test_every_read_of_parts_compares_checksums(place: Path) -> None:
 def test_a_part_is_summed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[str] = []
 
-    def counted(path: str) -> FileSum:
+    def counted(path: str) -> FileChecksum:
         summed.append(path)
-        return sum_file(path)
+        return file_checksum(path)
 
     monkeypatch.setattr(ledger_seal, "sum_file", counted)
     with open(place, read_only=True) as graph:

@@ -28,7 +28,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph, open, repair
 from omnigraph.storage import file_checks
-from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.checksums import FileChecksum
 from omnigraph.storage.latest_version import TORN
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.upkeep.repair import FORCED_ACTOR, REPAIR_ACTOR, Action, Classification, Repaired, RepairReport
@@ -447,7 +447,7 @@ def test_a_file_that_may_not_be_read_is_not_damaged(graph: Graph, place: Path, m
     """Whoever repairs it by force would lose rows that are all there."""
     put(graph, ["precious"])
 
-    def forbidden(place: str) -> FileSum:
+    def forbidden(place: str) -> FileChecksum:
         raise PermissionError(13, "Permission denied", place)
 
     with monkeypatch.context() as patched:

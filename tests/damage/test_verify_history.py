@@ -16,7 +16,7 @@ from omnigraph.commit.manifest import commit_rows
 from omnigraph.commit.removal_list import RemovalList
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph, open
-from omnigraph.storage.ledger_files import look_at_ledger
+from omnigraph.storage.ledger_files import verify_ledger
 from omnigraph.storage.table_ref import table_directory
 
 COMMITS = 12
@@ -164,7 +164,7 @@ def test_other_files_are_no_finding(long: Graph, place: Path) -> None:
 
 def test_a_long_history_is_looked_at_once(long: Graph) -> None:
     """Each file counts once, however many versions need it."""
-    looked = look_at_ledger(long._store.objects, "__manifest", {None: None})
+    looked = verify_ledger(long._store.objects, "__manifest", {None: None})
     root = Path(long.uri) / "__manifest"
     files = len([*root.glob("_versions/*.manifest"), *root.glob("data/*.lance")])
     assert looked.files == files

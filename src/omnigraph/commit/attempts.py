@@ -22,8 +22,8 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.read_set import Moved, ReadSet, tracked
-from omnigraph.commit.recovery import interrupted, recover_branch
+from omnigraph.commit.read_set import ReadConflict, ReadSet, tracked
+from omnigraph.commit.recovery import has_interrupted_write, recover_branch
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import check_present
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
@@ -73,9 +73,9 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
 class _AgainError(Exception):
     """The attempt failed and left nothing behind: start another. Internal to this module."""
 
-    def __init__(self, moved: Moved) -> None:
-        super().__init__(moved.member)
-        self.moved = moved
+    def __init__(self, conflict: ReadConflict) -> None:
+        super().__init__(conflict.member)
+        self.conflict = conflict
 
 
 class _Write:
@@ -93,7 +93,7 @@ class _Write:
         self._removed: set[str] = set()
         """Staged files that were missing under the lease."""
         self._tries = 0
-        self._moved: Moved | None = None
+        self._last_conflict: ReadConflict | None = None
         self._seen: Manifest | None = None
         """The state that the last attempt was prepared on."""
         self._replaced: set[str] = set()
@@ -104,7 +104,11 @@ class _Write:
         lease_first = self._request.schema is not None
         try:
             # Recover interrupted writes first: this write may depend on their rows.
-            if not lease_first and not self._request.healed and interrupted(self._store, self._request.branch):
+            if (
+                not lease_first
+                and not self._request.healed
+                and has_interrupted_write(self._store, self._request.branch)
+            ):
                 with ExitStack() as stack:
                     self._lease(stack, None)
             while True:
@@ -149,16 +153,16 @@ class _Write:
                 try:
                     held.check()  # a writer that was paused past its lease waits for it again
                 except LeaseLostError:
-                    raise self._again(Moved(GRAPH_HEAD, view.head.id, current.head.id)) from None
+                    raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
                 if repeated is not None:
                     self._staging.abandon()
                     return repeated
-                moved = self._conflict(view, current, prepared, reads)
-                if moved is None:
+                conflict = self._conflict(view, current, prepared, reads)
+                if conflict is None:
                     view = current
                     break
-                again = self._again(moved)
+                again = self._again(conflict)
                 if self._prepares_aside:
                     raise again
                 view = current
@@ -175,7 +179,7 @@ class _Write:
                 # The interrupted commit is already settled here; otherwise it raises another error.
                 if isinstance(error, StagedFilesRemovedError):
                     self._refuse_twice(error)
-                raise self._again(Moved(error.member, error.expected, error.actual), error) from error
+                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
 
     def _staged_again(self, error: StagedFilesGoneError) -> _AgainError:
         """No other write was published, so even a write that must not be replayed is staged again."""
@@ -183,7 +187,7 @@ class _Write:
             said = "cleanups took the staged files of this write again and again"
             raise RetryableError(said, hint="try again") from error
         self._only_at = None if self._request.replayable and self._request.schema is None else error.head
-        return _AgainError(Moved(GRAPH_HEAD, error.head, error.head))
+        return _AgainError(ReadConflict(GRAPH_HEAD, error.head, error.head))
 
     def _refuse_twice(self, error: StagedFilesRemovedError) -> None:
         """Stage missing files again. Raises if they are missing twice.
@@ -225,9 +229,9 @@ class _Write:
         if self._seen is not None and self._replaced:
             if self._seen.incarnation != view.incarnation:
                 raise ReadSetChangedError(GRAPH_HEAD, self._seen.head.id, view.head.id)
-            moved = ReadSet(set(self._replaced)).moved(self._store.tables, self._seen, view)
-            if moved is not None:  # it would overwrite rows that it never read
-                raise ReadSetChangedError(moved.member, moved.expected, moved.actual)
+            conflict = ReadSet(set(self._replaced)).find_conflict(self._store.tables, self._seen, view)
+            if conflict is not None:  # it would overwrite rows that it never read
+                raise ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
         return None
 
     def _staged(self, view: Manifest) -> tuple[Prepared, ReadSet] | None:
@@ -242,7 +246,7 @@ class _Write:
             try:
                 staging.stage(prepared.writes, reads)
             except ReadSetChangedError as error:
-                raise self._again(Moved(error.member, error.expected, error.actual), error) from error
+                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
             if request.schema is not None:
                 staging.add_schema(request.schema)
         except (StorageError, VersionReclaimedError) as error:
@@ -250,49 +254,49 @@ class _Write:
             if _is_same(view, current):
                 raise
             # If the branch was deleted, its files are gone, too.
-            raise self._again(Moved(GRAPH_HEAD, view.head.id, current.head.id)) from error
+            raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
             staging.abandon()
             return None
         return prepared, reads
 
-    def _conflict(self, view: Manifest, current: Manifest, prepared: Prepared, reads: ReadSet) -> Moved | None:
+    def _conflict(self, view: Manifest, current: Manifest, prepared: Prepared, reads: ReadSet) -> ReadConflict | None:
         """The conflict that keeps the staged write off a later state; None after it was rebased onto that state."""
-        head = Moved(GRAPH_HEAD, view.head.id, current.head.id)
+        head = ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)
         if view.incarnation != current.incarnation:
             self._staging.abandon()
             return head
         if prepared.on_head or prepared.merged_parent is not None or self._request.schema is not None:
             return head
-        moved = reads.moved(self._store.tables, view, current)
-        if moved is not None:
-            return moved
+        conflict = reads.find_conflict(self._store.tables, view, current)
+        if conflict is not None:
+            return conflict
         if any(intent.key not in current.tables for intent in self._staging.intents):
             return head
         stuck = self._staging.rebase(current)
         if stuck is None:
             return None
-        return Moved(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
+        return ReadConflict(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
 
-    def _again(self, moved: Moved, error: ReadSetChangedError | None = None) -> _AgainError:
+    def _again(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _AgainError:
         """Allow another attempt.
 
         Raises:
             ReadSetChangedError: the write must not be replayed.
             WriteTimeoutError: there is no time left.
         """
-        self._moved = moved
-        refusal = error or ReadSetChangedError(moved.member, moved.expected, moved.actual)
+        self._last_conflict = conflict
+        refusal = error or ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
         if not self._request.replayable or self._request.schema is not None:
             raise refusal
         if self._left <= 0:
             raise self._timeout(f"{refusal.message}, and there is no time left to run the write again") from error
-        return _AgainError(moved)
+        return _AgainError(conflict)
 
     def _timeout(self, message: str) -> WriteTimeoutError:
-        moved = self._moved
-        return WriteTimeoutError(message, *((moved.member, moved.expected, moved.actual) if moved else ()))
+        conflict = self._last_conflict
+        return WriteTimeoutError(message, *((conflict.member, conflict.expected, conflict.actual) if conflict else ()))
 
 
 def _is_same(view: Manifest, current: Manifest) -> bool:

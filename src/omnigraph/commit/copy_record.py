@@ -87,7 +87,7 @@ def _states(members: Mapping[str, Mapping[str, object]] | None) -> States | None
     }
 
 
-def refuse_half_copy(objects: ObjectStore) -> None:
+def refuse_incomplete_copy(objects: ObjectStore) -> None:
     """Refuse a target with a copy in progress, or an interrupted one.
 
     Raises:

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 from ulid_transform import ulid_now
 
-from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.location import STAMP_PATH, location_stamp
@@ -94,7 +94,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
 def _refuse_existing(store: Store, *, force: bool) -> None:
     if store.manifest.open() is not None:
         raise AlreadyInitializedError(f"there is a graph at {store.objects.uri}", hint="choose another place")
-    refuse_half_copy(store.objects)
+    refuse_incomplete_copy(store.objects)
     left = [path for path in CONTRACT if store.objects.exists(path)]
     if left and not force:
         raise AlreadyInitializedError(

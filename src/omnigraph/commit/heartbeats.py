@@ -27,7 +27,7 @@ class _Record:
     beat: int = 0
 
 
-class Heart:
+class HeartbeatSender:
     """Increments the counters of all records of this process. Its thread ends when there are no records."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Heart:
             return  # a store that cannot be reached is tried again
 
 
-class Watch:
+class HeartbeatWatch:
     """Remembers the content of records, and when this process first saw it."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from omnigraph.commit import lease, sidecar, transaction_branches, work_records
-from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LeaseRecord
 from omnigraph.commit.refs import BRANCH_DIRECTORY, TAG_DIRECTORY
@@ -155,7 +155,7 @@ def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
     here = Location.of(uri)
     if not always and read_stamp(store).names(here):
         return None
-    refuse_half_copy(store.objects)  # an incomplete copy has no stamp
+    refuse_incomplete_copy(store.objects)  # an incomplete copy has no stamp
     with store.exclusive_place() as held:
         # Read before the stamp: until the stamp has this location, no process has worked in it.
         left = _Left.of(store)

@@ -32,7 +32,7 @@ _MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ReadConflict:
     """A conflict: a member of the read set that changed.
 
     Attributes:
@@ -85,17 +85,17 @@ class ReadSet:
     def keys(self) -> set[str]:
         return self.whole | {key for key, _, _ in self.lookups} | {key for key, _ in self.filters}
 
-    def moved(self, tables: TableStorage, before: Manifest, after: Manifest) -> Moved | None:
+    def find_conflict(self, tables: TableStorage, before: Manifest, after: Manifest) -> ReadConflict | None:
         """The first conflict between two states of a branch; None if nothing in the read set changed."""
         if before.schema_hash != after.schema_hash:
-            return Moved(SCHEMA, before.schema_hash, after.schema_hash)
+            return ReadConflict(SCHEMA, before.schema_hash, after.schema_hash)
         for key in sorted(self.keys):
             old, new = before.tables.get(key), after.tables.get(key)
             if old is None or new is None:
                 if old is not new:
-                    return Moved(key, old and old.ref.version, new and new.ref.version)
+                    return ReadConflict(key, old and old.ref.version, new and new.ref.version)
             elif old.ref != new.ref and (old.id != new.id or self._conflicts(tables, old, new)):
-                return Moved(key, old.ref.version, new.ref.version)
+                return ReadConflict(key, old.ref.version, new.ref.version)
         return None
 
     def _conflicts(self, tables: TableStorage, old: TablePin, new: TablePin) -> bool:

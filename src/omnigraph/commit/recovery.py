@@ -16,7 +16,7 @@ from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
-from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, state_before, undo
+from omnigraph.commit.rollback import Found, drop_fork, pin_of, republish, roll_back, state_before, undo
 from omnigraph.commit.rollback_only import mark_rollback_only, with_pending_mark
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
@@ -75,19 +75,19 @@ def recover_all(store: Store) -> list[Settlement]:
     return settlements
 
 
-def healed(store: Store, branch: str) -> Manifest:
+def recovered_view(store: Store, branch: str) -> Manifest:
     """The newest state of a branch, after recovery of interrupted writes. Costs one listing if there are none.
 
     Raises:
         BranchNotFoundError: there is no such branch.
     """
-    if interrupted(store, branch):
+    if has_interrupted_write(store, branch):
         with store.exclusive(branch) as held:
             recover_branch(store, branch, held)
     return store.capture(branch)
 
 
-def interrupted(store: Store, branch: str) -> bool:
+def has_interrupted_write(store: Store, branch: str) -> bool:
     """Whether the branch has an interrupted write. A write whose process holds the lease is still running."""
     owners = [sidecar.owner for sidecar in pending(store.objects) if sidecar.branch == branch]
     if not owners:
@@ -115,13 +115,13 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     try:
         return _settle(store, sidecar, held)
     except (StorageError, VersionReclaimedError) as error:
-        reason = error.message if is_lasting(error) else obstacle(store, sidecar)
+        reason = error.message if is_permanent(error) else obstacle(store, sidecar)
         if reason is None:
             raise
         raise _cannot_settle(sidecar, reason) from error
 
 
-def is_lasting(error: OmnigraphError) -> bool:
+def is_permanent(error: OmnigraphError) -> bool:
     """Whether an error means that files are damaged or missing, so that a retry fails again."""
     return isinstance(error, CorruptionError | DamagedFileError | VersionReclaimedError)
 
@@ -132,7 +132,7 @@ def obstacle(store: Store, sidecar: Sidecar) -> str | None:
         return _obstacle(store, sidecar)
     except OmnigraphError as error:
         unreadable = isinstance(error, StorageError) and error.kind is StorageErrorKind.PERMANENT
-        return error.message if unreadable or is_lasting(error) else None
+        return error.message if unreadable or is_permanent(error) else None
 
 
 def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
@@ -258,7 +258,7 @@ def _settled_again(
         store.manifest.make_durable(view.ledger)
     except FlushFailedError:
         # The write may be acknowledged, so it stays. The next version holds it, too, in new files.
-        restate(store, sidecar, view, held)
+        republish(store, sidecar, view, held)
     return settled, [TableOutcome(t.key, state, head, head) for t, state, head in found]
 
 

@@ -117,7 +117,7 @@ def state_before(store: Store, sidecar: Sidecar, published: Commit) -> Manifest:
     return before
 
 
-def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
+def republish(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
     """Publish a state again, in new files: the old files cannot be flushed to disk."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)

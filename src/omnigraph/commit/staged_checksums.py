@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from omnigraph.commit.store import Store
 from omnigraph.errors import OmnigraphError
-from omnigraph.storage.checksums import RECORDS_KEPT, fold_records, record_names, write_record
+from omnigraph.storage.checksums import RECORDS_KEPT, merge_records, record_names, write_record
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.uri import Scheme
 
@@ -34,7 +34,7 @@ def drop_checksums(store: Store) -> None:
     """Drop the checksums of files that were just removed."""
     if store.objects.uri.scheme is Scheme.LOCAL:
         root = store.objects.uri.path
-        fold_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
+        merge_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
 
 
 def compact_checksums(store: Store) -> None:
@@ -47,4 +47,4 @@ def compact_checksums(store: Store) -> None:
     if store.objects.uri.scheme is Scheme.LOCAL and _written % _LOOK_AFTER == 1:
         with suppress(OmnigraphError):
             if len(record_names(store.leases)) > RECORDS_KEPT:
-                fold_records(store.objects)
+                merge_records(store.objects)

@@ -15,7 +15,7 @@ from omnigraph.commit.read_set import ReadSet
 from omnigraph.errors import KeyConflictError
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, stage_layout
-from omnigraph.storage.row_changes import Replaced, RowSource
+from omnigraph.storage.row_changes import RemovedRows, RowSource
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
     stage_append,
@@ -296,7 +296,7 @@ class ChangeFragments(_FragmentsWrite):
         replaced: results of `remove_rows` for the rows to delete.
     """
 
-    replaced: Replaced
+    replaced: RemovedRows
 
     def is_empty(self, table: TableView, row_count: int) -> bool:
         return False

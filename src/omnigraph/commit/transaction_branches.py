@@ -18,7 +18,7 @@ from ulid_transform import ulid_now
 
 from omnigraph.commit.branches import create_branch
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.heartbeats import Heart, Watch
+from omnigraph.commit.heartbeats import HeartbeatSender, HeartbeatWatch
 from omnigraph.commit.lease import lease_path
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.owner import Owner
@@ -35,8 +35,8 @@ _RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _open: set[str] = set()
 """The transaction branches of this process."""
 
-_heart = Heart()
-_watch = Watch()
+_heart = HeartbeatSender()
+_watch = HeartbeatWatch()
 
 
 @dataclass(frozen=True, slots=True)

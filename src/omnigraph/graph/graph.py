@@ -17,7 +17,7 @@ import pyarrow as pa
 from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.attempts import write
 from omnigraph.commit.commit_metadata import check_actor
-from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.create import create_graph
 from omnigraph.commit.format_upgrade import upgrade_format
 from omnigraph.commit.location import adopt_location
@@ -167,7 +167,7 @@ def open(
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = _store(uri, storage_options)
     if store.newest(MAIN, None) is None:
-        refuse_half_copy(store.objects)
+        refuse_incomplete_copy(store.objects)
         raise NotFoundError(
             f"there is no graph at {store.objects.uri}",
             hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
@@ -178,7 +178,7 @@ def open(
     try:
         return Graph(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
     except (NotFoundError, CorruptionError):
-        refuse_half_copy(store.objects)  # a copy gets its schema files last
+        refuse_incomplete_copy(store.objects)  # a copy gets its schema files last
         raise
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from omnigraph.commit import branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.refs import BranchRef
 from omnigraph.commit.sidecar import WriterKind, pending
@@ -206,7 +206,7 @@ def target_of(graph: Graph, branch: str, base: str | None, *, heal: bool = True)
         BranchNotFoundError: there is no such branch, and no base to fork it from.
     """
     try:
-        return healed(graph._store, branch) if heal else graph._store.capture(branch), False
+        return recovered_view(graph._store, branch) if heal else graph._store.capture(branch), False
     except BranchNotFoundError:
         if base is None:
             raise

@@ -12,7 +12,7 @@ import orjson
 from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.sidecar import WriterKind
@@ -89,7 +89,7 @@ def merge(graph: Graph, request: MergeRequest, way: Way = LOCAL) -> MergeReceipt
         earlier = find_idempotent(store.capture(request.target), request.idempotency_key)
         if earlier is not None:
             return answered(request.target, digest, earlier)
-    source = store.capture(request.source) if request.preview else healed(store, request.source)
+    source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     budget = memory_budget(request.memory_budget)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.errors import InputError
@@ -32,7 +32,7 @@ def mutate(
     """Carry out a mutation; `Graph.mutate` describes the arguments. `done` is told about it afterwards."""
     _check_given(text, params)
     # An interrupted writer may have changed the schema that the query is compiled for.
-    query = _query(graph, text, name, healed(graph._store, request.branch))
+    query = _query(graph, text, name, recovered_view(graph._store, request.branch))
     request = replace(request, healed=True)
     keyed = request.idempotency_key is not None
     digest = of_query(text, query.name, bind(query.params, params)) if keyed else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.format_upgrade import upgrade_format
 from omnigraph.commit.location import Relocation, adopt_location
 from omnigraph.errors import InputError, NotFoundError
@@ -53,7 +53,7 @@ def relocate(uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] 
     """
     store = _store(uri, storage_options)
     if store.manifest.open() is None:
-        refuse_half_copy(store.objects)
+        refuse_incomplete_copy(store.objects)
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the place where it is now")
     upgrade_format(store, read_only=True)
     done = adopt_location(store, always=True)

@@ -12,7 +12,7 @@ from omnigraph.commit import transaction_branches
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
@@ -184,7 +184,7 @@ class Transaction:
             raise TransactionEndedError("a transaction is used once", hint="begin another")
         self._graph._writable()
         request = self._request
-        view = healed(self._store, self.branch)
+        view = recovered_view(self._store, self.branch)
         earlier = find_idempotent(view, request.idempotency_key)
         if earlier is not None:
             self._check_kind(earlier)

@@ -38,7 +38,9 @@ class SourceUri:
         >>> str(SourceUri.parse("S3://assets/fleet/a b.jpg"))
         's3://assets/fleet/a%20b.jpg'
         >>> SourceUri.parse("s3://assets/fleet/../secret")
-        Traceback (most recent call last): ... omnigraph.storage.blob_sources.UnusableUriError: it has dot segments
+        Traceback (most recent call last):
+        ...
+        omnigraph.storage.blob_sources.UnusableUriError: it has dot segments
     """
 
     scheme: Scheme

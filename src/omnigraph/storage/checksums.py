@@ -40,18 +40,18 @@ _TICK = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class FileSum:
+class FileChecksum:
     """Size and CRC-32 of a file."""
 
     size: int
     crc: int
 
 
-Sums = dict[str, FileSum]
+Checksums = dict[str, FileChecksum]
 """Checksums by file path below the root of the graph."""
 
 
-def sum_file(place: str) -> FileSum:
+def file_checksum(place: str) -> FileChecksum:
     """Size and checksum of a file on disk.
 
     Raises:
@@ -62,25 +62,25 @@ def sum_file(place: str) -> FileSum:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
-    return FileSum(size, crc)
+    return FileChecksum(size, crc)
 
 
-def sum_files(root: str, paths: Iterable[str]) -> Sums:
+def file_checksums(root: str, paths: Iterable[str]) -> Checksums:
     """Checksums of files below a root. A directory stands for all files in it.
 
     Raises:
         OSError: a file is missing, or cannot be read.
     """
-    found: Sums = {}
+    found: Checksums = {}
     for path in paths:
         place = f"{root}/{path}"
         if os.path.isdir(place):
             for directory, _, names in os.walk(place):
                 for name in names:
                     file = os.path.join(directory, name)
-                    found[os.path.relpath(file, root)] = sum_file(file)
+                    found[os.path.relpath(file, root)] = file_checksum(file)
         else:
-            found[path] = sum_file(place)
+            found[path] = file_checksum(place)
     return found
 
 
@@ -92,14 +92,14 @@ def record_path(name: str) -> str:
     return f"{CHECKSUMS_DIRECTORY}/{name}.json"
 
 
-def dump_record(sums: Mapping[str, FileSum]) -> bytes:
+def dump_record(sums: Mapping[str, FileChecksum]) -> bytes:
     """Encode a record: a header line with the checksum of the body, and the body."""
     body = orjson.dumps({path: [each.size, f"{each.crc:08x}"] for path, each in sorted(sums.items())})
     head = orjson.dumps({"version": _VERSION, "algorithm": "crc32", "sum": f"{zlib.crc32(body):08x}"})
     return head + b"\n" + body + b"\n"
 
 
-def load_record(data: bytes) -> Sums | None:
+def load_record(data: bytes) -> Checksums | None:
     """Decode a record; None if it is damaged, or was written by a newer release."""
     head, _, body = data.partition(b"\n")
     body = body.removesuffix(b"\n")
@@ -107,12 +107,12 @@ def load_record(data: bytes) -> Sums | None:
         said = orjson.loads(head)
         if (said["version"], said["algorithm"], said["sum"]) != (_VERSION, "crc32", f"{zlib.crc32(body):08x}"):
             return None
-        return {path: FileSum(int(size), int(crc, 16)) for path, (size, crc) in orjson.loads(body).items()}
+        return {path: FileChecksum(int(size), int(crc, 16)) for path, (size, crc) in orjson.loads(body).items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def write_record(objects: ObjectStore, name: str, sums: Mapping[str, FileSum]) -> None:
+def write_record(objects: ObjectStore, name: str, sums: Mapping[str, FileChecksum]) -> None:
     """Write a record, unless there is nothing to record."""
     if sums:
         objects.put(record_path(name), dump_record(sums))
@@ -124,16 +124,16 @@ def record_names(objects: ObjectStore) -> dict[str, int]:
     return {info.path: info.size for info in listed if _NAME.fullmatch(info.path.rpartition("/")[2])}
 
 
-def read_records(objects: ObjectStore, paths: Iterable[str]) -> dict[str, Sums | None]:
+def read_records(objects: ObjectStore, paths: Iterable[str]) -> dict[str, Checksums | None]:
     """Read records; None for a damaged one. A missing one was merged."""
-    found: dict[str, Sums | None] = {}
+    found: dict[str, Checksums | None] = {}
     for path in paths:
         with suppress(ObjectNotFoundError):
             found[path] = load_record(objects.get(path).data)
     return found
 
 
-def fold_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = None) -> None:
+def merge_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = None) -> None:
     """Merge records. May be interrupted or run in parallel: a file may then be in two records.
 
     Args:
@@ -158,9 +158,9 @@ def fold_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = N
         objects.delete(path)
 
 
-def refresh_sums(objects: ObjectStore, root: str, paths: Iterable[str]) -> None:
+def record_rewritten(objects: ObjectStore, root: str, paths: Iterable[str]) -> None:
     """Record new checksums of files that were rewritten on purpose. The later of two records is valid."""
-    write_record(objects, ulid_now(), sum_files(root, paths))
+    write_record(objects, ulid_now(), file_checksums(root, paths))
 
 
 def _small(sizes: Mapping[str, int]) -> list[str]:
@@ -188,11 +188,11 @@ class ChecksumIndex:
         self._lock = Lock()
         self._read: set[str] = set()
         self._seen: int | None = None
-        self._sums: Sums = {}
+        self._sums: Checksums = {}
         self.damaged: set[str] = set()
         """Paths of records that cannot be read."""
 
-    def find(self, path: str) -> FileSum | None:
+    def find(self, path: str) -> FileChecksum | None:
         """The recorded checksum of a file; None if there is none."""
         found = self._sums.get(path)
         if found is None and self._changed():
@@ -200,7 +200,7 @@ class ChecksumIndex:
             found = self._sums.get(path)
         return found
 
-    def below(self, directory: str) -> Sums:
+    def below(self, directory: str) -> Checksums:
         """The recorded checksums of the files in a directory."""
         if self._changed():
             self.refresh()

@@ -19,9 +19,9 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.base_paths import at_root, open_dataset
 from omnigraph.storage.blobs import check_blobs_by, stored_blobs
-from omnigraph.storage.file_checks import FileChecks, FileDamage, Looked
-from omnigraph.storage.fingerprints import parts
-from omnigraph.storage.lance_failures import is_missing, lance_failure, panics, reporting
+from omnigraph.storage.file_checks import FileChecks, FileDamage, VerifiedFiles
+from omnigraph.storage.fingerprints import fragment_digests
+from omnigraph.storage.lance_failures import is_missing, is_panic, lance_failure, reporting
 from omnigraph.storage.latest_version import base_directories, latest_damage, opened_without_indexes
 from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.table_files import below
@@ -127,7 +127,7 @@ class Datasets:
                 return None
             raise self._open_failure(error, path, branch, version) from error
         except BaseException as error:
-            if not panics(error):
+            if not is_panic(error):
                 raise
             raise self._open_failure(error, path, branch, version) from error
         if found.version == 0 or version not in (None, found.version):
@@ -152,7 +152,7 @@ class Datasets:
 
     def fragment_digests(self, ref: TableRef) -> tuple[str, ...]:
         """Digest of each fragment of a version, cached. Equal digests mean equal rows."""
-        return self._digests.get(ref, lambda: parts(self.open(ref)))
+        return self._digests.get(ref, lambda: fragment_digests(self.open(ref)))
 
     def forget_branch(self, path: str, branch: str) -> None:
         """Drop the cached handles of one branch of a table."""
@@ -187,7 +187,7 @@ class Datasets:
             return [FileDamage(ref.manifest_path, "it is missing")] if missing else []
         return FileChecks(self.root).damages(ref.path, ref.directory, ref.manifest_path, ref.version, ref.seal)
 
-    def verify_files(self, ref: TableRef) -> Looked:
+    def verify_files(self, ref: TableRef) -> VerifiedFiles:
         """Compare all files of a version with their recorded sizes and checksums, whatever their size.
 
         Raises:
@@ -200,7 +200,7 @@ class Datasets:
         manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
         if manifest is None:
             raise VersionReclaimedError(f"{ref.manifest_path} is gone", hint=WAY_OUT)
-        return self._checks.look(ref.path, ref.directory, manifest)
+        return self._checks.verify(ref.path, ref.directory, manifest)
 
     def _check(self, ref: TableRef) -> bool:
         """Check the files of a version. Returns whether some of its indexes are damaged.

@@ -94,7 +94,7 @@ def difference(begin: LanceDataset, end: LanceDataset) -> Difference:
     return Difference(rows, len(written), removed.sort())
 
 
-def touched(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
+def touched_ids(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
     """Ids of all rows that were written or removed between two versions of one branch. May have duplicates."""
     rows, removed, replaced = _changes(begin, end)
     yield from (batch.column(_ID) for batch in rows.batches([_ID]))
@@ -102,14 +102,14 @@ def touched(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
     yield replaced
 
 
-def restored(dataset: LanceDataset) -> int:
+def last_restore(dataset: LanceDataset) -> int:
     """The last restore up to this version that undid visible changes; 0 if there is none."""
     return int(dataset.config().get(RESTORED, 0))
 
 
 def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
     """The written rows, the ids of removed rows, and ids of further changed rows."""
-    if restored(end) > begin.version:
+    if last_restore(end) > begin.version:
         return _compared(begin, end)
     return _written(begin, end), _ids(begin, _removed_rows(begin, end)), _NONE
 

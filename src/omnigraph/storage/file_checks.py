@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from omnigraph.errors import CorruptionError, DamagedFileError
-from omnigraph.storage.checksums import ChecksumIndex, sum_file
+from omnigraph.storage.checksums import ChecksumIndex, file_checksum
 from omnigraph.storage.lance_manifest import (
     ManifestFile,
     NeededFile,
@@ -93,7 +93,7 @@ class FileReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class VerifiedFiles:
     """The result of a check of all files of a table version.
 
     Attributes:
@@ -213,7 +213,7 @@ class FileChecks:
         except DamagedFileError as error:
             return [FileDamage(error.path, error.reason)]
 
-    def look(self, table: str, directory: str, manifest: ManifestFile, *, blobs: bool = True) -> Looked:
+    def verify(self, table: str, directory: str, manifest: ManifestFile, *, blobs: bool = True) -> VerifiedFiles:
         """Check all files of a version again, whatever their size."""
         needed = [file for fragment in manifest.fragments for file in fragment_files(fragment)]
         files = dict(self._placed(table, directory, manifest, [*needed, *manifest.indexes]))
@@ -228,7 +228,7 @@ class FileChecks:
                 continue
             size += os.stat(f"{self.root}/{path}").st_size
             unsummed += self.sums.find(path) is None
-        return Looked(tuple(damages), len(files), size, unsummed)
+        return VerifiedFiles(tuple(damages), len(files), size, unsummed)
 
     def check_file(self, path: str) -> None:
         """Check one file by its recorded checksum, unless this process has done so.
@@ -299,7 +299,7 @@ class FileChecks:
                 return f"it has {found} bytes, not {expected}"
             if recorded is not None and found != recorded.size:
                 return f"it has {found} bytes, not {recorded.size}"
-            if recorded is not None and (whole or found <= self.limit) and sum_file(place).crc != recorded.crc:
+            if recorded is not None and (whole or found <= self.limit) and file_checksum(place).crc != recorded.crc:
                 return "its checksum is not the recorded one"
         except FileNotFoundError:
             return "it is missing"

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from lance import LanceDataset
 
 
-def parts(dataset: LanceDataset) -> tuple[str, ...]:
+def fragment_digests(dataset: LanceDataset) -> tuple[str, ...]:
     """Digest of each fragment, in order: equal in two versions exactly if the fragment has the same rows.
 
     Lance never changes a file, and file names are unique. So digests distinguish versions that have the same path and
@@ -24,11 +24,11 @@ def parts(dataset: LanceDataset) -> tuple[str, ...]:
     return tuple(found)
 
 
-def fingerprint(place: str, parts: Iterable[str]) -> str:
+def fingerprint(place: str, digests: Iterable[str]) -> str:
     """Digest of all rows of a version: equal for two versions exactly if they have the same fragments.
 
     Args:
         place: address of the table.
-        parts: digests of its fragments.
+        digests: digests of its fragments.
     """
-    return blake2b("\n".join([place, *parts]).encode(), digest_size=16).hexdigest()
+    return blake2b("\n".join([place, *digests]).encode(), digest_size=16).hexdigest()

@@ -88,7 +88,7 @@ class Coverage:
 
 def coverage(dataset: LanceDataset, spec: IndexSpec) -> Coverage:
     built = any(index.name == spec.name for index in dataset.describe_indices())
-    left = set(uncovered(dataset, spec))
+    left = set(uncovered_fragments(dataset, spec))
     rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
     outside = sum(count for fragment, count in rows.items() if fragment in left)
     return Coverage(built, sum(rows.values()) - outside, outside)
@@ -96,12 +96,12 @@ def coverage(dataset: LanceDataset, spec: IndexSpec) -> Coverage:
 
 def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
     """Number of values, without nulls, in the fragments that an index does not cover."""
-    left = set(uncovered(dataset, spec))
+    left = set(uncovered_fragments(dataset, spec))
     parts = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in left]
     return sum(int(part.count_rows(f"`{spec.column}` IS NOT NULL")) for part in parts)
 
 
-def others(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
+def undeclared_segments(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
     """The segments of indexes that are not among the specifications."""
     names = {spec.name for spec in specs}
     yield from (segment for segment in _segments(dataset) if segment.name not in names)
@@ -115,7 +115,7 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
             yield segment
 
 
-def fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
+def segments_fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
     """Whether segments that were built on an earlier version can replace others in this version.
 
     Rows that were added, changed or removed since do not matter, because no segment covers them.
@@ -136,12 +136,12 @@ def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[In
     yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
-def distinct(segments: Iterable[Index]) -> list[Index]:
+def distinct_segments(segments: Iterable[Index]) -> list[Index]:
     """Remove duplicate segments."""
     return list({segment.uuid: segment for segment in segments}.values())
 
 
-def scattered(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
+def segments_to_merge(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
     """The segments to merge into one, together with the fragments that the index does not cover.
 
     An index should have at most one large and one small segment. When the small one grows too large, both are merged.
@@ -157,7 +157,7 @@ def scattered(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
     for name, segments in found.items():
         sizes = {s.uuid: sum(rows.get(fragment, 0) for fragment in s.fragment_ids) for s in segments}
         largest, *small = sorted(segments, key=lambda s: (-sizes[s.uuid], s.uuid))
-        left = sum(rows[fragment] for fragment in uncovered(dataset, names[name]))
+        left = sum(rows[fragment] for fragment in uncovered_fragments(dataset, names[name]))
         if not left and len(small) < _SMALL:
             continue
         rest = left + sum(sizes[s.uuid] for s in small)
@@ -179,7 +179,7 @@ def _segments(dataset: LanceDataset) -> Iterator[Index]:
             )
 
 
-def uncovered(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
+def uncovered_fragments(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     """The fragments that an index does not cover, in order."""
     covered = {
         fragment
@@ -191,15 +191,15 @@ def uncovered(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     return [f.fragment_id for f in dataset.get_fragments() if f.fragment_id not in covered]
 
 
-def unbuilt(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
+def fragments_to_build(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     """The fragments to build an index for, in order: those that it does not cover, or all."""
-    left = uncovered(dataset, spec)
+    left = uncovered_fragments(dataset, spec)
     return [f.fragment_id for f in dataset.get_fragments()] if left and spec.kind in _WHOLE else left
 
 
 def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
     """Build a segment for the fragments without one; None if there are none. No reader sees it yet."""
-    fragments = unbuilt(dataset, spec)
+    fragments = fragments_to_build(dataset, spec)
     return build_segment(dataset, spec, fragments) if fragments else None
 
 
@@ -233,7 +233,7 @@ def vector_metrics(dataset: LanceDataset) -> dict[str, str]:
 _LOOKED_UP = frozenset({"BTree", "Bitmap"})
 
 
-def looked_up(dataset: LanceDataset) -> frozenset[str]:
+def indexed_columns(dataset: LanceDataset) -> frozenset[str]:
     """The columns with a lookup index that covers all fragments."""
     fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
     found: set[str] = set()

@@ -42,7 +42,7 @@ def is_conflict(error: Exception) -> bool:
     return "conflict" in text.lower() or "Too many concurrent writers" in text
 
 
-def with_refs(request: Callable[[], T]) -> T:
+def read_refs(request: Callable[[], T]) -> T:
     """Call a function that reads all refs.
 
     Lance lists them, then reads each, and fails if one was removed in between.
@@ -56,7 +56,7 @@ def with_refs(request: Callable[[], T]) -> T:
     return request()
 
 
-def without_ref(removal: Callable[[], None]) -> None:
+def remove_ref(removal: Callable[[], None]) -> None:
     """Remove a ref. Lance reads all refs for this, too, and may fail after the removal took effect."""
     failed = False
 
@@ -70,14 +70,14 @@ def without_ref(removal: Callable[[], None]) -> None:
             failed = _is_overtaken(error)
             raise
 
-    with_refs(request)
+    read_refs(request)
 
 
 def _is_overtaken(error: Exception) -> bool:
     return "Not found" in str(error) and "/_refs/" in str(error)
 
 
-def panics(error: BaseException) -> bool:
+def is_panic(error: BaseException) -> bool:
     """Whether Lance panicked, for example because of a damaged file. It raises a BaseException then."""
     return type(error).__name__ == "PanicException"
 
@@ -118,6 +118,6 @@ def reporting(
             raise lance_failure(error, root, path, write=write) from error
         raise
     except BaseException as error:
-        if panics(error):
+        if is_panic(error):
             raise lance_failure(error, root, path, write=write) from error
         raise

@@ -27,12 +27,12 @@ from omnigraph.storage.compaction import (
 from omnigraph.storage.indexes import (
     IndexSpec,
     build_segment,
-    distinct,
-    others,
-    scattered,
+    distinct_segments,
+    fragments_to_build,
     segment_ids,
+    segments_to_merge,
     superseded,
-    unbuilt,
+    undeclared_segments,
 )
 from omnigraph.storage.lance_failures import reporting
 from omnigraph.storage.staged import Staged, staged
@@ -87,7 +87,7 @@ class Layout:
 def unbuilt_fragments(table: TableView, spec: IndexSpec) -> list[int]:
     """The fragments that an index has to be built for, in order."""
     with reporting(table.datasets.root, table.ref.path):
-        return unbuilt(table.datasets.open_with_indexes(table.ref), spec)
+        return fragments_to_build(table.datasets.open_with_indexes(table.ref), spec)
 
 
 def build_index_segment(table: TableView, spec: IndexSpec, numbers: Sequence[int]) -> bytes:
@@ -142,7 +142,7 @@ def still_valid(table: TableView, compacted: Sequence[CompactedGroup]) -> list[C
 def without_scattered_segments(table: TableView, specs: Sequence[IndexSpec]) -> Layout | None:
     """A layout without the index segments that should be merged into one; None if there are none."""
     with reporting(table.datasets.root, table.ref.path):
-        dropped = scattered(table.datasets.open_with_indexes(table.ref), specs)
+        dropped = segments_to_merge(table.datasets.open_with_indexes(table.ref), specs)
     if not dropped:
         return None
     ref, manifest = _detached(table, LanceOperation.CreateIndex([], dropped))
@@ -195,7 +195,7 @@ def stage_layout(
     with reporting(table.datasets.root, table.ref.path):
         dataset = table.datasets.open_with_indexes(begun.ref)
         built: list[Index] = [pickle.loads(each) for each in segments]
-        gone = distinct([*others(dataset, kept), *superseded(dataset, built)])
+        gone = distinct_segments([*undeclared_segments(dataset, kept), *superseded(dataset, built)])
     return _Staging(table, begun, built, gone).stage(table.ref)
 
 
@@ -217,7 +217,7 @@ class _Staging:
             transactions.append(Transaction(version + len(transactions), operation))
             dropped, version = [], version + len(transactions)
         added = [replace(index, dataset_version=version) for index in self.built]
-        removed = distinct([*dropped, *self.gone])
+        removed = distinct_segments([*dropped, *self.gone])
         if added or removed:
             transactions.append(Transaction(version, LanceOperation.CreateIndex(added, removed)))
         write: Staged | None = None

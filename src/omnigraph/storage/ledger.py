@@ -34,11 +34,11 @@ from omnigraph.storage.lance_failures import (
     UNREADABLE,
     is_conflict,
     is_missing,
+    is_panic,
     lance_failure,
-    panics,
+    read_refs,
+    remove_ref,
     reporting,
-    with_refs,
-    without_ref,
 )
 from omnigraph.storage.latest_version import (
     VERSIONS,
@@ -264,7 +264,7 @@ class Ledger:
                 return None
             raise self._unopened(error, branch, version) from error
         except BaseException as error:
-            if not panics(error):
+            if not is_panic(error):
                 raise
             raise self._unopened(error, branch, version) from error
 
@@ -288,7 +288,7 @@ class Ledger:
         except (OmnigraphError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            if not isinstance(error, Exception) and not panics(error):
+            if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise DamagedFileError(self._root, path, "it cannot be read") from error
 
@@ -431,7 +431,7 @@ class Ledger:
     def branches(self) -> dict[str, LedgerBranch]:
         """All branches by name."""
         with self._refs():
-            listed = with_refs(self._main().branches.list)
+            listed = read_refs(self._main().branches.list)
         return {
             name: LedgerBranch(
                 name, info["parent_branch"], int(info["parent_version"]), str(info["branch_identifier"][-1][1])
@@ -464,12 +464,12 @@ class Ledger:
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""
         with self._refs(write=True):
-            without_ref(lambda: self._main().branches.delete(name))
+            remove_ref(lambda: self._main().branches.delete(name))
 
     def tags(self) -> dict[str, LedgerTag]:
         """All tags by name. Only graphs of format 1 have them."""
         with self._refs():
-            listed = with_refs(self._main().tags.list)
+            listed = read_refs(self._main().tags.list)
         return {
             name: LedgerTag(name, info["branch"], int(info["version"]), info["created_at"])
             for name, info in sorted(listed.items())

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from omnigraph.errors import CorruptionError, DamagedFileError, ObjectNotFoundError
-from omnigraph.storage.checksums import sum_file
+from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.file_checks import FileDamage
 from omnigraph.storage.lance_manifest import (
     ManifestFile,
@@ -47,7 +47,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class LookedLedger:
+class VerifiedLedger:
     """The result of a check of a ledger's files.
 
     Attributes:
@@ -66,9 +66,9 @@ class LookedLedger:
         self.damages.setdefault(path, FileDamage(path, reason))
 
 
-def look_at_ledger(
+def verify_ledger(
     objects: ObjectStore, path: str, wanted: Mapping[str | None, Collection[int] | None]
-) -> LookedLedger:
+) -> VerifiedLedger:
     """Check version files of a ledger, and all their parts.
 
     Args:
@@ -76,7 +76,7 @@ def look_at_ledger(
         path: path of the ledger below the root.
         wanted: versions by branch; None for all. Skips missing versions, which cleanup may have removed.
     """
-    looked = LookedLedger()
+    result = VerifiedLedger()
     parts: dict[str, _Part] = {}
     for branch, versions in wanted.items():
         directory = table_directory(path, branch)
@@ -87,20 +87,20 @@ def look_at_ledger(
             and info.path == f"{directory}/{VERSIONS}/{manifest_name(version)}"
             and (versions is None or version in versions)
         }
-        _look_at_versions(objects, path, directory, files, looked, parts)
+        _verify_versions(objects, path, directory, files, result, parts)
     if objects.uri.scheme is Scheme.LOCAL:
-        _sum_parts(objects, parts, looked)
+        _verify_checksums(objects, parts, result)
     else:
-        _measure_parts(objects, parts, looked)
-    return looked
+        _verify_sizes(objects, parts, result)
+    return result
 
 
-def _look_at_versions(
+def _verify_versions(
     objects: ObjectStore,
     ledger: str,
     directory: str,
     files: Mapping[int, str],
-    looked: LookedLedger,
+    result: VerifiedLedger,
     parts: dict[str, _Part],
 ) -> None:
     unsealed: list[str] = []
@@ -109,26 +109,26 @@ def _look_at_versions(
         path = files[version]
         if data is None:
             continue  # it was removed during the check
-        looked.files += 1
-        looked.size += len(data)
+        result.files += 1
+        result.size += len(data)
         try:
             manifest = _whole(data, version)
             note = _note(manifest, version)
             parts |= _parts(ledger, directory, manifest, note)
         except TornManifestError as error:
-            looked.add(path, str(error))
+            result.add(path, str(error))
             continue
         except (CorruptionError, DamagedFileError) as error:
-            looked.add(path, f"it says that {error.message}")
+            result.add(path, f"it says that {error.message}")
             continue
         if note is not None:
             sealed = True
         elif sealed:
             # A release that writes seals continues to do so.
-            looked.add(path, "the note of its parts is missing")
+            result.add(path, "the note of its parts is missing")
         else:
             unsealed.append(path)
-    looked.unsummed += len(unsealed)
+    result.unsummed += len(unsealed)
 
 
 def _contents(objects: ObjectStore, files: Iterable[tuple[int, str]]) -> Iterable[tuple[int, bytes | None]]:
@@ -188,7 +188,7 @@ def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, 
     return found
 
 
-def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedLedger) -> None:
+def _verify_checksums(objects: ObjectStore, parts: Mapping[str, _Part], result: VerifiedLedger) -> None:
     root = objects.uri.path
 
     def check(item: tuple[str, _Part]) -> tuple[int, str | None]:
@@ -197,7 +197,7 @@ def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedL
             if part.crc is None:
                 size = os.stat(f"{root}/{path}").st_size
             else:
-                found = sum_file(f"{root}/{path}")
+                found = file_checksum(f"{root}/{path}")
                 size = found.size
                 if size == part.size and f"{found.crc:08x}" != part.crc:
                     return size, "its checksum is not the recorded one"
@@ -210,23 +210,23 @@ def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedL
 
     with ThreadPoolExecutor(_READERS) as readers:
         for (path, part), (size, reason) in zip(parts.items(), readers.map(check, parts.items()), strict=True):
-            looked.files += 1
-            looked.size += size
-            looked.unsummed += part.crc is None
+            result.files += 1
+            result.size += size
+            result.unsummed += part.crc is None
             if reason is not None:
-                looked.add(path, reason)
+                result.add(path, reason)
 
 
-def _measure_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedLedger) -> None:
+def _verify_sizes(objects: ObjectStore, parts: Mapping[str, _Part], result: VerifiedLedger) -> None:
     directories = {path.rpartition("/")[0] for path in parts}
     sizes = {info.path: info.size for directory in directories for info in objects.list(directory)}
     for path, part in parts.items():
-        looked.files += 1
-        looked.unsummed += 1
+        result.files += 1
+        result.unsummed += 1
         found = sizes.get(path)
         if found is None:
-            looked.add(path, "it is missing")
+            result.add(path, "it is missing")
             continue
-        looked.size += found
+        result.size += found
         if part.size not in (None, found):
-            looked.add(path, f"it has {found} bytes, not {part.size}")
+            result.add(path, f"it has {found} bytes, not {part.size}")

@@ -18,7 +18,7 @@ from lance import LanceDataset
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import DamagedFileError
-from omnigraph.storage.checksums import sum_file
+from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 SEAL = b"omnigraph:parts"
@@ -44,7 +44,7 @@ class Parts:
         files = [file.path for part in added for file in part.files]
         if not self.on_disk:
             return dict.fromkeys(files)
-        found = {name: f"{sum_file(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
+        found = {name: f"{file_checksum(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
         self._sound |= {f"{directory}/data/{name}" for name in files}
         return dict(found)
 
@@ -57,7 +57,7 @@ class Parts:
         if expected is None or path in self._sound or not self.on_disk:
             return
         try:
-            found = sum_file(f"{self.root}/{path}")
+            found = file_checksum(f"{self.root}/{path}")
         except FileNotFoundError:
             raise DamagedFileError(self.root, path, "it is missing") from None
         except OSError as error:

@@ -67,7 +67,7 @@ class StagedChange:
     ids: pa.Array
     found: pa.Table
 
-    def again(self, dataset: LanceDataset) -> StagedChange | None:
+    def rebase(self, dataset: LanceDataset) -> StagedChange | None:
         """The same change for a later version, with the same new fragments.
 
         Returns:
@@ -84,7 +84,7 @@ class StagedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class RemovedRows:
     """Deletions that other processes wrote, for rows that are replaced.
 
     Attributes:
@@ -98,13 +98,13 @@ class Replaced:
     rows: int = 0
 
 
-def replaced(dataset: LanceDataset, addresses: pa.Array) -> Replaced:
+def write_deletions(dataset: LanceDataset, addresses: pa.Array) -> RemovedRows:
     """Write deletion files for rows, given their addresses. No reader sees them yet."""
     left, gone = _without(dataset, addresses)
-    return Replaced(tuple(json.dumps(fragment.to_json()) for fragment in left), tuple(gone), len(addresses))
+    return RemovedRows(tuple(json.dumps(fragment.to_json()) for fragment in left), tuple(gone), len(addresses))
 
 
-def stage(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedChange | None:
+def write_change(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedChange | None:
     """Write the files of a change. None if it changes nothing.
 
     Args:

@@ -71,7 +71,7 @@ def filtered(
     return kept if limit is None else kept.slice(0, limit)
 
 
-def lacking(columns: Sequence[str]) -> str:
+def any_null(columns: Sequence[str]) -> str:
     """Lance SQL for "one of these columns is null". As an expression, Lance does not support vectors.
 
     >>> lacking(["title_vec", "text_vec"])

@@ -16,10 +16,25 @@ from lance.fragment import write_fragments as lance_write_fragments
 from omnigraph.errors import KeyConflictError
 from omnigraph.storage.blobs import stored_columns
 from omnigraph.storage.difference import RESTORED
-from omnigraph.storage.indexes import IndexSpec, build, damaged_segments, distinct, fit, others, superseded
+from omnigraph.storage.indexes import (
+    IndexSpec,
+    build,
+    damaged_segments,
+    distinct_segments,
+    segments_fit,
+    superseded,
+    undeclared_segments,
+)
 from omnigraph.storage.lance_failures import reporting
-from omnigraph.storage.row_changes import Replaced, RowSource, StagedChange, TableRows, replaced, with_row_ids
-from omnigraph.storage.row_changes import stage as stage_rows
+from omnigraph.storage.row_changes import (
+    RemovedRows,
+    RowSource,
+    StagedChange,
+    TableRows,
+    with_row_ids,
+    write_change,
+    write_deletions,
+)
 from omnigraph.storage.staged import Staged, staged
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -132,7 +147,7 @@ def stage_change(
     """
     source = TableRows(rows) if isinstance(rows, pa.Table) else rows
     with table.reading():
-        change = stage_rows(table.dataset, source, deleted)
+        change = write_change(table.dataset, source, deleted)
     if change is None:
         return stage_fragments(table, fragments)
     parts = [FragmentMetadata.from_json(text) for text in fragments]
@@ -144,7 +159,7 @@ def _change(table: TableView, change: StagedChange) -> Staged:
     def restage(later: TableRef) -> Staged | None:
         other = _at(table, later)
         with reporting(table.datasets.root, later.path):
-            moved = change.again(other.dataset)
+            moved = change.rebase(other.dataset)
         return None if moved is None else _change(other, moved)
 
     transaction = Transaction(table.ref.version, change.operation)
@@ -175,7 +190,7 @@ def write_fragments(table: TableView, rows: pa.Table, row_ids: pa.Array | None =
     return tuple(json.dumps(fragment.to_json()) for fragment in written)
 
 
-def remove_rows(table: TableView, addresses: pa.Array) -> Replaced:
+def remove_rows(table: TableView, addresses: pa.Array) -> RemovedRows:
     """Write deletion files for rows, in any process. Returns the input of `stage_replaced`.
 
     Args:
@@ -183,7 +198,7 @@ def remove_rows(table: TableView, addresses: pa.Array) -> Replaced:
         addresses: addresses of the rows. All deletions in one fragment must be in the same call.
     """
     with table.datasets.reporting(table.ref, write=True):
-        return replaced(table.dataset, addresses)
+        return write_deletions(table.dataset, addresses)
 
 
 def stage_fragments(table: TableView, fragments: Sequence[str], *, replacing: bool = False) -> Staged | None:
@@ -201,7 +216,7 @@ def stage_fragments(table: TableView, fragments: Sequence[str], *, replacing: bo
     return _overwrite(table, parts, added) if replacing else _append(table, parts, added)
 
 
-def stage_replaced(table: TableView, fragments: Sequence[str], gone: Replaced) -> Staged:
+def stage_replaced(table: TableView, fragments: Sequence[str], gone: RemovedRows) -> Staged:
     """Stage new and replaced rows as one commit, all written by other processes.
 
     Args:
@@ -237,8 +252,8 @@ def stage_indexes(
         built = [index for spec in specs if (index := build(dataset, spec)) is not None]
         whole = table.datasets.open_with_indexes(table.ref)
         dropped = list(damaged_segments(whole, table.datasets.damaged_indexes(table.ref)))
-        dropped += [] if kept is None else others(whole, kept)
-        gone = distinct([*dropped, *superseded(whole, built)]) if built or dropped or kept is not None else []
+        dropped += [] if kept is None else undeclared_segments(whole, kept)
+        gone = distinct_segments([*dropped, *superseded(whole, built)]) if built or dropped or kept is not None else []
     if not built and not gone:
         return None
     return _index(table, built, gone)
@@ -248,7 +263,7 @@ def _index(table: TableView, built: Sequence[Index], gone: Sequence[Index]) -> S
     def restage(later: TableRef) -> Staged | None:
         other = _at(table, later)
         with reporting(table.datasets.root, later.path):
-            fits = fit(other.dataset, built, gone)
+            fits = segments_fit(other.dataset, built, gone)
         return _index(other, built, gone) if fits else None
 
     transaction = Transaction(table.ref.version, LanceOperation.CreateIndex(list(built), list(gone)))

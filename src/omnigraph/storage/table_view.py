@@ -15,22 +15,22 @@ from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.blobs import StoredBlob, find_blob, read_range, with_content
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.difference import Difference, difference, restored, touched
-from omnigraph.storage.file_checks import FileDamage, Looked
+from omnigraph.storage.difference import Difference, difference, last_restore, touched_ids
+from omnigraph.storage.file_checks import FileDamage, VerifiedFiles
 from omnigraph.storage.fingerprints import fingerprint
 from omnigraph.storage.fragments import Fragment, fragments, read_fragments
 from omnigraph.storage.indexes import (
     Coverage,
     IndexSpec,
     coverage,
-    looked_up,
-    others,
-    uncovered,
+    indexed_columns,
+    uncovered_fragments,
     uncovered_values,
+    undeclared_segments,
     vector_metrics,
 )
 from omnigraph.storage.lookup import matching
-from omnigraph.storage.scans import filtered, lacking, scanner
+from omnigraph.storage.scans import any_null, filtered, scanner
 from omnigraph.storage.table_ref import TableRef
 
 ENGINE_MARK = "omnigraph:staged"
@@ -90,13 +90,13 @@ class TableView:
     def is_restored_after(self, version: int) -> bool:
         """Whether a restore after `version` undid changes of that version, or of versions before it."""
         with self.reading():
-            return restored(self.dataset) > version
+            return last_restore(self.dataset) > version
 
     def damages(self) -> list[FileDamage]:
         """Damaged files, by a quick check: file sizes, and checksums of small files. Uses no cache."""
         return self.datasets.damages(self.ref)
 
-    def verify_files(self) -> Looked:
+    def verify_files(self) -> VerifiedFiles:
         """Compare all files with their recorded sizes and checksums.
 
         Raises:
@@ -197,7 +197,7 @@ class TableView:
             batch_rows: the maximum number of rows per batch.
         """
         with self.reading():
-            chosen = lacking(without) if without else filter
+            chosen = any_null(without) if without else filter
             yield from read_fragments(self.dataset, numbers, columns, chosen, batch_rows)
 
     def scan_with_pending(
@@ -261,7 +261,7 @@ class TableView:
             begin: an earlier version, as for `changes_since`.
         """
         with self.datasets.reading(begin), self.reading():
-            yield from touched(self.datasets.open(self.ref.at(begin.version)), self.dataset)
+            yield from touched_ids(self.datasets.open(self.ref.at(begin.version)), self.dataset)
 
     # Indexes
 
@@ -279,14 +279,14 @@ class TableView:
         """Whether some indexes do not cover all rows, or the table has indexes that are not among `kept`."""
         dataset = self.dataset
         with self.reading():
-            unwanted = any(True for _ in others(self.datasets.open_with_indexes(self.ref), kept))
+            unwanted = any(True for _ in undeclared_segments(self.datasets.open_with_indexes(self.ref), kept))
             damaged = bool(self.datasets.damaged_indexes(self.ref))
-            return unwanted or damaged or any(uncovered(dataset, spec) for spec in specs)
+            return unwanted or damaged or any(uncovered_fragments(dataset, spec) for spec in specs)
 
     def indexed_columns(self) -> frozenset[str]:
         """The columns with a BTREE or BITMAP index that covers all rows."""
         with self.reading():
-            return looked_up(self.dataset)
+            return indexed_columns(self.dataset)
 
     def vector_metrics(self) -> dict[str, str]:
         """The columns with a vector index, and the metric of each."""

@@ -17,16 +17,16 @@ from lance.commit import CommitConflictError
 
 from omnigraph.errors import DamagedFileError, StorageError
 from omnigraph.storage.blobs import stored_schema
-from omnigraph.storage.checksums import Sums, sum_files
+from omnigraph.storage.checksums import Checksums, file_checksums
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     UNREADABLE,
     is_conflict,
     lance_failure,
+    read_refs,
+    remove_ref,
     reporting,
-    with_refs,
-    without_ref,
 )
 from omnigraph.storage.staged import Staged, TableConflictError
 from omnigraph.storage.table_files import Needs, needs, versions
@@ -97,7 +97,7 @@ class TableStorage:
         """Remove a branch of a table. No manifest may point at it."""
         try:
             with reporting(self._root, path, REF_ERRORS, write=True):
-                without_ref(lambda: self.datasets.open_main(path).branches.delete(branch))
+                remove_ref(lambda: self.datasets.open_main(path).branches.delete(branch))
         except StorageError:
             if branch in self.forks(path):
                 raise  # otherwise another process has removed it
@@ -106,12 +106,12 @@ class TableStorage:
     def forks(self, path: str) -> list[str]:
         """The branches of a table, sorted."""
         with reporting(self._root, path, REF_ERRORS):
-            return sorted(with_refs(self.datasets.open_main(path).branches.list))
+            return sorted(read_refs(self.datasets.open_main(path).branches.list))
 
     def fork_points(self, path: str) -> dict[str, TableRef]:
         """The version at which each branch of a table was created."""
         with reporting(self._root, path, REF_ERRORS):
-            listed = with_refs(self.datasets.open_main(path).branches.list)
+            listed = read_refs(self.datasets.open_main(path).branches.list)
         return {
             name: TableRef(path, info["parent_branch"], int(info["parent_version"])) for name, info in listed.items()
         }
@@ -187,14 +187,14 @@ class TableStorage:
             files.append(base.at(base.version + 1).manifest_path)
         self._sync(files, levels=_SYNC_LEVELS)
 
-    def staged_checksums(self, staged: Sequence[Staged]) -> Sums:
+    def staged_checksums(self, staged: Sequence[Staged]) -> Checksums:
         """Checksums of all files of staged writes, on a local disk.
 
         Raises:
             DamagedFileError: a file is missing.
         """
         try:
-            return sum_files(self._root, [path for each in staged for step in each.steps for path in step.paths])
+            return file_checksums(self._root, [path for each in staged for step in each.steps for path in step.paths])
         except OSError as error:
             path = os.path.relpath(str(error.filename), self._root)
             raise DamagedFileError(self._root, path, "it is gone before its write was committed") from error

@@ -25,7 +25,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import MAIN, Change, Commit, Manifest, TablePin
-from omnigraph.commit.recovery import is_lasting, obstacle, settle
+from omnigraph.commit.recovery import is_permanent, obstacle, settle
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import (
     branch_ref_names,
@@ -192,7 +192,7 @@ class _Repair:
         except ObjectNotFoundError:
             return  # another process has settled it
         except OmnigraphError as error:
-            if not is_lasting(error):
+            if not is_permanent(error):
                 raise
             self._abandon(sidecar, error.message)
 

@@ -39,7 +39,7 @@ from omnigraph.errors import (
 from omnigraph.storage.checksums import read_records, record_names
 from omnigraph.storage.file_checks import FileDamage
 from omnigraph.storage.latest_version import VERSIONS
-from omnigraph.storage.ledger_files import LookedLedger, look_at_ledger
+from omnigraph.storage.ledger_files import VerifiedLedger, verify_ledger
 from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
@@ -47,7 +47,7 @@ HARMLESS = ""
 """Marks what can be done without: a graph that lacks it answers as before."""
 
 
-def verify_control(store: Store, view: Manifest) -> LookedLedger:
+def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
     """Look at everything beside the tables that a state of the graph needs.
 
     Raises:
@@ -55,7 +55,7 @@ def verify_control(store: Store, view: Manifest) -> LookedLedger:
     """
     looked = _history(store, view)
     if store.objects.uri.scheme is not Scheme.MEMORY:
-        found = look_at_ledger(store.objects, audit.AUDIT_PATH, {None: None})
+        found = verify_ledger(store.objects, audit.AUDIT_PATH, {None: None})
         looked.damages |= found.damages
         looked.files, looked.size = looked.files + found.files, looked.size + found.size
         looked.unsummed += found.unsummed
@@ -65,7 +65,7 @@ def verify_control(store: Store, view: Manifest) -> LookedLedger:
     return looked
 
 
-def _add(looked: LookedLedger, found: Iterable[FileDamage]) -> None:
+def _add(looked: VerifiedLedger, found: Iterable[FileDamage]) -> None:
     for each in found:
         looked.damages.setdefault(each.path, each)
 
@@ -86,7 +86,7 @@ def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
         yield FileDamage(error.path or path, error.message)
 
 
-def _history(store: Store, view: Manifest) -> LookedLedger:
+def _history(store: Store, view: Manifest) -> VerifiedLedger:
     """The version files of all commits that lead to a state, as far as they are there, and all their parts."""
     wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
 
@@ -102,9 +102,9 @@ def _history(store: Store, view: Manifest) -> LookedLedger:
 
     undecoded = list(_found(view.ledger.path, decode))
     if store.objects.uri.scheme is Scheme.MEMORY:
-        looked = LookedLedger()
+        looked = VerifiedLedger()
     else:
-        looked = look_at_ledger(store.objects, MANIFEST_PATH, wanted)
+        looked = verify_ledger(store.objects, MANIFEST_PATH, wanted)
         _add(looked, _gaps(store, view))
     _add(looked, undecoded)
     return looked

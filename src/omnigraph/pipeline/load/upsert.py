@@ -21,7 +21,7 @@ from omnigraph.pipeline.load.rules import Loaded, stored_pieces
 from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import KEY_BATCH, ROW, OwnRows
 from omnigraph.storage.byte_sizes import format_size, size_setting
-from omnigraph.storage.row_changes import Replaced
+from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.staging import remove_rows, write_fragments
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
@@ -65,7 +65,7 @@ def way_of(change: Loaded, threshold: int) -> MergedType:
 
 def merge_by_tasks(
     exchange: Exchange, place: Place, base: TableRef, change: Loaded, deleted: Sequence[str] = ()
-) -> tuple[tuple[str, ...], Replaced]:
+) -> tuple[tuple[str, ...], RemovedRows]:
     """Write what a merge of the rows of one type changes. Nobody sees it yet.
 
     Args:
@@ -84,7 +84,7 @@ def merge_by_tasks(
     )
     order = written.sort_by([("new", "ascending"), (_PART, "ascending"), ("number", "ascending")])
     left, gone = lost["left"].drop_null(), lost["gone"].drop_null()
-    found = Replaced(tuple(left.to_pylist()), tuple(sorted(gone.to_pylist())), rows)
+    found = RemovedRows(tuple(left.to_pylist()), tuple(sorted(gone.to_pylist())), rows)
     return tuple(order["text"].to_pylist()), found
 
 

@@ -39,7 +39,7 @@ from omnigraph.pipeline.load.staging import Place
 from omnigraph.pipeline.load.tasks import PartRows
 from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
 from omnigraph.pipeline.session import Session
-from omnigraph.storage.row_changes import Replaced
+from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 
@@ -214,7 +214,7 @@ class SparkComparer:
             raise
         return ChangeFragments(key, fragments, replaced, fork=fork, models=models)
 
-    def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], Replaced]:
+    def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], RemovedRows]:
         key = compared.versions.key
         kind, _, name = key.partition(":")
         change = Loaded(TypeKind(kind), name, list(self._parts(compared)), False)
