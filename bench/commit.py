@@ -26,7 +26,8 @@ from lance.fragment import write_fragments
 import omnigraph
 from harness import Benchmark, Comparison, Timing, Work, duration
 from omnigraph.commit import attempts, lease, recovery, table_writes
-from omnigraph.commit.manifest import Commit, TableId, TablePin, state_rows
+from omnigraph.commit.manifest import Commit, TableId, TablePin
+from omnigraph.commit.manifest_rows import state_rows
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import Append, Overwrite
 from omnigraph.commit.write_request import WriteRequest

@@ -18,7 +18,9 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.format_upgrade import read_format
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.lease import acquire
-from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit, read_manifest, successor
+from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit
+from omnigraph.commit.manifest_rows import read_manifest
+from omnigraph.commit.manifest_successor import successor
 from omnigraph.commit.migrations import MIGRATIONS
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import BranchNotFoundError, FormatError, NotFoundError

@@ -10,7 +10,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
 
-from omnigraph.commit import attempts, writer
+from omnigraph.commit import attempts, staged_writes, writer
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import LeaseRecord, lease_path
@@ -217,12 +217,12 @@ def test_a_sleeper_removes_no_table_of_another(
 
     def overtake(reached: Failpoint) -> None:
         if reached is point:
-            for module in (attempts, writer):
+            for module in (attempts, staged_writes, writer):
                 monkeypatch.setattr(module, "reach", lambda _: None)
             change_elsewhere(children, graph)
 
     with create(place) as graph:
-        for module in (attempts, writer):
+        for module in (attempts, staged_writes, writer):
             monkeypatch.setattr(module, "reach", overtake)
         with pytest.raises((LeaseLostError, ReadSetChangedError, RecoveryRequiredError)):
             evolve_to(graph, OTHER, ["mine"])

@@ -13,7 +13,8 @@ from tests.commit.graphs import SCHEMA as SOURCE
 from tests.commit.graphs import SEED, evolve_to, ids
 
 from omnigraph.commit import ancestor_files, removal_list
-from omnigraph.commit.manifest import SCHEMA, commit_rows
+from omnigraph.commit.manifest import SCHEMA
+from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.removal_list import PATH, ListState, RemovalList, TableRemovals, files_token
 from omnigraph.commit.work_records import WorkKind, at_work, read_records
 from omnigraph.errors import CorruptionError, DamagedFileError

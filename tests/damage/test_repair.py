@@ -451,7 +451,7 @@ def test_a_file_that_may_not_be_read_is_not_damaged(graph: Graph, place: Path, m
         raise PermissionError(13, "Permission denied", place)
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_checks, "sum_file", forbidden)
+        patched.setattr(file_checks, "file_checksum", forbidden)
         with open(place, read_only=True) as fresh, pytest.raises(StorageError, match="permission denied") as refused:
             fresh.verify()
         assert refused.value.kind is StorageErrorKind.CONFIGURATION

@@ -11,8 +11,8 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, evolve_to, put
 
-from omnigraph.commit import ancestor_files, manifest, removal_list
-from omnigraph.commit.manifest import commit_rows
+from omnigraph.commit import ancestor_files, manifest_successor, removal_list
+from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.removal_list import RemovalList
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph, open
@@ -26,7 +26,7 @@ COMMITS = 12
 @pytest.fixture
 def long(graph: Graph, monkeypatch: pytest.MonkeyPatch, children: Children, place: Path) -> Graph:
     """A graph with all kinds of files: a long history, a branch, tags, an audit, and schemas of the past."""
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     for i in range(COMMITS):
         put(graph, [f"m{i}"])
     graph.branches.create("side")

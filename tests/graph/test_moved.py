@@ -93,7 +93,7 @@ def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypat
     place, before = world
     new = copy(place, tmp_path / "new")
     left = poison(place)
-    monkeypatch.setattr("omnigraph.graph.graph.settle_place", lambda store: None)
+    monkeypatch.setattr("omnigraph.graph.graph.adopt_location", lambda store: None)
     with omnigraph.open(new) as writer:
         assert told(writer) == before
         with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):

@@ -148,7 +148,7 @@ def test_a_row_is_not_written_and_deleted(tables: TableStorage, base: TableRef) 
 def test_many_rows_are_found_by_reading_all_ids(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_changes, "LOOKED_UP", 0)
+    monkeypatch.setattr(row_changes, "LOOKUP_LIMIT", 0)
     monkeypatch.setattr(row_changes, "_TOGETHER", 2)
     before = row_ids(tables, base)
     rows = Pieces(table({"r3": 5, "new": 6, "r1": 7, "newer": 8}), size=1)

@@ -18,16 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from omnigraph.commit.manifest import (
-    MAIN,
-    Commit,
-    Manifest,
-    RowKind,
-    ancestor_rows,
-    commit_rows,
-    read_commit,
-    read_commits,
-)
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.manifest_rows import RowKind, ancestor_rows, commit_rows, read_commit, read_commits
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileError
 from omnigraph.storage.ledger import UNDECODABLE

@@ -13,7 +13,8 @@ from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.location import STAMP_PATH, location_stamp
-from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
+from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin
+from omnigraph.commit.manifest_rows import state_rows
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
 from omnigraph.commit.schema_tables import create_table, table_keys

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commits
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, NotFoundError, cut

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.manifest import MAIN, STAMP, read_manifest
+from omnigraph.commit.manifest import MAIN, STAMP
+from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.refs import BranchRef, TagRef, create_branch_ref, create_tag_ref, delete_tag_ref
 from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, RetryableError

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from omnigraph.commit.json_checksums import verify_checksum, with_checksum
-from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
+from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, default_ledger, models_of
+from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError

@@ -11,7 +11,9 @@ from threading import Lock
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest
+from omnigraph.commit.manifest_rows import read_manifest
+from omnigraph.commit.manifest_successor import closing, successor
 from omnigraph.commit.process_locks import branch_lock
 from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch

@@ -16,7 +16,8 @@ from omnigraph.commit.clock import commit_time
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_in
-from omnigraph.commit.manifest import Commit, Manifest, commit_rows
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.recovery import Settled, settle
 from omnigraph.commit.rollback_only import mark_rollback_only

@@ -25,7 +25,8 @@ from omnigraph.commit.branches import withdraw_pending
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import lease_path
-from omnigraph.commit.manifest import MANIFEST_PATH, Manifest, read_manifest
+from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
+from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
 from omnigraph.commit.removal_list import ListState, RemovalList, TableRemovals
 from omnigraph.commit.schema_tables import identity_in

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commits, read_manifest
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest
+from omnigraph.commit.manifest_rows import read_commits, read_manifest
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_all_branch_refs, list_tag_refs
 from omnigraph.commit.retention import kept_commits

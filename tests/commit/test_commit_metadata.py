@@ -11,7 +11,7 @@ import pytest
 from tests.commit.graphs import SCHEMA, SEED, Operation, assert_whole, ids, put, sidecars, table_write
 
 import omnigraph
-from omnigraph.commit import manifest
+from omnigraph.commit import manifest_rows
 from omnigraph.commit.commit_metadata import LONGEST_NAME, LONGEST_TEXT, MOST_LABELS
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.sidecar import pending
@@ -123,7 +123,7 @@ def test_what_cannot_be_published_is_not_promised(graph: Graph, monkeypatch: pyt
     def refuse(value: object) -> str:
         raise TypeError("not serializable")
 
-    monkeypatch.setattr(manifest, "_json", refuse)
+    monkeypatch.setattr(manifest_rows, "_json", refuse)
     with pytest.raises(TypeError):
         put(graph, ["new"])
     monkeypatch.undo()
