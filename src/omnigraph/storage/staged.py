@@ -33,6 +33,7 @@ class Staged:
         ids: the ids that staging looked up, if it did.
         transaction: the Lance transaction.
         paths: its files and directories, below the root.
+        restage: stages the same files against another version.
         restores: the version that it restores, if it does.
     """
 
