@@ -25,15 +25,18 @@ from lance.fragment import write_fragments
 
 import omnigraph
 from harness import Benchmark, Comparison, Timing, Work, duration
-from omnigraph.commit import attempts, lease, recovery
-from omnigraph.commit.manifest import Commit, TableId, TablePin, state_rows
+from omnigraph.commit import attempts, lease, recovery, table_writes
+from omnigraph.commit.manifest import Commit, TableId, TablePin
+from omnigraph.commit.manifest_rows import state_rows
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Append, Overwrite
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.graph import Graph
 from omnigraph.settings import FSYNC
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects.local import LocalObjectStore
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 SCHEMA = """\
 node Person { name: String @key }
@@ -53,9 +56,9 @@ def make_graph(place: Path, *, fsync: bool = False) -> Graph:
     return omnigraph.init(place, SCHEMA)
 
 
-def commit_to(graph: Graph, tables: int, operation: Operation = Operation.APPEND, branch: str = "main") -> Work:
+def commit_to(graph: Graph, tables: int, operation: type[Append | Overwrite] = Append, branch: str = "main") -> Work:
     """A commit of one row to each of so many tables."""
-    writes = [TableWrite(key, operation, rows) for key, rows in list(TABLES.items())[:tables]]
+    writes = [operation(key, rows) for key, rows in list(TABLES.items())[:tables]]
     request = WriteRequest(branch=branch)
     return lambda: graph.write_tables(request, lambda _: writes)
 
@@ -81,7 +84,7 @@ PHASES: list[tuple[str, object, str]] = [
     ("look for interrupted writes", attempts, "pending"),
     ("look for interrupted writes", recovery, "pending"),
     ("capture the view", Store, "capture"),
-    ("stage the rows", TableStorage, "stage_append"),
+    ("stage the rows", table_writes, "stage_append"),
     ("take and give back the lease", lease, "acquire"),
     ("take and give back the lease", lease.Lease, "release"),
     ("check that nothing moved", TableStorage, "head"),
@@ -255,7 +258,7 @@ def run(bench: Benchmark, root: Path) -> None:
     print(f"  fsync adds {duration(disk.ours.median - disk.peers['without fsync'].median)}")
 
     # Every commit replaces the one row of a table, so that only the history grows and the table does not.
-    short, long = (commit_to(make_graph(root / name), 1, Operation.OVERWRITE) for name in ("short", "long"))
+    short, long = (commit_to(make_graph(root / name), 1, Overwrite) for name in ("short", "long"))
     name = "one row replaced, after 500 commits"
     history = alternate(bench, name, repeat(long, 500), "after 10 commits", repeat(short, 10), rounds)
     if not bench.quick:

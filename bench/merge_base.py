@@ -13,9 +13,10 @@ from ulid_transform import ulid_now
 
 import omnigraph
 from harness import Benchmark
-from omnigraph.commit import manifest as manifests
+from omnigraph.commit import manifest_rows, manifest_successor
 from omnigraph.commit.ancestors import History
-from omnigraph.commit.manifest import Change, Commit, Manifest, successor
+from omnigraph.commit.manifest import Change, Commit, Manifest
+from omnigraph.commit.manifest_successor import successor
 from omnigraph.commit.store import Store
 from omnigraph.graph import Graph
 
@@ -29,7 +30,7 @@ def extend(store: Store, branch: str, count: int) -> Manifest:
     view = store.capture(branch)
     done = 0
     while done < count:
-        some = min(count - done, manifests.TAIL_COMMITS)
+        some = min(count - done, manifest_successor.TAIL_COMMITS)
         made: list[Commit] = []
         for _ in range(some):
             last = made[-1] if made else view.head
@@ -69,7 +70,7 @@ def opened(store: Store, branch: str) -> Manifest:
     """The newest manifest of a branch, with nothing of its history read."""
     ledger = store.manifest.open(store.capture(branch).ledger.branch)
     assert ledger is not None
-    return manifests.read_manifest(branch, "", ledger)
+    return manifest_rows.read_manifest(branch, "", ledger)
 
 
 def search(store: Store, source: Manifest, target: Manifest) -> None:

@@ -41,7 +41,8 @@ def work(root: Path) -> None:
     import pyarrow as pa
 
     import omnigraph
-    from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+    from omnigraph.commit.table_writes import Append
+    from omnigraph.commit.write_request import WriteRequest
 
     numbers = itertools.count()
     rows = {
@@ -55,7 +56,7 @@ def work(root: Path) -> None:
         return omnigraph.init(root / name, SCHEMA)
 
     def commit(target: Any, tables: int) -> Callable[[], None]:
-        writes = [TableWrite(key, Operation.APPEND, some) for key, some in list(rows.items())[:tables]]
+        writes = [Append(key, some) for key, some in list(rows.items())[:tables]]
         return lambda: target.write_tables(WriteRequest(branch="main"), lambda _: writes)
 
     def single(target: Any, query: str) -> Callable[[], None]:

@@ -26,7 +26,7 @@ def state(graph: Graph) -> dict[str, object]:
 
 def _digest(graph: Graph, key: str) -> str:
     snapshot = graph.snapshot()
-    columns = [name for name in snapshot.schema(key).names if not (name == "id" and key.startswith("edge:"))]
+    columns = [name for name in snapshot.table(key).schema().names if not (name == "id" and key.startswith("edge:"))]
     total, first = np.uint64(0), 0
     for batch in snapshot.batches(key, columns=columns):
         mixed = np.zeros(batch.num_rows, np.uint64)

@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from omnigraph.commit.branches import Branch as Branch
+    from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
-    from omnigraph.commit.place import Relocation as Relocation
     from omnigraph.commit.snapshots import Snapshot as Snapshot
     from omnigraph.commit.tags import Tag as Tag
     from omnigraph.embed import Embedder as Embedder

@@ -30,10 +30,10 @@ def parse_amount(name: str, text: str, *, what: str = "an amount", positive: boo
     return int(float(parts[1]) * _UNITS[parts[2].upper()])
 
 
-def readable(size: int) -> str:
+def format_size(size: int) -> str:
     """Format an amount of bytes for messages.
 
-    >>> readable(3 << 29), readable(1 << 19)
+    >>> format_size(3 << 29), format_size(1 << 19)
     ('1.5 GiB', '0.5 MiB')
     """
     return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.1f} MiB"

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 import omnigraph
 from omnigraph.cli.main import cli
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Append
+from omnigraph.commit.write_request import WriteRequest
 
 SCHEMA = """\
 node Person {
@@ -86,6 +87,6 @@ class Shell:
         rows = pa.table({"id": [name], "name": [name], "age": pa.array([None], pa.int32())})
         request = WriteRequest(branch=branch, actor=actor, message=message, labels=(("step", name),))
         with omnigraph.open(uri) as graph:
-            made = graph.write_tables(request, lambda _: [TableWrite("node:Person", Operation.APPEND, rows)])
+            made = graph.write_tables(request, lambda _: [Append("node:Person", rows)])
         assert made is not None
         return made.id

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.commit.graphs import SCHEMA, evolve_to, put, table_write
+from tests.commit.graphs import SCHEMA, Operation, evolve_to, put, table_write
 from tests.patience import PATIENCE
 from tests.write.mixed import work
 
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation, WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     ConflictError,
     CorruptionError,

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.commit.graphs import NODES
-
-from omnigraph.commit.writer import Operation
+from tests.commit.graphs import NODES, Operation
 
 
 @dataclass(frozen=True, slots=True)

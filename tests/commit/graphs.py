@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,17 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation, SchemaChange, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import (
+    Append,
+    BuildIndexes,
+    Change,
+    DeleteWhere,
+    Insert,
+    Overwrite,
+    TableWrite,
+    Upsert,
+)
+from omnigraph.commit.write_request import SchemaChange, WriteRequest
 from omnigraph.graph import Graph, init
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
 from omnigraph.lang.schema.catalog import IndexKind
@@ -33,6 +44,26 @@ SEED = ("s1", "s2", "s3")
 INDEXES = (IndexSpec("id", IndexKind.BTREE), IndexSpec("id", IndexKind.FTS))
 
 
+class Operation(StrEnum):
+    """Table writes that need nothing but ids, by name: parameters of tests, and of jobs for other processes."""
+
+    APPEND = "append"
+    INSERT = "insert"
+    UPSERT = "upsert"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    CHANGE = "change"
+    INDEX = "index"
+
+
+_OF_ROWS: dict[Operation, type[Append | Insert | Upsert | Overwrite]] = {
+    Operation.APPEND: Append,
+    Operation.INSERT: Insert,
+    Operation.UPSERT: Upsert,
+    Operation.OVERWRITE: Overwrite,
+}
+
+
 def rows(key: str, ids: Sequence[str], n: int = 0) -> pa.Table:
     """Rows for a table of the small graph."""
     names = pa.array(ids, pa.utf8())
@@ -48,12 +79,12 @@ def table_write(key: str, operation: Operation, ids: Sequence[str], n: int = 0) 
     An index brings nothing.
     """
     if operation is Operation.INDEX:
-        return TableWrite(key, operation, indexes=INDEXES, kept=INDEXES)
+        return BuildIndexes(key, INDEXES, INDEXES)
     if operation is Operation.DELETE:
-        return TableWrite(key, operation, where=pc.field("id").isin(pa.array(ids, pa.utf8())))
+        return DeleteWhere(key, pc.field("id").isin(pa.array(ids, pa.utf8())))
     if operation is Operation.CHANGE:
-        return TableWrite(key, operation, rows(key, ids, n), deleted=pa.array([SEED[1]], pa.utf8()))
-    return TableWrite(key, operation, rows(key, ids, n))
+        return Change(key, rows(key, ids, n), pa.array([SEED[1]], pa.utf8()))
+    return _OF_ROWS[operation](key, rows(key, ids, n))
 
 
 def put(
@@ -120,7 +151,7 @@ def assert_whole(graph: Graph) -> None:
         view = graph.session.store.capture(branch)
         assert drift(view, graph) == {}, branch
         for key, pin in view.tables.items():
-            assert graph.session.store.tables.count(pin.ref) == pin.row_count, (branch, key)
+            assert graph.session.store.tables.at(pin.ref).count() == pin.row_count, (branch, key)
         assert_chain(graph, branch)
 
 

@@ -11,13 +11,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from tests.commit.graphs import NODES, SEED, TABLES
+from tests.commit.graphs import NODES, SEED, TABLES, Operation
 from tests.merge.merges import merges
 from tests.write.requests import requests
 
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation
+from omnigraph.commit.table_writes import (
+    AppendFragments,
+    ChangeFragments,
+    Compact,
+    DeleteIds,
+    DropDamagedIndexes,
+    OverwriteFragments,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "kill-matrix.md"
 
@@ -121,16 +128,14 @@ class Kill:
         return f"{self.point.value}#{self.pass_}=kill"
 
 
-ELSEWHERE = (Operation.FRAGMENTS, Operation.OPTIMIZE, Operation.DROP_DAMAGED_INDEXES)
-"""Operations that need something to be made before, and are killed where that is done."""
+ELSEWHERE = (AppendFragments, OverwriteFragments, ChangeFragments, Compact, DropDamagedIndexes, DeleteIds)
+"""Table writes that need something to be made before, and are killed where that is done."""
 
 
 def writes() -> Iterator[Write]:
     """Every writer kind, every operation, one, two and five tables, on `main` and as the first on a branch."""
     for forks in (False, True):
         for operation in Operation:
-            if operation in ELSEWHERE:
-                continue
             yield Write(WriterKind.MUTATION, operation, NODES[:1], forks)
         for kind in WriterKind:
             yield Write(kind, Operation.UPSERT, NODES[:2], forks)

@@ -15,7 +15,8 @@ from tests.commit.graphs import put, rows
 from omnigraph.commit.manifest import TablePin
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.graph import Graph
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.staging import stage_restore
+from omnigraph.storage.table_ref import manifest_name, table_directory
 
 
 def directory(graph: Graph, pin: TablePin) -> Path:
@@ -50,7 +51,7 @@ def restore_late(graph: Graph, key: str, version: int) -> None:
     tables, ref = graph.session.store.tables, graph.snapshot().pin(key).ref
     head = tables.head(ref.path, ref.branch)
     assert head is not None
-    tables.commit_staged(tables.stage_restore(ref.at(head), version))
+    tables.commit_staged(stage_restore(tables.at(ref.at(head)), version))
 
 
 def newest_manifest(graph: Graph) -> Path:

@@ -15,9 +15,9 @@ from tests.commit.test_manifest import publish
 from tests.storage.faults import FaultyStore
 
 from omnigraph.commit import store as store_module
-from omnigraph.commit.manifest import TAIL_COMMITS
+from omnigraph.commit.manifest_successor import TAIL_COMMITS
 from omnigraph.graph import Graph, open
-from omnigraph.storage import ledger, tables
+from omnigraph.storage import ledger, staging
 from omnigraph.storage.objects import ObjectStore, open_store
 
 SHORT, LONG = 10, 500
@@ -51,8 +51,8 @@ def counted() -> Iterator[Counter[str]]:
         patch.setattr(LanceDataset, "latest_version", property(counting("lance.latest_version", latest.fget)))
         for name in ("create_branch", "get_fragments", "to_table", "merge_insert", "count_rows"):
             patch.setattr(LanceDataset, name, counting(f"lance.{name}", getattr(LanceDataset, name)))
-        for module in (tables, ledger):
-            patch.setattr(module, "write_fragments", counting("lance.write_fragments", module.write_fragments))
+        for module, name in ((staging, "lance_write_fragments"), (ledger, "write_fragments")):
+            patch.setattr(module, name, counting("lance.write_fragments", getattr(module, name)))
         yield calls
 
 

@@ -14,20 +14,31 @@ import pyarrow as pa
 import pytest
 from tests.commit.child import Children
 from tests.commit.faults_page import FLUSHED, FLUSHES, FlushWrite
-from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, contents, create, evolve_to, ids, put, sidecars
+from tests.commit.graphs import (
+    NODES,
+    SCHEMA,
+    SEED,
+    Operation,
+    assert_whole,
+    contents,
+    create,
+    evolve_to,
+    ids,
+    put,
+    sidecars,
+)
 from tests.patience import PATIENCE
 
 from omnigraph.commit import attempts
-from omnigraph.commit import distrust as distrust_module
+from omnigraph.commit import rollback_only as distrust_module
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.sidecar import pending
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import FlushFailedError, KeyConflictError, OmnigraphError, RecoveryRequiredError, WriteUndoneError
 from omnigraph.graph import Graph, init, open
 from omnigraph.settings import FSYNC
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 
 PAIR = ("node:A", "node:B")
 

@@ -14,15 +14,16 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from tests.commit.child import Children
-from tests.commit.graphs import SEED, assert_whole, ids, put, table_write
+from tests.commit.graphs import SEED, Operation, assert_whole, ids, put, table_write
 from tests.patience import PATIENCE, until
 
 import omnigraph
-from omnigraph.commit import lease
-from omnigraph.commit.gates import Gate
+from omnigraph.commit import lease, table_writes
 from omnigraph.commit.lease import LeaseRecord, Owner, Waiter, lease_path
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.process_locks import FairLock
+from omnigraph.commit.table_writes import TableWrite
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     ConstraintError,
     LeaseTimeoutError,
@@ -32,7 +33,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph, open
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableStorage
+from omnigraph.storage.table_view import TableView
 
 HERE = Owner.here()
 ELSEWHERE = Owner("another machine", 1, "1")
@@ -178,7 +179,7 @@ def test_without_others_it_is_one_look_and_two_writes(store: ObjectStore) -> Non
 
 
 def test_threads_pass_the_gate_in_order() -> None:
-    gate, order = Gate(), []
+    gate, order = FairLock(), []
     assert gate.acquire(0)
 
     def take(number: int) -> None:
@@ -372,15 +373,15 @@ def test_a_bound_is_never_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_load_that_runs_again_adopts_its_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its edges were checked against nodes that changed: they are checked again, and not written again."""
     appended: list[int] = []
-    append = TableStorage.stage_append
+    append = table_writes.Append.stage
 
-    def counted(self: TableStorage, base: Any, rows: pa.Table) -> Any:
-        appended.append(rows.num_rows)
-        return append(self, base, rows)
+    def counted(self: table_writes.Append, table: TableView) -> Any:
+        appended.append(self.rows.num_rows)
+        return append(self, table)
 
     change = 'query change() { update B set { n: 9 } where k = "s2" }'
     with overtaken(monkeypatch, lambda: graph.mutate(change)):
-        monkeypatch.setattr(TableStorage, "stage_append", counted)
+        monkeypatch.setattr(table_writes.Append, "stage", counted)
         graph.load({"AB": pa.table({"from": ["s1"] * 7, "to": ["s2"] * 7})}, mode="append")
     assert appended.count(7) == 1
     assert len(ids(graph, "edge:AB")) == len(SEED) + 7

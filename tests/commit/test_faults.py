@@ -22,9 +22,9 @@ from tests.storage.faults import FaultyStore, Operation
 
 from omnigraph.commit import store as store_module
 from omnigraph.commit.create import CLAIM_PATH
+from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.manifest import STAMP
 from omnigraph.commit.schema_files import CONTRACT, SOURCE_PATH
-from omnigraph.commit.stamp import CURRENT
 from omnigraph.errors import (
     AlreadyInitializedError,
     CatalogError,

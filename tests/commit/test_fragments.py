@@ -11,10 +11,11 @@ from lance.fragment import write_fragments
 from tests.commit.graphs import SEED, assert_whole, ids, put, rows
 
 from omnigraph.commit.manifest import Commit
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import AppendFragments
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 
 
 def adopt(graph: Graph, place: Path, names: list[str], branch: str) -> Commit | None:
@@ -23,7 +24,7 @@ def adopt(graph: Graph, place: Path, names: list[str], branch: str) -> Commit | 
     table = lance.dataset(str(place / table_directory(ref.path, ref.branch)), version=ref.version)
     written = write_fragments(rows("node:A", names).cast(table.schema), table)
     fragments = tuple(json.dumps(fragment.to_json()) for fragment in written)
-    writes = [TableWrite("node:A", Operation.FRAGMENTS, fragments=fragments)]
+    writes = [AppendFragments("node:A", fragments)]
     return graph.write_tables(WriteRequest(branch=branch), lambda view: writes)
 
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from inspect import isabstract, isclass
 from pathlib import Path
 
 import pytest
 from tests.commit import raw
 from tests.commit.child import Children
-from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, ids, put, sidecars
+from tests.commit.graphs import (
+    NODES,
+    SCHEMA,
+    SEED,
+    TABLES,
+    Operation,
+    assert_whole,
+    contents,
+    create,
+    ids,
+    put,
+    sidecars,
+    table_write,
+)
 from tests.commit.matrix import (
     BRANCH_CREATION_POINTS,
     BRANCH_DELETION_POINTS,
@@ -36,11 +50,11 @@ from tests.commit.matrix import (
     writes,
 )
 
+from omnigraph.commit import table_writes
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import AlreadyInitializedError, BranchNotFoundError, NotFoundError
 from omnigraph.graph import Graph, init, open
 
@@ -237,7 +251,12 @@ def test_every_failpoint_is_exercised() -> None:
 
 def test_every_writer_kind_is_killed() -> None:
     assert {write.kind for write in writes()} == set(WriterKind)
-    assert {write.operation for write in writes()} == set(Operation) - set(ELSEWHERE)
+    assert {write.operation for write in writes()} == set(Operation)
+    made = {type(table_write("node:A", operation, ["x"])) for operation in Operation}
+    kinds = {
+        kind for kind in vars(table_writes).values() if isclass(kind) and issubclass(kind, table_writes.TableWrite)
+    }
+    assert made | set(ELSEWHERE) == {kind for kind in kinds if not isabstract(kind)}
 
 
 def test_page_shows_the_matrix() -> None:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.commit.faults_page import PAGE, REQUESTS, page
-from tests.commit.graphs import NODES, SEED, assert_whole, create, ids, put
+from tests.commit.graphs import NODES, SEED, Operation, assert_whole, create, ids, put
 from tests.commit.late_requests import Answer, Lossy, LossyDisk, behind, lossy_proxy
 from tests.s3_server import S3Root
 
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import Disposition, OmnigraphError
 from omnigraph.graph import Graph, open
 

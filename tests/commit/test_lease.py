@@ -15,7 +15,7 @@ from uuid import uuid4
 import orjson
 import pytest
 from tests.commit.child import Children, end
-from tests.commit.graphs import SEED, assert_whole, ids, put
+from tests.commit.graphs import SEED, Operation, assert_whole, ids, put
 from tests.patience import PATIENCE, until
 from tests.storage.faults import FaultyStore
 
@@ -23,7 +23,6 @@ from omnigraph.commit import lease, owner
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.lease import LeaseRecord, Owner, lease_path
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import LeaseLostError, LeaseTimeoutError, RecoveryRequiredError
 from omnigraph.graph import Graph
 from omnigraph.storage.objects import ObjectStore, open_store

@@ -6,14 +6,16 @@ from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
-from tests.commit.graphs import SEED, TABLES, assert_chain, assert_whole, ids, put, table_write
+from tests.commit.graphs import SEED, TABLES, Operation, assert_chain, assert_whole, ids, put, table_write
 from tests.patience import PATIENCE
 from ulid_transform import ulid_now
 
-from omnigraph.commit import manifest as manifest_module
-from omnigraph.commit.manifest import FAN_IN, TAIL_COMMITS, Change, Commit, Manifest
+from omnigraph.commit import manifest_successor
+from omnigraph.commit.manifest import Change, Commit, Manifest
+from omnigraph.commit.manifest_successor import FAN_IN, TAIL_COMMITS
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import TableWrite
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import ConflictError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.graph import Graph, open
 
@@ -47,8 +49,8 @@ def test_long_history(graph: Graph, place: Path) -> None:
 
 def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small parts, a few hundred commits reach the depth that real graphs reach after hundreds of thousands."""
-    monkeypatch.setattr(manifest_module, "TAIL_COMMITS", 3)
-    monkeypatch.setattr(manifest_module, "FAN_IN", 3)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 3)
+    monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
     made: list[Commit] = []
     widest = 0
     for number in range(330):
@@ -62,8 +64,8 @@ def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_branches_share_the_history_before_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_module, "TAIL_COMMITS", 4)
-    monkeypatch.setattr(manifest_module, "FAN_IN", 3)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
+    monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
     shared = [publish(graph.session.store) for _ in range(20)]
     graph.branches.create("dev")
     own = [publish(graph.session.store, "dev") for _ in range(20)]

@@ -15,14 +15,17 @@ from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.formats import read_stamp
+from omnigraph.commit.format_upgrade import read_format
+from omnigraph.commit.format_version import CURRENT
 from omnigraph.commit.lease import acquire
-from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit, read_manifest, successor
+from omnigraph.commit.manifest import MAIN, STAMP, Change, Commit
+from omnigraph.commit.manifest_rows import read_manifest
+from omnigraph.commit.manifest_successor import successor
 from omnigraph.commit.migrations import MIGRATIONS
-from omnigraph.commit.stamp import CURRENT
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import BranchNotFoundError, FormatError, NotFoundError
 from omnigraph.graph import Graph, open
+from omnigraph.storage.staging import stage_append
 from omnigraph.storage.uri import GraphUri
 
 ROWS = {"main": [*SEED, "later"], "dev": [*SEED, "own"], "kid": [*SEED, "own", "deeper"]}
@@ -53,10 +56,10 @@ def _branch(store: Store, name: str, parent: str | None, row: str) -> None:
     view = read_manifest(name, identifier, made)
     pin = view.tables["node:A"]
     fork = store.tables.fork(pin.ref, f"{identifier}-{ulid_now().lower()}")
-    rows = store.tables.scan(pin.ref).slice(0, 1).to_pylist()
-    table = store.tables.scan(pin.ref).slice(0, 0)
+    rows = store.tables.at(pin.ref).scan().slice(0, 1).to_pylist()
+    table = store.tables.at(pin.ref).scan().slice(0, 0)
     new = table.from_pylist([{**rows[0], "id": row, "k": row}], schema=table.schema)
-    staged = store.tables.stage_append(fork, new)
+    staged = stage_append(store.tables.at(fork), new)
     assert staged is not None
     moved = replace(pin, ref=store.tables.commit_staged(staged), row_count=pin.row_count + 1)
     head = Commit(ulid_now(), name, view.version + 1, view.head.id, None, None, now_micros(), ledger=name)
@@ -82,7 +85,7 @@ def test_the_format_before_references(place: Path) -> None:
     with open(place) as graph:
         ledger = graph.session.store.manifest.open()
         assert ledger is not None
-        assert read_stamp(ledger) == CURRENT
+        assert read_format(ledger) == CURRENT
         _check(graph)
         head = graph.snapshot(branch="kid").commit
         assert graph.snapshot(commit=head.id).commit == head

@@ -7,12 +7,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.commit.child import Children
-from tests.commit.graphs import NODES, SCHEMA, SEED, TABLES, assert_whole, contents, create, ids, put, sidecars
+from tests.commit.graphs import (
+    NODES,
+    SCHEMA,
+    SEED,
+    TABLES,
+    Operation,
+    assert_whole,
+    contents,
+    create,
+    ids,
+    put,
+    sidecars,
+)
 from tests.s3_server import S3Root
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.refs import branch_ref_path
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import BranchNotFoundError, ConflictError, NotFoundError, StorageError
 from omnigraph.graph import Graph, init, open
 

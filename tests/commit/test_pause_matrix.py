@@ -418,7 +418,10 @@ HARMLESS = {
     ("commit/recovery.py", "recover_branch"): "files are set aside by etag: only those that were looked at go",
     ("commit/writer.py", "commit_staged"): "the files are named by the operation; whoever settles that removes them",
     ("commit/writer.py", "_finish"): "`settle` follows, which passes `recovery_started` first",
-    ("commit/place.py", "settle_place"): "leases go by etag, and records by unique names; all write the same stamp",
+    (
+        "commit/location.py",
+        "adopt_location",
+    ): "leases go by etag, and records by unique names; all write the same stamp",
     ("upkeep/backup.py", "_alone"): "whoever has the lease by then finds it lost at its next check, and stops",
     ("upkeep/backup.py", "run"): "references go by etag, if no later copy has begun; the rest is only added to a copy",
 }

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from tests.commit import raw
 from tests.commit.child import Children
-from tests.commit.graphs import NODES, SEED, assert_whole, contents, drift, ids, put, sidecars, table_write
+from tests.commit.graphs import NODES, SEED, Operation, assert_whole, contents, drift, ids, put, sidecars, table_write
 from tests.patience import until
 from tests.storage.faults import FaultyStore
 
@@ -21,7 +21,7 @@ from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.refs import branch_ref_path
 from omnigraph.commit.sidecar import Sidecar, pending
-from omnigraph.commit.writer import Operation, WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     CorruptionError,

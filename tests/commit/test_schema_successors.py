@@ -10,7 +10,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
 
-from omnigraph.commit import attempts, writer
+from omnigraph.commit import attempts, staged_writes, writer
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import LeaseRecord, lease_path
@@ -18,7 +18,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.schema_files import CONTRACT, STAGED
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.commit.write_request import Prepared, SchemaChange, WriteRequest
 from omnigraph.errors import CorruptionError, InputError, LeaseLostError, ReadSetChangedError, RecoveryRequiredError
 from omnigraph.graph import Graph, open
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash
@@ -217,12 +217,12 @@ def test_a_sleeper_removes_no_table_of_another(
 
     def overtake(reached: Failpoint) -> None:
         if reached is point:
-            for module in (attempts, writer):
+            for module in (attempts, staged_writes, writer):
                 monkeypatch.setattr(module, "reach", lambda _: None)
             change_elsewhere(children, graph)
 
     with create(place) as graph:
-        for module in (attempts, writer):
+        for module in (attempts, staged_writes, writer):
             monkeypatch.setattr(module, "reach", overtake)
         with pytest.raises((LeaseLostError, ReadSetChangedError, RecoveryRequiredError)):
             evolve_to(graph, OTHER, ["mine"])
@@ -237,7 +237,7 @@ def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
     """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
     make = writer._sidecar
 
-    def late(store: Store, request: WriteRequest, prepared: writer.Prepared, view: Manifest, staging: Any) -> Sidecar:
+    def late(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: Any) -> Sidecar:
         change_elsewhere(children, graph)
         return make(store, request, prepared, view, staging)
 

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.commit.graphs import SEED, assert_whole, ids, put
+from tests.commit.graphs import SEED, Operation, assert_whole, ids, put
 
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError
 from omnigraph.graph import Graph, open
 

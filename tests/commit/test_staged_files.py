@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.commit.graphs import INDEXES, SEED, assert_whole, create, ids, put, rows
+from tests.commit.graphs import INDEXES, SEED, Operation, assert_whole, create, ids, put, rows
 from tests.s3_server import S3Root
 
-from omnigraph.commit import writer
+from omnigraph.commit import staged_writes
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import AppendFragments
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import ReadSetChangedError, StagedFilesRemovedError
 from omnigraph.graph import Graph, init, open
+from omnigraph.storage.staging import write_fragments
 
 NOTHING_SPARED = timedelta(0)
 
@@ -30,7 +32,7 @@ def once_staged(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object], times
             do()
         reach(point)
 
-    monkeypatch.setattr(writer, "reach", reached)
+    monkeypatch.setattr(staged_writes, "reach", reached)
     return done
 
 
@@ -62,7 +64,7 @@ def test_an_index_is_built_again(graph: Graph, place: Path, monkeypatch: pytest.
     put(graph, [], operation=Operation.INDEX)
     assert done
     with open(place) as reopened:
-        assert [part.covered for part in reopened.snapshot().index_coverage("node:A", INDEXES)] == [3, 3]
+        assert [part.covered for part in reopened.snapshot().table("node:A").index_coverage(INDEXES)] == [3, 3]
         assert ids(reopened) == sorted(SEED)
         assert_whole(reopened)
 
@@ -80,11 +82,11 @@ def test_a_blob_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_others_wrote_cannot_be_staged_again(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write is refused, after a second look, and nothing happened."""
     ref = graph.snapshot().pin("node:A").ref
-    fragments = graph.session.store.tables.write_fragments(ref, rows("node:A", ["new"]))
+    fragments = write_fragments(graph.session.store.tables.at(ref), rows("node:A", ["new"]))
     cleaned(str(place))
     before = graph.snapshot()
     with pytest.raises(StagedFilesRemovedError, match="staged file nodes/") as caught:
-        graph.write_tables(WriteRequest(), lambda _: [TableWrite("node:A", Operation.FRAGMENTS, fragments=fragments)])
+        graph.write_tables(WriteRequest(), lambda _: [AppendFragments("node:A", fragments)])
     assert isinstance(caught.value, ReadSetChangedError)
     assert graph.snapshot().commit == before.commit
     put(graph, ["next"])

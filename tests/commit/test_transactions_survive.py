@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 from tests.commit.child import Children, Job
-from tests.commit.graphs import SEED, TABLES, assert_whole, contents, create, put
+from tests.commit.graphs import SEED, TABLES, Operation, assert_whole, contents, create, put
 from tests.commit.matrix import TRANSACTION_POINTS, Kill, Outcome, Write, kills, outcome
 from tests.patience import until
 
-from omnigraph.commit import hidden
+from omnigraph.commit import transaction_branches
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Operation
 from omnigraph.graph import Graph, open
 
 GONE = SEED[2]
@@ -36,7 +35,7 @@ def left(graph: Graph) -> list[str]:
     public = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     forks = {fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)}
     return [
-        *(found.name for found in hidden.hidden_branches(store)),
+        *(found.name for found in transaction_branches.list_all(store)),
         *(name for name, ref in refs.items() if ref.is_hidden),
         *(fork for fork in forks if fork.partition("-")[0] not in public),
         *(info.path for info in store.objects.list("__lease") if "__tx" in info.path),
@@ -120,7 +119,7 @@ def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
         for branch in ("main", "dev"):
             job: Job = {"uri": str(place), "branch": branch, "ids": ["new"], "gone": GONE}
             assert children.run("transact", dies=True, **job).signal == signal.SIGKILL
-        assert len(hidden.hidden_branches(graph.session.store)) == 1, (
+        assert len(transaction_branches.list_all(graph.session.store)) == 1, (
             "the second process has cleared up after the first"
         )
         assert [branch.name for branch in graph.branches] == ["main", "dev"]
@@ -139,7 +138,7 @@ def test_a_live_transaction_of_another_process_is_left_alone(children: Children,
         until(sign.exists)
         graph.refresh()
         with open(place) as other:
-            assert len(hidden.hidden_branches(other.session.store)) == 1
+            assert len(transaction_branches.list_all(other.session.store)) == 1
             assert contents(other) == BEFORE
         sign.unlink()
         children.wait(pid).ok()

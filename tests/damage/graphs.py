@@ -11,7 +11,7 @@ from unittest import mock
 import pyarrow as pa
 from tests.commit.graphs import evolve_to
 
-from omnigraph.commit import manifest
+from omnigraph.commit import manifest_successor
 from omnigraph.commit.ancestors import History
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import Work, WorkKind
@@ -75,7 +75,7 @@ def create(place: Path) -> None:
     Somebody died in a write, which is settled; in a merge into the branch `half`, which is not; in a cleanup; and in an
     export.
     """
-    with mock.patch.object(manifest, "TAIL_COMMITS", TAIL):
+    with mock.patch.object(manifest_successor, "TAIL_COMMITS", TAIL):
         _create_rows(place)
         with open(place) as graph:
             _create_history(graph)

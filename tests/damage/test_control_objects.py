@@ -12,9 +12,10 @@ from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA as SOURCE
 from tests.commit.graphs import SEED, evolve_to, ids
 
-from omnigraph.commit import ancestor_files, condemned
-from omnigraph.commit.condemned import PATH, Condemned, CondemnedTable, ListState, files_token
-from omnigraph.commit.manifest import SCHEMA, commit_rows
+from omnigraph.commit import ancestor_files, removal_list
+from omnigraph.commit.manifest import SCHEMA
+from omnigraph.commit.manifest_rows import commit_rows
+from omnigraph.commit.removal_list import PATH, ListState, RemovalList, TableRemovals, files_token
 from omnigraph.commit.work_records import WorkKind, at_work, read_records
 from omnigraph.errors import CorruptionError, DamagedFileError
 from omnigraph.graph import Graph, open
@@ -35,18 +36,18 @@ def flips(data: bytes, seed: int = 0) -> list[bytes]:
 # The list of condemned versions
 
 
-def a_list() -> dict[str, CondemnedTable]:
-    return {"nodes/x": CondemnedTable(versions={None: [(3, 7)]}, forks=frozenset({"gone"}))}
+def a_list() -> dict[str, TableRemovals]:
+    return {"nodes/x": TableRemovals(versions={None: [(3, 7)]}, forks=frozenset({"gone"}))}
 
 
 def test_a_flipped_bit_condemns_no_other_version(graph: Graph, place: Path) -> None:
     objects = graph.session.store.objects
-    final = condemned.decide(objects, condemned.propose(objects, Condemned(), a_list()), a_list())
-    assert condemned.read(objects) == final
+    final = removal_list.decide(objects, removal_list.propose(objects, RemovalList(), a_list()), a_list())
+    assert removal_list.read(objects) == final
     data = (place / PATH).read_bytes()
     for changed in flips(data):
         (place / PATH).write_bytes(changed)
-        read = condemned.read(objects)
+        read = removal_list.read(objects)
         assert not read.readable or read.tables == final.tables
 
 
@@ -55,8 +56,8 @@ def test_a_token_never_comes_back(graph: Graph, place: Path) -> None:
     objects = graph.session.store.objects
     seen = {files_token(objects)}
     for damage in (b"", b"", b"{", b"\x00" * 100, None, b"[]", b'{"number":1}', b""):
-        before = condemned.read(objects)
-        condemned.finish(objects, condemned.propose(objects, before, {}))
+        before = removal_list.read(objects)
+        removal_list.finish(objects, removal_list.propose(objects, before, {}))
         token = files_token(objects)
         assert token not in seen
         seen.add(token)
@@ -74,7 +75,7 @@ def test_a_list_of_an_older_release(graph: Graph, place: Path) -> None:
     text = {"version": 1, "number": 4, "state": "proposed", "tables": {}}
     (place / "__cleanup").mkdir(exist_ok=True)
     (place / PATH).write_bytes(orjson.dumps(text))
-    listed = condemned.read(graph.session.store.objects)
+    listed = removal_list.read(graph.session.store.objects)
     assert (listed.number, listed.state, listed.readable) == (4, ListState.PROPOSED, True)
     assert files_token(graph.session.store.objects) == "4"
 

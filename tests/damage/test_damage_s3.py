@@ -9,12 +9,12 @@ from tests.commit.child import Children
 from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from tests.s3_server import S3Root
 
-from omnigraph.commit import manifest
+from omnigraph.commit import manifest_successor
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, open, repair
-from omnigraph.storage.newest import TORN
-from omnigraph.storage.tables import manifest_name
+from omnigraph.storage.latest_version import TORN
+from omnigraph.storage.table_ref import manifest_name
 
 pytestmark = pytest.mark.s3
 
@@ -99,7 +99,7 @@ def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
 
 def test_verify_looks_at_the_history(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths and notes inside the objects are compared; references have checksums everywhere."""
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     with create(s3_root.uri, s3_root.options) as graph:
         for i in range(8):
             put(graph, [f"m{i}"])

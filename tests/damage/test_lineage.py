@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.commit import manifest
+from omnigraph.commit import manifest_successor
 from omnigraph.commit.ancestors import History, lineage_of
 from omnigraph.commit.lineage import commits, find_in
 from omnigraph.errors import DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, init, open
 from omnigraph.storage import ledger_seal
-from omnigraph.storage.checksums import FileSum, sum_file
+from omnigraph.storage.checksums import FileChecksum, file_checksum
 from omnigraph.storage.ledger import LedgerVersion
 
 SCHEMA = "node A { k: String @key n: I64? }\nnode B { k: String @key n: I64? }\n"
@@ -28,7 +28,7 @@ Read = Callable[[Graph], object]
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph with a row that came with a merge and was deleted since; the merge lies in an old part of the history."""
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     place = tmp_path / "graph"
     with init(place, SCHEMA) as graph:
         graph.mutate('query i() { insert A { k: "x" } }')
@@ -94,11 +94,11 @@ def test_every_read_of_parts_compares_checksums(place: Path) -> None:
 def test_a_part_is_summed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[str] = []
 
-    def counted(path: str) -> FileSum:
+    def counted(path: str) -> FileChecksum:
         summed.append(path)
-        return sum_file(path)
+        return file_checksum(path)
 
-    monkeypatch.setattr(ledger_seal, "sum_file", counted)
+    monkeypatch.setattr(ledger_seal, "file_checksum", counted)
     with open(place, read_only=True) as graph:
         for _ in range(3):
             source, target = graph.session.store.capture("dev"), graph.session.store.capture("main")

@@ -11,14 +11,13 @@ import pytest
 from click.testing import CliRunner
 from tests.commit import raw
 from tests.commit.child import Children
-from tests.commit.graphs import SEED, assert_whole, create, ids, put
+from tests.commit.graphs import SEED, Operation, assert_whole, create, ids, put
 from tests.commit.matrix import REPAIR_POINTS
 from tests.commit.raw import damage_data, newest_manifest, newest_version, stop_for_good, tear, undo_without_a_way_back
 
 from omnigraph.cli.main import cli
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
-from omnigraph.commit.writer import Operation
 from omnigraph.errors import (
     CorruptionError,
     DamagedFileError,
@@ -29,9 +28,9 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph, open, repair
 from omnigraph.storage import file_checks
-from omnigraph.storage.checksums import FileSum
-from omnigraph.storage.newest import TORN
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.checksums import FileChecksum
+from omnigraph.storage.latest_version import TORN
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.upkeep.repair import FORCED_ACTOR, REPAIR_ACTOR, Action, Classification, Repaired, RepairReport
 
 
@@ -448,11 +447,11 @@ def test_a_file_that_may_not_be_read_is_not_damaged(graph: Graph, place: Path, m
     """Whoever repairs it by force would lose rows that are all there."""
     put(graph, ["precious"])
 
-    def forbidden(place: str) -> FileSum:
+    def forbidden(place: str) -> FileChecksum:
         raise PermissionError(13, "Permission denied", place)
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_checks, "sum_file", forbidden)
+        patched.setattr(file_checks, "file_checksum", forbidden)
         with open(place, read_only=True) as fresh, pytest.raises(StorageError, match="permission denied") as refused:
             fresh.verify()
         assert refused.value.kind is StorageErrorKind.CONFIGURATION

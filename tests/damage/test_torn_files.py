@@ -16,8 +16,8 @@ from omnigraph.commit.audit import RecoveryKind
 from omnigraph.errors import ConflictError, DamagedFileError
 from omnigraph.graph import Graph, open
 from omnigraph.storage.lance_manifest import version_of
-from omnigraph.storage.newest import HINT, TORN
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.latest_version import HINT, TORN
+from omnigraph.storage.table_ref import table_directory
 
 TEARS: dict[str, Callable[[bytes], bytes | None]] = {
     "empty": lambda data: b"",

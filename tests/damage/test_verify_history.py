@@ -11,13 +11,13 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, evolve_to, put
 
-from omnigraph.commit import ancestor_files, condemned, manifest
-from omnigraph.commit.condemned import Condemned
-from omnigraph.commit.manifest import commit_rows
+from omnigraph.commit import ancestor_files, manifest_successor, removal_list
+from omnigraph.commit.manifest_rows import commit_rows
+from omnigraph.commit.removal_list import RemovalList
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph, open
-from omnigraph.storage.ledger_files import look_at_ledger
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.ledger_files import verify_ledger
+from omnigraph.storage.table_ref import table_directory
 
 COMMITS = 12
 """How many each branch has, at least: enough for parts of older commits."""
@@ -26,7 +26,7 @@ COMMITS = 12
 @pytest.fixture
 def long(graph: Graph, monkeypatch: pytest.MonkeyPatch, children: Children, place: Path) -> Graph:
     """A graph with all kinds of files: a long history, a branch, tags, an audit, and schemas of the past."""
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     for i in range(COMMITS):
         put(graph, [f"m{i}"])
     graph.branches.create("side")
@@ -149,8 +149,8 @@ def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: 
 
 def test_objects_that_can_be_done_without(graph: Graph, place: Path) -> None:
     objects = graph.session.store.objects
-    condemned.finish(objects, condemned.propose(objects, Condemned(), {}))
-    assert_found(place, condemned.PATH, b"{")
+    removal_list.finish(objects, removal_list.propose(objects, RemovalList(), {}))
+    assert_found(place, removal_list.PATH, b"{")
     with at_work(objects, WorkKind.EXPORT, graph.session.store.capture("main")) as work:
         assert_found(place, f"__work/{work.name}.json", b"{")
 
@@ -164,7 +164,7 @@ def test_other_files_are_no_finding(long: Graph, place: Path) -> None:
 
 def test_a_long_history_is_looked_at_once(long: Graph) -> None:
     """Each file counts once, however many versions need it."""
-    looked = look_at_ledger(long.session.store.objects, "__manifest", {None: None})
+    looked = verify_ledger(long.session.store.objects, "__manifest", {None: None})
     root = Path(long.uri) / "__manifest"
     files = len([*root.glob("_versions/*.manifest"), *root.glob("data/*.lance")])
     assert looked.files == files

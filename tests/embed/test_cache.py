@@ -13,10 +13,10 @@ import pytest
 from tests.embed.provider import Provider, always, answer, openai
 
 from omnigraph.embed import OfflineEmbedder, Purpose, Tally, default_embedder
-from omnigraph.embed.cache import PORTION, _shelves, embed_texts
-from omnigraph.embed.shelf import _MOST_SEGMENTS, Shelves, text_keys
+from omnigraph.embed.cache import PORTION, _vector_cache, embed_texts
 from omnigraph.errors import EmbeddingError, EmbeddingUnavailableError, InputError
 from omnigraph.settings import EMBED_CACHE
+from omnigraph.storage.files.vector_cache import MAX_SMALL_SEGMENTS, VectorCache, text_keys
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +166,7 @@ def test_what_is_damaged_is_computed_again(place: str, directory: Path) -> None:
         data[places[place]] ^= 0x40
     path.unlink()
     path.write_bytes({"cut": data[:-16], "longer": data + b"\0", "empty": bytearray()}.get(place, data))
-    _shelves.cache_clear()  # as another process finds it
+    _vector_cache.cache_clear()  # as another process finds it
     own = Own()
     assert np.array_equal(embed(own, texts), good)
     assert 1 <= len(own.asked) <= 50
@@ -192,10 +192,10 @@ def test_a_directory_that_cannot_be_written_is_no_error(directory: Path) -> None
 
 def test_many_small_segments_become_few(directory: Path) -> None:
     own = Own()
-    texts = [f"text {n}" for n in range(10 * _MOST_SEGMENTS)]
+    texts = [f"text {n}" for n in range(10 * MAX_SMALL_SEGMENTS)]
     for text in texts:
         embed(own, [text])
-    assert len(list(segments(directory))) <= _MOST_SEGMENTS + 1
+    assert len(list(segments(directory))) <= MAX_SMALL_SEGMENTS + 1
     again = Own()
     vectors = embed(again, texts)
     assert again.asked == []
@@ -204,23 +204,23 @@ def test_many_small_segments_become_few(directory: Path) -> None:
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     vectors = np.ones((10, 256), np.float32)
-    shelves = Shelves(tmp_path / "v", 40_000)
+    cache = VectorCache(tmp_path / "v", 40_000)
     names = ["old", "used", "new"]
     for name in names:
-        shelves.shelf(name, 256).keep(text_keys([f"{name} {n}" for n in range(10)]), vectors)
+        cache.model(name, 256).put(text_keys([f"{name} {n}" for n in range(10)]), vectors)
         for path in segments(tmp_path):
             os.utime(path, (path.stat().st_mtime - 1000, path.stat().st_mtime - 1000))
-    assert Shelves(tmp_path / "v", 40_000).shelf("old", 256).find(text_keys(["old 3"]))[0].all()  # so it is used
-    shelves.shelf("more", 256).keep(text_keys([f"more {n}" for n in range(10)]), vectors)
-    fresh = Shelves(tmp_path / "v", 40_000)
-    there = [bool(fresh.shelf(name, 256).find(text_keys([f"{name} 3"]))[0].all()) for name in [*names, "more"]]
+    assert VectorCache(tmp_path / "v", 40_000).model("old", 256).find(text_keys(["old 3"]))[0].all()  # so it is used
+    cache.model("more", 256).put(text_keys([f"more {n}" for n in range(10)]), vectors)
+    fresh = VectorCache(tmp_path / "v", 40_000)
+    there = [bool(fresh.model(name, 256).find(text_keys([f"{name} 3"]))[0].all()) for name in [*names, "more"]]
     assert there == [True, False, True, True]
     assert sum(path.stat().st_size for path in segments(tmp_path)) <= 40_000
 
 
 def test_what_is_larger_than_all_that_may_be_kept_is_not_kept(tmp_path: Path) -> None:
-    shelf = Shelves(tmp_path / "v", 1000).shelf("x", 256)
-    shelf.keep(text_keys([str(n) for n in range(10)]), np.ones((10, 256), np.float32))
+    model = VectorCache(tmp_path / "v", 1000).model("x", 256)
+    model.put(text_keys([str(n) for n in range(10)]), np.ones((10, 256), np.float32))
     assert not list(segments(tmp_path))
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.commit.graphs import Operation
 
-from omnigraph.commit.writer import Operation, TableWrite
+from omnigraph.commit.table_writes import Append, DeleteWhere, Insert, Overwrite, TableWrite, Upsert
 
 SCHEMA = """\
 node Person { name: String @key }
@@ -23,6 +24,13 @@ Rows = Mapping[str, str]
 
 Content = Mapping[str, Rows]
 """The whole graph: table to rows."""
+
+_OF_ROWS: dict[Operation, type[Append | Insert | Upsert | Overwrite]] = {
+    Operation.APPEND: Append,
+    Operation.INSERT: Insert,
+    Operation.UPSERT: Upsert,
+    Operation.OVERWRITE: Overwrite,
+}
 
 EMPTY: Content = {table: {} for table in TABLES}
 
@@ -52,14 +60,14 @@ class Step:
     def write(self) -> TableWrite:
         """The same for the graph."""
         if self.operation is Operation.DELETE:
-            return TableWrite(self.table, self.operation, where=pc.field("id").isin(pa.array(self.rows, pa.utf8())))
+            return DeleteWhere(self.table, pc.field("id").isin(pa.array(self.rows, pa.utf8())))
         ids, values = list(self.rows), list(self.rows.values())
         columns = {"id": pa.array(ids, pa.utf8())}
         if self.table.startswith("edge:"):
             columns |= {"src": columns["id"], "dst": columns["id"], "since": pa.array(values, pa.utf8())}
         else:
             columns["name"] = pa.array(values, pa.utf8())
-        return TableWrite(self.table, self.operation, pa.table(columns))
+        return _OF_ROWS[self.operation](self.table, pa.table(columns))
 
 
 @dataclass(frozen=True)

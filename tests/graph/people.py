@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Append, TableWrite
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.graph import Graph
 
 SCHEMA = """\
@@ -16,7 +17,7 @@ edge Lives: Person -> City
 
 
 def people(*names: str) -> TableWrite:
-    return TableWrite("node:Person", Operation.APPEND, pa.table({"id": list(names), "name": list(names)}))
+    return Append("node:Person", pa.table({"id": list(names), "name": list(names)}))
 
 
 def add(graph: Graph, *names: str, branch: str = "main", **about: str) -> Commit:

@@ -33,7 +33,7 @@ from omnigraph.errors import (
 from omnigraph.graph import init
 from omnigraph.settings import FAILPOINT
 from omnigraph.storage.objects import open_store
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 
 World = tuple[Path, dict[str, object]]
 NOW = timedelta(0)

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 import omnigraph
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.schema_files import CONTRACT
-from omnigraph.commit.writer import WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     InputError,

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.commit.graphs import Operation
 from tests.graph import model
 from tests.graph.model import Content, Plan, Step
 
@@ -36,7 +37,8 @@ from omnigraph.commit.lease import LeaseRecord, Owner, lease_path
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.recovery import RECOVERY_ACTOR
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import TableWrite
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,

@@ -19,7 +19,7 @@ from tests.s3_server import S3Root, S3Server
 
 import omnigraph
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
-from omnigraph.commit.place import STAMP_PATH, settle_place
+from omnigraph.commit.location import STAMP_PATH, adopt_location
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.graph import Graph
@@ -94,7 +94,7 @@ def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypat
     place, before = world
     new = copy(place, tmp_path / "new")
     left = poison(place)
-    monkeypatch.setattr("omnigraph.engine.session.settle_place", lambda store: None)
+    monkeypatch.setattr("omnigraph.engine.session.adopt_location", lambda store: None)
     with omnigraph.open(new) as writer:
         assert told(writer) == before
         with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
@@ -112,11 +112,11 @@ def test_writing_anew_is_done_once(world: World, tmp_path: Path) -> None:
     place, _ = world
     new = copy(place, tmp_path / "new")
     store = Store.at(open_store(str(new)).uri, durable=False)
-    first = settle_place(store)
+    first = adopt_location(store)
     assert first is not None
     assert 0 < first.rewritten == first.manifests
-    assert settle_place(store) is None
-    again = settle_place(store, always=True)
+    assert adopt_location(store) is None
+    again = adopt_location(store, always=True)
     assert again is not None
     assert (again.rewritten, again.manifests) == (0, first.manifests)
 

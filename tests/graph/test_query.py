@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 
 import omnigraph
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.commit.write_request import SchemaChange, WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     BudgetExceededError,

@@ -18,10 +18,10 @@ from tests.patience import until
 from ulid_transform import ulid_at_time
 
 import omnigraph
-from omnigraph.commit import hidden
+from omnigraph.commit import table_writes, transaction_branches
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import Owner
-from omnigraph.commit.names import SystemBranch
+from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
@@ -39,7 +39,6 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.transaction import Transaction
-from omnigraph.storage.tables import TableStorage
 
 SCHEMA = """
 node Person { name: String @key age: I64? photo: Blob? }
@@ -99,7 +98,7 @@ def left(graph: Graph) -> list[object]:
     refs = list_branch_refs(store.objects)
     own = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
     return [
-        *hidden.hidden_branches(store),
+        *transaction_branches.list_all(store),
         *(name for name, ref in refs.items() if ref.is_hidden),
         *(name for name in store.manifest.branches() if name not in own),
         *(fork for fork in forks if fork.partition("-")[0] not in own),
@@ -191,7 +190,7 @@ def test_blobs_come_along(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         tx.load({"Person": rows}, mode="append")
         run(tx, "age", name="large", age=3)
-    stored = graph.session.store.tables._open(graph.snapshot().pin("node:Person").ref)
+    stored = graph.session.store.tables.at(graph.snapshot().pin("node:Person").ref).dataset
     found = stored.scanner(columns=["id", "photo"], blob_handling="all_binary").to_table().to_pylist()
     assert {row["id"]: row["photo"] for row in found} == photos | {"ann": None, "bob": None, "cas": None}
 
@@ -352,7 +351,7 @@ def test_other_rows_of_the_same_tables_may_change(graph: Graph) -> None:
 
 def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After all is prepared, and before the lease is taken."""
-    stage = TableStorage.stage_change
+    stage = table_writes.Change.stage
 
     def overtaken(*arguments: Any) -> object:
         monkeypatch.undo()
@@ -363,7 +362,7 @@ def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monk
 
     with graph.branch().transaction() as tx:
         run(tx, "age", name="ann", age=1)
-        monkeypatch.setattr(TableStorage, "stage_change", overtaken)
+        monkeypatch.setattr(table_writes.Change, "stage", overtaken)
     assert ages(graph) == {"ann": 1, "bob": None, "cas": None, "eve": None}
     assert left(graph) == []
 
@@ -577,7 +576,7 @@ def test_a_branch_that_is_not_there(graph: Graph) -> None:
 def test_nobody_can_name_a_hidden_branch(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
-        (found,) = hidden.hidden_branches(graph.session.store)
+        (found,) = transaction_branches.list_all(graph.session.store)
         name = str(found.name)
         assert [branch.name for branch in graph.branches] == ["main"]
         assert name not in graph.branches
@@ -620,12 +619,12 @@ def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypat
     """Removing may fail, or be interrupted: the next look removes what is left, though the process lives."""
     graph.branches.create("draft")
     with monkeypatch.context() as patch:
-        patch.setattr(hidden, "_remove", lambda *_, **__: None)
+        patch.setattr(transaction_branches, "_remove", lambda *_, **__: None)
         with graph.branch("draft").transaction() as tx:
             run(tx, "add", name="dan")
     assert left(graph)
     assert [branch.name for branch in graph.branches] == ["main", "draft"]
-    hidden.reclaim(graph.session.store)
+    transaction_branches.reclaim(graph.session.store)
     assert left(graph) == []
     graph.branches.delete("draft")
 
@@ -639,7 +638,7 @@ def test_a_moved_graph_loses_what_was_left(graph: Graph, place: Path, monkeypatc
             raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(hidden, "_remove", lambda *_, **__: None)
+        patch.setattr(transaction_branches, "_remove", lambda *_, **__: None)
         with pytest.raises(ZeroDivisionError):
             block()
     copy = place.with_name("copy")
@@ -664,8 +663,8 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
     def block() -> None:
         with graph.branch().transaction() as tx:
             run(tx, "add", name="dan")
-            (found,) = hidden.hidden_branches(graph.session.store)
-            hidden._remove(graph.session.store, found.name, forks=None)
+            (found,) = transaction_branches.list_all(graph.session.store)
+            transaction_branches._remove(graph.session.store, found.name, forks=None)
             run(tx, "add", name="eve")
 
     with pytest.raises(TransactionEndedError, match="given up"):
@@ -686,7 +685,9 @@ def test_when_a_hidden_branch_counts_as_abandoned(monkeypatch: pytest.MonkeyPatc
 
     def abandoned(content: bytes, silence: float) -> list[bool]:
         pairs = zip(names, owners, strict=True)
-        return [hidden.HiddenBranch(name, owner, content).is_abandoned(silence) for name, owner in pairs]
+        return [
+            transaction_branches.TransactionBranch(name, owner, content).is_abandoned(silence) for name, owner in pairs
+        ]
 
     assert abandoned(b"1", 0.05) == [False, True, False, False]
     time.sleep(0.06)
@@ -700,8 +701,8 @@ def test_a_transaction_shows_that_it_lives(graph: Graph) -> None:
     graph.session.store.timeouts.ttl = 0.15
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
-        (before,) = hidden.hidden_branches(graph.session.store)
-        until(lambda: hidden.hidden_branches(graph.session.store)[0].content != before.content)
+        (before,) = transaction_branches.list_all(graph.session.store)
+        until(lambda: transaction_branches.list_all(graph.session.store)[0].content != before.content)
     assert left(graph) == []
 
 

@@ -13,7 +13,7 @@ from tests.lance_guards.small import append, commit, create, ids, newest
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.base_paths import MovedDataset, at_root, moved_manifest, open_dataset
 from omnigraph.storage.lance_manifest import fields
-from omnigraph.storage.tables import manifest_name
+from omnigraph.storage.table_ref import manifest_name
 
 T = "nodes/t"
 

@@ -11,8 +11,8 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 from tests.lance_guards.small import append, create, ids, newest, rows
 
-from omnigraph.storage.files import versions
-from omnigraph.storage.tables import manifest_name
+from omnigraph.storage.table_files import versions
+from omnigraph.storage.table_ref import manifest_name
 
 
 def tracked(dataset: LanceDataset, version: int) -> set[str]:

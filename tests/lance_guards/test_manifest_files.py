@@ -22,7 +22,7 @@ from omnigraph.storage.lance_manifest import (
     version_of,
     without_indexes,
 )
-from omnigraph.storage.newest import HINT, opened_without_indexes
+from omnigraph.storage.latest_version import HINT, opened_without_indexes
 
 Place = tuple[LanceDataset, Path]
 

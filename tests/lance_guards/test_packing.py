@@ -11,7 +11,14 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 
-from omnigraph.storage.packing import LEFT_OUT, Packed, _highest_fragment, carry_out, plan, rewrite
+from omnigraph.storage.compaction import (
+    RESERVED_NUMBERS,
+    CompactedGroup,
+    _highest_fragment,
+    compact_group,
+    plan,
+    rewrite,
+)
 
 KINDS = {"id": "BTREE", "m": "BITMAP", "text": "NGRAM", "words": "INVERTED"}
 
@@ -43,8 +50,8 @@ def indexed(tmp_path: Path) -> LanceDataset:
     return LanceDataset.commit(made, Transaction(made.version, operation))
 
 
-def packed(dataset: LanceDataset) -> list[Packed]:
-    return [carry_out(dataset, pack) for pack in plan(dataset, 1 << 20)]
+def packed(dataset: LanceDataset) -> list[CompactedGroup]:
+    return [compact_group(dataset, pack) for pack in plan(dataset, 1 << 20)]
 
 
 def test_the_coverage_of_indexes_follows_the_numbers_in_a_rewrite(indexed: LanceDataset) -> None:
@@ -52,7 +59,7 @@ def test_the_coverage_of_indexes_follows_the_numbers_in_a_rewrite(indexed: Lance
     staged = Transaction(indexed.version, rewrite(indexed, packed(indexed)))
     done = LanceDataset.commit(indexed, staged, max_retries=0)
     assert done.version == indexed.version + 1
-    number = 3 + LEFT_OUT
+    number = 3 + RESERVED_NUMBERS
     assert [fragment.fragment_id for fragment in done.get_fragments()] == [number]
     assert covered(done) == {"id": [set()], "m": [{number}], "text": [{number}], "words": [{number}]}
     assert done.to_table(columns=["id", "_rowid"]).equals(indexed.to_table(columns=["id", "_rowid"]))

@@ -11,7 +11,7 @@ import pytest
 from tests.lance_guards.small import append, create, ids, newest
 
 from omnigraph.storage.lance_failures import is_missing
-from omnigraph.storage.tables import branch_ref_path
+from omnigraph.storage.table_ref import branch_ref_path
 
 
 def test_a_branch_begins_at_an_exact_version(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from lance import LanceOperation, Transaction
 from lance.fragment import write_fragments
 from tests.lance_guards.small import SCHEMA, append, commit, create, ids, newest, rows, staged_append
 
-from omnigraph.storage.tables import TableRef, TableStorage, manifest_name
+from omnigraph.storage.staging import stage_append, stage_change, stage_delete_ids, stage_overwrite, stage_upsert
+from omnigraph.storage.table_ref import TableRef, manifest_name
+from omnigraph.storage.tables import TableStorage
 
 HINT = "latest_version_hint.json"
 
@@ -135,22 +137,22 @@ def test_every_new_file_is_flushed(tmp_path: Path, operation: str) -> None:
 
     storage = TableStorage(str(tmp_path), None, sync)
     base = storage.create("t", SCHEMA)
-    first = storage.stage_append(base, rows(*(f"{number}" for number in range(50))))
+    first = stage_append(storage.at(base), rows(*(f"{number}" for number in range(50))))
     assert first is not None
     base = storage.commit_staged(first)
     storage.make_durable([first])
     flushed.clear()
     before = {path for path in (tmp_path / "t").rglob("*") if path.is_file()}
     if operation == "append":
-        staged = storage.stage_append(base, rows("new"))
+        staged = stage_append(storage.at(base), rows("new"))
     elif operation == "upsert":
-        staged = storage.stage_upsert(base, rows("1", "new"))
+        staged = stage_upsert(storage.at(base), rows("1", "new"))
     elif operation == "overwrite":
-        staged = storage.stage_overwrite(base, rows("new"))
+        staged = stage_overwrite(storage.at(base), rows("new"))
     elif operation == "change":
-        staged = storage.stage_change(base, rows("1", "new"), pa.array(["2"]))
+        staged = stage_change(storage.at(base), rows("1", "new"), pa.array(["2"]))
     else:
-        staged = storage.stage_delete_ids(base, pa.chunked_array([["1", "2"]]))
+        staged = stage_delete_ids(storage.at(base), pa.chunked_array([["1", "2"]]))
     assert staged is not None
     assert storage.commit_staged(staged) == TableRef("t", None, base.version + 1)
     storage.make_durable([staged])

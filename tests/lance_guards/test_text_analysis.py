@@ -14,7 +14,7 @@ from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.indexes import LANGUAGES
-from omnigraph.storage.analysis import settings, words_of
+from omnigraph.storage.text_analysis import settings, words_of
 
 TEXTS = (
     *("The quick brown foxes", "quick, quick: dog!", "a state of the art", "state art", "state-of-art", "naïve CAFÉ"),

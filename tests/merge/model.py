@@ -183,7 +183,7 @@ def read(graph: Graph, branch: str) -> dict[str, list[tuple[str, ...]]]:
     found: State = empty()
     for name in found:
         key = f"{'node' if name in NODES else 'edge'}:{name}"
-        rows = view.scan(key, columns=[c for c in view.schema(key).names if c != "data"]).to_pylist()
+        rows = view.scan(key, columns=[c for c in view.table(key).schema().names if c != "data"]).to_pylist()
         for row in rows:
             assert row["id"] not in found[name], f"{row['id']} of {name} is there twice"
             found[name][row["id"]] = row

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.commit import ancestors, manifest
+from omnigraph.commit import ancestors, manifest_rows, manifest_successor
 from omnigraph.commit.ancestors import CommonAncestors, History, lineage_of
 from omnigraph.commit.lineage import commits, find_in
-from omnigraph.commit.manifest import RowKind
+from omnigraph.commit.manifest_rows import RowKind
 from omnigraph.errors import DamagedFileError, InputError, MergeConflictsError
 from omnigraph.graph import Graph
 from omnigraph.storage.ledger import LedgerVersion
-from omnigraph.storage.tables import manifest_name
+from omnigraph.storage.table_ref import manifest_name
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_deleted_branch_is_still_a_common_ancestor(graph: Graph) -> None:
 
 def test_a_merge_brings_the_whole_lineage(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every branch holds all commits that lead to its head, and lists only its own."""
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 4)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     graph.branches.create("one")
     graph.branches.create("two")
     made = [_add(graph, f"one{i}", "one") for i in range(7)]
@@ -151,7 +151,7 @@ def test_an_idempotency_key_does_not_travel_with_a_merge(graph: Graph) -> None:
 
 
 def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "TAIL_COMMITS", 2)
+    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 2)
     for i in range(30):
         begun = _add(graph, f"p{i}")
     graph.branches.create("side")
@@ -175,9 +175,9 @@ def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pyt
 def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on commits have no generation, and merges publish no ancestors."""
     monkeypatch.setattr("omnigraph.commit.writer.generation_of", lambda *_: 0)
-    plain = manifest._commit_json
+    plain = manifest_rows._commit_json
     monkeypatch.setattr(
-        manifest, "_commit_json", lambda commit: {k: v for k, v in plain(commit).items() if k != "generation"}
+        manifest_rows, "_commit_json", lambda commit: {k: v for k, v in plain(commit).items() if k != "generation"}
     )
     monkeypatch.setattr(History, "brought", lambda *_: None)
 

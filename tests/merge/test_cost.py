@@ -19,7 +19,9 @@ from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.storage.blobs import BlobInfo
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.table_view import TableView
+from omnigraph.storage.tables import TableStorage
 
 SCHEMA = """
 node Person { name: String @key  age: I64? }
@@ -111,8 +113,8 @@ def _versions(graph: Graph) -> Versions:
     side, main = graph.snapshot(branch="side"), graph.snapshot()
     ref = side.tables["node:Person"].ref
     begun = TableRef(ref.path, None, graph.session.store.tables.fork_points(ref.path)[str(ref.branch)].version)
-    columns = Columns.of(side.schema("node:Person"))
-    schema = columns.schema(side.schema("node:Person"))
+    columns = Columns.of(side.table("node:Person").schema())
+    schema = columns.schema(side.table("node:Person").schema())
     return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
 
 
@@ -151,10 +153,10 @@ def test_without_the_way_between_versions_whole_parts_are_compared(
     _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
     _do(graph, 'update Person set { age: 3 } where name = "p000002"')
 
-    def gone(self: TableStorage, begin: TableRef, end: TableRef) -> Iterator[Any]:
+    def gone(self: TableView, begin: TableRef) -> Iterator[Any]:
         raise omnigraph.errors.VersionReclaimedError("gone")
 
-    monkeypatch.setattr(TableStorage, "touched", gone)
+    monkeypatch.setattr(TableView, "touched_since", gone)
     receipt = graph.merge("side")
     assert compared == [(MANY, MANY, MANY)]
     assert {key: change.updated for key, change in receipt.changes.items()} == {"node:Person": 1}

@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import MergeConflictsError
 from omnigraph.graph import Graph
-from omnigraph.storage.tables import manifest_name
+from omnigraph.storage.table_ref import manifest_name
 
 SCHEMA = """
 node Person { name: String @key  age: I64?  mail: String?  @unique(mail) }

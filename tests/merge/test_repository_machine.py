@@ -125,7 +125,7 @@ class Machine:
             tables = store.manifest_of(self.made[commit]).tables
         except VersionReclaimedError:
             return set(model.empty())
-        return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.has(pin.ref)}
+        return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.at(pin.ref).exists()}
 
     def _readable(self) -> set[str]:
         """The commits that a merge may need as a base and that can be read."""

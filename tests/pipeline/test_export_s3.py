@@ -14,8 +14,8 @@ from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import export as exporting
 from omnigraph.pipeline.pipeline import Pipeline
+from omnigraph.storage.files.s3_output import UNFINISHED, S3Directory
 from omnigraph.storage.objects.s3 import S3ObjectStore
-from omnigraph.storage.output_files import UNFINISHED, S3Directory
 from omnigraph.storage.uri import GraphUri
 
 pytestmark = pytest.mark.s3

@@ -35,19 +35,19 @@ def stamped(graph: Graph, key: str, branch: str = "main") -> list[dict[str, Any]
     """Everything that a table holds, as it lies there, with what Lance knows of each row."""
     ref = graph.snapshot(branch=branch).pin(key).ref
     tables = graph.session.store.tables
-    columns = [*tables.schema(ref).names, *_STAMPS]
-    found: list[dict[str, Any]] = tables.batches(ref, columns=columns).read_all().to_pylist()
+    columns = [*tables.at(ref).schema().names, *_STAMPS]
+    found: list[dict[str, Any]] = tables.at(ref).batches(columns=columns).read_all().to_pylist()
     return found
 
 
 def changed(graph: Graph, key: str, before: Any) -> tuple[dict[str, list[Any]], list[str]]:
     """What one step did to a table, as a feed tells it: ids that came and that were written, and ids that went."""
     after = graph.snapshot().pin(key).ref
-    dataset = graph.session.store.tables._open(after)
+    dataset = graph.session.store.tables.at(after).dataset
     delta = dataset.delta(begin_version=before.version, end_version=after.version)
     came = delta.get_inserted_rows().read_all()["id"].to_pylist()
     written = delta.get_updated_rows().read_all()["id"].to_pylist()
-    found = graph.session.store.tables.difference(before, after)
+    found = graph.session.store.tables.at(after).changes_since(before)
     return {"came": sorted(came), "written": sorted(written)}, found.deleted.to_pylist()
 
 
@@ -98,7 +98,9 @@ def _found(graph: Graph) -> list[list[str]]:
     """What is found by values that are indexed, if there are indexes."""
     tables, person = graph.session.store.tables, graph.snapshot().pin("node:Person").ref
     wanted = [("name", f"person {i}") for i in range(0, 140, 7)] + [("email", f"person {i}@x.org") for i in range(12)]
-    return [sorted(tables.scan(person, columns=["id"], filter=pc.field(c) == v)["id"].to_pylist()) for c, v in wanted]
+    return [
+        sorted(tables.at(person).scan(columns=["id"], filter=pc.field(c) == v)["id"].to_pylist()) for c, v in wanted
+    ]
 
 
 @pytest.mark.parametrize("forked", [False, True], ids=["first", "later"])

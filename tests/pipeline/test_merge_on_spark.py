@@ -51,7 +51,7 @@ def _told(graph: Graph, how: Any, target: str = "main") -> object:
         receipt = (error.conflicts, error.total)
     assert not list(Path(graph.uri).glob("__staging/*")), "nothing is left lying about"
     whole = graph.snapshot(branch=target).tables.values()
-    assert all(graph.session.store.tables.count(pin.ref) == pin.row_count for pin in whole)
+    assert all(graph.session.store.tables.at(pin.ref).count() == pin.row_count for pin in whole)
     return receipt, b"".join(graph.export(branch=target))
 
 

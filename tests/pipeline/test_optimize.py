@@ -22,7 +22,7 @@ from omnigraph.graph import Graph
 from omnigraph.pipeline.optimize import SparkWorkers
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.packing import Packed
+from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.upkeep.optimize import OptimizeReceipt, PackJob
 from omnigraph.write.receipt import MergeWay
 
@@ -75,7 +75,7 @@ def test_all_indexes_in_segments(tmp_path: Path) -> None:
     assert fragments(graph) == 6
     assert seen(graph) == before
     ref = graph.snapshot().pin("node:Person").ref
-    segments = {i.name: len(i.segments) for i in graph.session.store.tables._open(ref).describe_indices()}
+    segments = {i.name: len(i.segments) for i in graph.session.store.tables.at(ref).dataset.describe_indices()}
     assert set(segments.values()) == {1}, "they were merged"
     graph.load({"Person": people(["p3", "p4", "new"], 4)}, mode="merge")
     before = seen(graph)
@@ -119,7 +119,7 @@ def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatc
     at_work: list[int] = []
     pack = SparkWorkers.pack
 
-    def packing(self: SparkWorkers, jobs: Sequence[PackJob]) -> list[Packed]:
+    def packing(self: SparkWorkers, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         packed = pack(self, jobs)
         graph.cleanup(keep=0, orphans_older_than=timedelta(0))
         at_work.append(len(read_records(graph.session.store.objects)))

@@ -7,7 +7,7 @@ from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Place as Pinned
 from omnigraph.pipeline.spark.session import SparkSettings
 from omnigraph.pipeline.spark.staging import Place
-from omnigraph.storage.input_files import S3File, tree_of
+from omnigraph.storage.files.input import S3File, tree_of
 from omnigraph.storage.uri import GraphUri
 
 SECRET = "open sesame"

@@ -269,7 +269,7 @@ def test_small_fragments_are_read_together() -> None:
 
 def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     fragments = [Fragment(i, 100, 40 << 20) for i in range(8)]
-    monkeypatch.setattr("omnigraph.storage.tables.fragments", lambda _: fragments)
+    monkeypatch.setattr("omnigraph.storage.table_view.fragments", lambda _: fragments)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 
     def tasks(**options: str) -> int:

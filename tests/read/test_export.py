@@ -15,7 +15,7 @@ from tests.read.everything import SCHEMA, SINGLE, full, things
 
 import omnigraph
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import SchemaChange, WriteRequest
+from omnigraph.commit.write_request import SchemaChange, WriteRequest
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.lang.schema import compile_schema, evolve, ir_hash

@@ -14,10 +14,10 @@ from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.read.export.export import TypeExport
 from omnigraph.settings import FSYNC
-from omnigraph.storage import output_files
+from omnigraph.storage.files import s3_output
+from omnigraph.storage.files.s3_output import UNFINISHED, S3Output
 from omnigraph.storage.objects import s3
 from omnigraph.storage.objects.s3 import S3ObjectStore
-from omnigraph.storage.output_files import UNFINISHED, S3Output
 from omnigraph.storage.uri import GraphUri
 
 pytestmark = pytest.mark.s3
@@ -152,7 +152,7 @@ def test_of_two_exports_at_once_one_goes_on(
 ) -> None:
     target = GraphUri.parse(f"{s3_root.uri}/all", s3_root.options)
     first, second = S3Output(target), S3Output(target)
-    monkeypatch.setattr(output_files.S3Output, "check_directory", lambda _: None)  # both looked before either began
+    monkeypatch.setattr(s3_output.S3Output, "check_directory", lambda _: None)  # both looked before either began
     with first.directory() as directory:
         with pytest.raises(InputError, match="is not an empty directory"), second.directory():
             pass

@@ -21,7 +21,7 @@ from omnigraph.read.search.scores import Nearly
 from omnigraph.read.search.typos import Spellings
 from omnigraph.read.search.vectors import Vectors
 from omnigraph.read.search.words import Words
-from omnigraph.storage.analysis import words_of
+from omnigraph.storage.text_analysis import words_of
 
 ANALYZERS = (
     ir.Analyzer(),

@@ -34,6 +34,7 @@ from omnigraph.read.space.id_index import NumberIndex, TextIndex, id_index
 from omnigraph.read.space.space import NOTHING, Numbering, Space, Spaces, one_piece
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.staging import stage_indexes
 
 SCHEMA = """
 node Person { name: String @key age: I64? tags: [String]? spot: Vector(2)? born: DateTime? photo: Blob? }
@@ -190,7 +191,7 @@ def test_a_graph_that_was_made_again_is_another(tmp_path: Path) -> None:
         place = tmp_path / "again"
         with omnigraph.init(place, f"node N {{ k: String @key v: {declared} }}") as graph:
             empty = Spaces(graph.snapshot(), cache).nodes("N")
-            assert empty.column("v").type == graph.snapshot().schema("node:N").field("v").type
+            assert empty.column("v").type == graph.snapshot().table("node:N").schema().field("v").type
             graph.load({"N": pa.table({"k": ["x", "y"], "v": values})}, mode="append")
             space = Spaces(graph.snapshot(), cache).nodes("N")
             assert space.take("v", space.everything()).to_pylist() == values
@@ -270,7 +271,7 @@ def with_index(graph: Graph, column: str, kind: IndexKind = IndexKind.BTREE) -> 
     """The graph with an index on a column of persons."""
     store = graph.session.store
     pin = graph.snapshot().pin("node:Person")
-    staged = store.tables.stage_indexes(pin.ref, [IndexSpec(column, kind)])
+    staged = stage_indexes(store.tables.at(pin.ref), [IndexSpec(column, kind)])
     assert staged is not None
     ref = store.tables.commit_staged(staged)
     manifest = graph.snapshot().manifest

@@ -33,7 +33,7 @@ from omnigraph.read.space.cache import ColumnCache
 from omnigraph.read.space.space import Spaces
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.read.views import Views
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.storage.files.cache_directory import cache_directory
 
 SCHEMA = """
 node Person { name: String @key age: I64? }
@@ -357,7 +357,7 @@ def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
         files,
         Snapshot(graph.session.store, replace(manifest, tables={**manifest.tables, "edge:Follows": packed})),
     )
-    assert view.spaces.edges("Follows").fingerprint != graph.snapshot().fingerprint("edge:Follows")
+    assert view.spaces.edges("Follows").fingerprint != graph.snapshot().table("edge:Follows").fingerprint()
     with asked() as calls:
         view.topology("Follows")
     assert end_scans(calls) == []
@@ -622,7 +622,7 @@ def test_a_header_names_what_it_was_made_from(graph: Graph, files: Path) -> None
     view.topology("Follows")
     (header,) = headers(files)
     said = json.loads(header.read_bytes().partition(b"\n")[2])
-    assert said["edges"]["fingerprint"] == view.snapshot.fingerprint("edge:Follows")
+    assert said["edges"]["fingerprint"] == view.snapshot.table("edge:Follows").fingerprint()
     assert said["sources"]["version"] == view.snapshot.pin("node:Person").ref.version
     assert {name for name, *_ in said["members"].items()} == {
         f"{side}.{part}" for side in ("out", "into") for part in ("first", "neighbour", "edge")

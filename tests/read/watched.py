@@ -15,7 +15,7 @@ from omnigraph.graph import Graph
 from omnigraph.read.derived import DerivedFiles
 from omnigraph.read.space.space import ColumnCache, Spaces
 from omnigraph.read.topology.topology import Topologies, Topology
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_view import TableView
 
 READS = ("scan", "lookup", "batches", "take_rows", "take")
 
@@ -29,16 +29,16 @@ def asked() -> Iterator[Asked]:
     calls: Asked = []
 
     def watched(name: str, real: Any) -> Any:
-        def call(self: TableStorage, ref: TableRef, *args: Any, columns: Sequence[str] = (), **rest: Any) -> Any:
+        def call(self: TableView, *args: Any, columns: Sequence[str] = (), **rest: Any) -> Any:
             said = "new parts" if rest.get("after") else name
-            calls.append((said, ref.path.partition("/")[0], tuple(columns)))
-            return real(self, ref, *args, columns=columns, **rest)
+            calls.append((said, self.ref.path.partition("/")[0], tuple(columns)))
+            return real(self, *args, columns=columns, **rest)
 
         return call
 
     with pytest.MonkeyPatch.context() as patch:
         for name in READS:
-            patch.setattr(TableStorage, name, watched(name, getattr(TableStorage, name)))
+            patch.setattr(TableView, name, watched(name, getattr(TableView, name)))
         yield calls
 
 

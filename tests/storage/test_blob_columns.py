@@ -11,7 +11,10 @@ import pytest
 from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage import blobs
 from omnigraph.storage.blobs import CELL, BlobInfo, check_descriptors, kept, portions, row_schema
-from omnigraph.storage.tables import Staged, TableRef, TableStorage
+from omnigraph.storage.staged import Staged
+from omnigraph.storage.staging import stage_append, stage_delete, stage_overwrite, stage_upsert
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 VALUES = pa.schema(
     [
@@ -50,7 +53,7 @@ def base(tables: TableStorage) -> TableRef:
     large = b"x" * 200_000
     return commit(
         tables,
-        tables.stage_append(empty, rows(list("abcd"), 0, [b"a", None, b"", large], [REFERENCE, None, b"f", None])),
+        stage_append(tables.at(empty), rows(list("abcd"), 0, [b"a", None, b"", large], [REFERENCE, None, b"f", None])),
     )
 
 
@@ -65,13 +68,13 @@ def content(tables: TableStorage, ref: TableRef) -> dict[str, tuple[int, Cell, C
     def value(cell: dict[str, Cell] | None) -> Cell:
         return None if cell is None else cell["data"] if cell["data"] is not None else cell["uri"]
 
-    scanned = tables.scan(ref, columns=["id", "n", "photo", "film", "_rowid"])
-    found = [row for part in tables.content(ref, scanned) for row in part.to_pylist()]
+    scanned = tables.at(ref).scan(columns=["id", "n", "photo", "film", "_rowid"])
+    found = [row for part in tables.at(ref).content(scanned) for row in part.to_pylist()]
     return {row["id"]: (row["n"], value(row["photo"]), value(row["film"])) for row in found}
 
 
 def row_ids(tables: TableStorage, ref: TableRef) -> dict[str, int]:
-    found = tables.scan(ref, columns=["id", "_rowid"])
+    found = tables.at(ref).scan(columns=["id", "_rowid"])
     return dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
 
 
@@ -95,7 +98,7 @@ def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: Tab
             rows(["new"], 1, [b"new"], [REFERENCE]),
         ]
     )
-    after = commit(tables, tables.stage_upsert(base, change))
+    after = commit(tables, stage_upsert(tables.at(base), change))
     assert content(tables, after) == {
         "a": (1, b"a", REFERENCE),
         "b": (1, None, None),
@@ -112,43 +115,43 @@ def test_kept_cells_are_read_a_few_at_a_time(
     monkeypatch.setattr(blobs, "_LOOKED_UP", 2)
     monkeypatch.setattr(blobs, "MATERIALIZED", 1)
     before = content(tables, base)
-    after = commit(tables, tables.stage_upsert(base, rows(list("dcba"), 7, kept(4), kept(4))))
+    after = commit(tables, stage_upsert(tables.at(base), rows(list("dcba"), 7, kept(4), kept(4))))
     assert content(tables, after) == {id_: (7, *rest) for id_, (_, *rest) in before.items()}
 
 
 def test_an_upsert_of_bytes_alone_is_a_merge(tables: TableStorage, base: TableRef) -> None:
-    after = commit(tables, tables.stage_upsert(base, rows(["a", "e"], 2, [b"A", None], [None, b""])))
+    after = commit(tables, stage_upsert(tables.at(base), rows(["a", "e"], 2, [b"A", None], [None, b""])))
     found = content(tables, after)
     assert found["a"] == (2, b"A", None)
     assert found["e"] == (2, None, b"")
 
 
 def test_overwriting_and_deleting(tables: TableStorage, base: TableRef) -> None:
-    fewer = commit(tables, tables.stage_delete(base, pc.field("id").isin(["a", "d"])))
+    fewer = commit(tables, stage_delete(tables.at(base), pc.field("id").isin(["a", "d"])))
     assert sorted(content(tables, fewer)) == ["b", "c"]
-    other = commit(tables, tables.stage_overwrite(fewer, rows(["z"], 3, [REFERENCE], [b"z"])))
+    other = commit(tables, stage_overwrite(tables.at(fewer), rows(["z"], 3, [REFERENCE], [b"z"])))
     assert content(tables, other) == {"z": (3, REFERENCE, b"z")}
 
 
 def test_a_cell_cannot_be_kept_where_nothing_is_stored(tables: TableStorage, base: TableRef) -> None:
     with pytest.raises(BlobIntegrityError, match="'new' is not stored"):
-        tables.stage_upsert(base, rows(["new"], 1, kept(1), [None]))
+        stage_upsert(tables.at(base), rows(["new"], 1, kept(1), [None]))
 
 
 def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
-    assert tables.blob(base, "photo", "nobody") is None
-    assert [getattr(tables.blob(base, "photo", id_), "info", 0) for id_ in "abcd"] == [
+    assert tables.at(base).blob("photo", "nobody") is None
+    assert [getattr(tables.at(base).blob("photo", id_), "info", 0) for id_ in "abcd"] == [
         BlobInfo(1),
         None,
         BlobInfo(0),
         BlobInfo(200_000),
     ]
-    film = tables.blob(base, "film", "a")
+    film = tables.at(base).blob("film", "a")
     assert film is not None
     assert film.info == BlobInfo(None, REFERENCE)
-    photo = tables.blob(base, "photo", "d")
+    photo = tables.at(base).blob("photo", "d")
     assert photo is not None
-    assert tables.read_blob(base, "photo", photo.row_id, 199_990, 200_000) == b"x" * 10
+    assert tables.at(base).read_blob("photo", photo.row_id, 199_990, 200_000) == b"x" * 10
 
 
 @pytest.mark.parametrize(

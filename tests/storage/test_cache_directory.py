@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.storage.cache_directory import is_own_file, open_cached
+from omnigraph.storage.files.cache_directory import is_own_file, open_cached
 
 OTHER = 4242
 

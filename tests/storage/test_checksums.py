@@ -10,15 +10,15 @@ from omnigraph.storage.checksums import (
     CHECKSUMS_DIRECTORY,
     RECORDS_KEPT,
     ChecksumIndex,
-    FileSum,
+    FileChecksum,
     dump_record,
-    fold_records,
+    file_checksum,
+    file_checksums,
     load_record,
+    merge_records,
     record_names,
     record_path,
-    refresh_sums,
-    sum_file,
-    sum_files,
+    record_rewritten,
     write_record,
 )
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -34,12 +34,12 @@ def objects(tmp_path: Path) -> ObjectStore:
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    sums = {"nodes/a/data/x.lance": FileSum(3, 0xDEADBEEF), "nodes/a/data/é.lance": FileSum(0, 0)}
+    sums = {"nodes/a/data/x.lance": FileChecksum(3, 0xDEADBEEF), "nodes/a/data/é.lance": FileChecksum(0, 0)}
     assert load_record(dump_record(sums)) == sums
 
 
 def test_no_changed_record_is_believed() -> None:
-    data = dump_record({"nodes/a/data/x.lance": FileSum(3, 5)})
+    data = dump_record({"nodes/a/data/x.lance": FileChecksum(3, 5)})
     for place in range(len(data)):
         for bit in range(8):
             changed = bytearray(data)
@@ -54,63 +54,63 @@ def test_directories_stand_for_their_files(tmp_path: Path) -> None:
     (tmp_path / "i" / "deep").mkdir(parents=True)
     (tmp_path / "i" / "deep" / "b").write_bytes(b"b")
     (tmp_path / "a").write_bytes(b"a" * 3_000_000)
-    found = sum_files(str(tmp_path), ["a", "i"])
-    assert found == {path: sum_file(str(tmp_path / path)) for path in ("a", "i/deep/b")}
+    found = file_checksums(str(tmp_path), ["a", "i"])
+    assert found == {path: file_checksum(str(tmp_path / path)) for path in ("a", "i/deep/b")}
     assert found["a"].size == 3_000_000
 
 
 def test_records_are_found_as_they_come(objects: ObjectStore, tmp_path: Path) -> None:
     index = ChecksumIndex(str(tmp_path))
     assert index.find("a") is None
-    write_record(objects, name(1), {"a": FileSum(1, 1)})
-    assert index.find("a") == FileSum(1, 1)
-    write_record(objects, name(2), {"b/x": FileSum(2, 2), "b/y": FileSum(3, 3)})
-    assert index.find("b/x") == FileSum(2, 2)
+    write_record(objects, name(1), {"a": FileChecksum(1, 1)})
+    assert index.find("a") == FileChecksum(1, 1)
+    write_record(objects, name(2), {"b/x": FileChecksum(2, 2), "b/y": FileChecksum(3, 3)})
+    assert index.find("b/x") == FileChecksum(2, 2)
     assert set(index.below("b")) == {"b/x", "b/y"}
     objects.put(record_path(name(3)), b"torn")
     index.refresh()
     assert index.damaged == {record_path(name(3))}
-    assert index.find("a") == FileSum(1, 1)
+    assert index.find("a") == FileChecksum(1, 1)
 
 
 def test_folding_keeps_every_sum(objects: ObjectStore, tmp_path: Path) -> None:
     """Small records become one; a large one is not written again and again."""
     for number in range(RECORDS_KEPT):
-        write_record(objects, name(number), {f"f{number}": FileSum(number, number)})
+        write_record(objects, name(number), {f"f{number}": FileChecksum(number, number)})
     objects.put(f"{CHECKSUMS_DIRECTORY}/.DS_Store", b"")
     reader = ChecksumIndex(str(tmp_path))
     reader.refresh()
-    fold_records(objects)
+    merge_records(objects)
     assert len(record_names(objects)) == 1
     for index in (reader, ChecksumIndex(str(tmp_path))):
         assert [index.find(f"f{number}") for number in range(RECORDS_KEPT)] == [
-            FileSum(number, number) for number in range(RECORDS_KEPT)
+            FileChecksum(number, number) for number in range(RECORDS_KEPT)
         ]
     (large,) = record_names(objects)
-    write_record(objects, name(900), {"g": FileSum(1, 1)})
-    fold_records(objects)
+    write_record(objects, name(900), {"g": FileChecksum(1, 1)})
+    merge_records(objects)
     assert large in record_names(objects) or len(record_names(objects)) == 1
 
 
 def test_sums_of_removed_files_go(objects: ObjectStore, tmp_path: Path) -> None:
-    write_record(objects, name(1), {"a": FileSum(1, 1), "b": FileSum(2, 2)})
-    write_record(objects, name(2), {"c": FileSum(3, 3)})
-    fold_records(objects, keep=lambda path: path != "b")
+    write_record(objects, name(1), {"a": FileChecksum(1, 1), "b": FileChecksum(2, 2)})
+    write_record(objects, name(2), {"c": FileChecksum(3, 3)})
+    merge_records(objects, keep=lambda path: path != "b")
     index = ChecksumIndex(str(tmp_path))
-    assert (index.find("a"), index.find("b"), index.find("c")) == (FileSum(1, 1), None, FileSum(3, 3))
+    assert (index.find("a"), index.find("b"), index.find("c")) == (FileChecksum(1, 1), None, FileChecksum(3, 3))
     assert len(record_names(objects)) == 1
     before = record_names(objects)
-    fold_records(objects, keep=lambda path: True)
+    merge_records(objects, keep=lambda path: True)
     assert record_names(objects) == before, "nothing to do is not done"
 
 
 def test_of_two_records_the_later_holds(objects: ObjectStore, tmp_path: Path) -> None:
     """A file that was rewritten on purpose is recorded anew."""
     (tmp_path / "f").write_bytes(b"old")
-    write_record(objects, name(1), sum_files(str(tmp_path), ["f"]))
+    write_record(objects, name(1), file_checksums(str(tmp_path), ["f"]))
     (tmp_path / "f").write_bytes(b"new one")
-    refresh_sums(objects, str(tmp_path), ["f"])
-    wanted = sum_file(str(tmp_path / "f"))
+    record_rewritten(objects, str(tmp_path), ["f"])
+    wanted = file_checksum(str(tmp_path / "f"))
     assert ChecksumIndex(str(tmp_path)).find("f") == wanted
-    fold_records(objects, keep=lambda path: True)
+    merge_records(objects, keep=lambda path: True)
     assert ChecksumIndex(str(tmp_path)).find("f") == wanted

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.storage.local_output import check_output_file, output_directory, output_file
+from omnigraph.storage.files.local_output import check_output_file, output_directory, output_file
 
 
 def write(path: str | os.PathLike[str], data: bytes = b"new") -> None:

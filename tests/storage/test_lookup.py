@@ -10,7 +10,9 @@ import pytest
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage import lookup
 from omnigraph.storage.indexes import IndexSpec
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.staging import stage_append, stage_indexes
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 SCHEMA = pa.schema([pa.field("id", pa.utf8(), nullable=False), ("number", pa.uint32()), ("text", pa.utf8())])
 
@@ -26,7 +28,7 @@ def rows(start: int, end: int) -> pa.Table:
 def table(tables: TableStorage, count: int) -> TableRef:
     base = tables.create("t", SCHEMA)
     for start in (0, count // 2):
-        staged = tables.stage_append(base, rows(start, start + count // 2))
+        staged = stage_append(tables.at(base), rows(start, start + count // 2))
         assert staged is not None
         base = tables.commit_staged(staged)
     return base
@@ -54,7 +56,7 @@ def test_the_same_rows_are_found_either_way(
     monkeypatch.setattr(lookup, "_SHARE", 10**9)
     monkeypatch.setattr(lookup, "_TOGETHER", 30)
     ref = table(tables, 200)
-    found = tables.lookup(ref, by, pa.chunked_array([values]), columns=["text", "id"])
+    found = tables.at(ref).lookup(by, pa.chunked_array([values]), columns=["text", "id"])
     wanted = set(values.to_pylist())
     expected = rows(0, 200).filter(pa.array([row[by] in wanted for row in rows(0, 200).to_pylist()]))
     assert found.schema == pa.schema([SCHEMA.field("text"), SCHEMA.field("id")])
@@ -68,17 +70,17 @@ def test_row_ids_are_found_too(tables: TableStorage, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(lookup, "_SHARE", 10**9)
     ref = table(tables, 200)
     values = rows(150, 152)[by]
-    found = tables.lookup(ref, by, values, columns=["id", "_rowid"])
+    found = tables.at(ref).lookup(by, values, columns=["id", "_rowid"])
     assert found.schema.field("_rowid").type == pa.uint64()
-    again = tables.take_rows(ref, found["_rowid"].combine_chunks(), columns=["id"])
+    again = tables.at(ref).take_rows(found["_rowid"].combine_chunks(), columns=["id"])
     assert again["id"].to_pylist() == found["id"].to_pylist()
     assert {"p000150", "p000151"} <= {*found["id"].to_pylist()}
-    nothing = tables.lookup(ref, by, values.slice(0, 0), columns=["id", "_rowid"])
+    nothing = tables.at(ref).lookup(by, values.slice(0, 0), columns=["id", "_rowid"])
     assert (nothing.num_rows, nothing.schema) == (0, found.schema)
 
 
 def test_nothing_is_found_in_an_empty_table(tables: TableStorage) -> None:
-    found = tables.lookup(tables.create("t", SCHEMA), "id", pa.chunked_array([["a"]]), columns=["id"])
+    found = tables.at(tables.create("t", SCHEMA)).lookup("id", pa.chunked_array([["a"]]), columns=["id"])
     assert (found.num_rows, found.column_names) == (0, ["id"])
 
 
@@ -87,13 +89,13 @@ def test_an_index_keeps_the_cost_from_following_the_table(tmp_path: Path) -> Non
     for count in (2_000, 200_000):
         tables = TableStorage(str(tmp_path / str(count)))
         ref = table(tables, count)
-        staged = tables.stage_indexes(ref, [IndexSpec("id", IndexKind.BTREE)])
+        staged = stage_indexes(tables.at(ref), [IndexSpec("id", IndexKind.BTREE)])
         assert staged is not None
         for indexed, at in ((False, ref), (True, tables.commit_staged(staged))):
-            dataset = tables._open(at)
+            dataset = tables.at(at).dataset
             dataset.io_stats_incremental()
             # One of them does not exist, so that the search cannot end before the table does.
-            found = tables.lookup(at, "id", pa.chunked_array([["p000007", "nobody"]]), columns=["id", "text"])
+            found = tables.at(at).lookup("id", pa.chunked_array([["p000007", "nobody"]]), columns=["id", "text"])
             assert found.num_rows == 1
             read[count, indexed] = dataset.io_stats_incremental().read_bytes
     assert read[200_000, False] > 20 * read[2_000, False]

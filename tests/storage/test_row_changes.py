@@ -17,9 +17,20 @@ from lance.fragment import write_fragments
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import IndexKind
-from omnigraph.storage import change
+from omnigraph.storage import row_changes
 from omnigraph.storage.indexes import IndexSpec
-from omnigraph.storage.tables import Staged, TableRef, TableStorage
+from omnigraph.storage.staged import Staged
+from omnigraph.storage.staging import (
+    stage_append,
+    stage_change,
+    stage_delete_ids,
+    stage_indexes,
+    stage_overwrite,
+    stage_restore,
+    stage_upsert,
+)
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 SCHEMA = pa.schema(
     [
@@ -69,7 +80,7 @@ def commit(tables: TableStorage, staged: Staged | None) -> TableRef:
 
 
 def content(tables: TableStorage, ref: TableRef) -> dict[str, dict[str, object]]:
-    rows = tables._open(ref).scanner(blob_handling="all_binary").to_table().to_pylist()
+    rows = tables.at(ref).dataset.scanner(blob_handling="all_binary").to_table().to_pylist()
     found = {str(row["id"]): dict(row) for row in rows}
     assert len(found) == len(rows), "an id is there twice"
     return found
@@ -87,7 +98,7 @@ def _plain(row: dict[str, Any]) -> dict[str, object]:
 
 
 def row_ids(tables: TableStorage, ref: TableRef) -> dict[str, int]:
-    rows = tables.scan(ref, columns=["id", "_rowid"]).to_pylist()
+    rows = tables.at(ref).scan(columns=["id", "_rowid"]).to_pylist()
     return {row["id"]: row["_rowid"] for row in rows}
 
 
@@ -99,11 +110,11 @@ def tables(tmp_path: Path) -> TableStorage:
 @pytest.fixture
 def base(tables: TableStorage) -> TableRef:
     empty = tables.create("nodes/t", SCHEMA)
-    return commit(tables, tables.stage_append(empty, table(dict.fromkeys(NAMES[:6], 0))))
+    return commit(tables, stage_append(tables.at(empty), table(dict.fromkeys(NAMES[:6], 0))))
 
 
 def test_some_rows_come_some_change_some_go(tables: TableStorage, base: TableRef) -> None:
-    staged = tables.stage_change(base, table({"r1": 10, "r8": 11, "r0": 12, "r9": 13}), pa.array(["r5", "nobody"]))
+    staged = stage_change(tables.at(base), table({"r1": 10, "r8": 11, "r0": 12, "r9": 13}), pa.array(["r5", "nobody"]))
     assert staged is not None
     assert (staged.rows_added, staged.rows_removed) == (2, 1)
     assert tables.head("nodes/t", None) == base.version
@@ -118,30 +129,30 @@ def test_some_rows_come_some_change_some_go(tables: TableStorage, base: TableRef
 
 
 def test_what_changes_nothing_stages_nothing(tables: TableStorage, base: TableRef) -> None:
-    assert tables.stage_change(base, table({}), NONE) is None
-    assert tables.stage_change(base, table({}), pa.array(["nobody"])) is None
+    assert stage_change(tables.at(base), table({}), NONE) is None
+    assert stage_change(tables.at(base), table({}), pa.array(["nobody"])) is None
 
 
 def test_all_rows_may_go(tables: TableStorage, base: TableRef) -> None:
-    after = commit(tables, tables.stage_change(base, table({}), pa.array(NAMES)))
+    after = commit(tables, stage_change(tables.at(base), table({}), pa.array(NAMES)))
     assert content(tables, after) == {}
-    again = commit(tables, tables.stage_change(after, table({"r1": 4}), NONE))
+    again = commit(tables, stage_change(tables.at(after), table({"r1": 4}), NONE))
     assert content(tables, again) == expected({"r1": 4})
 
 
 def test_a_row_is_not_written_and_deleted(tables: TableStorage, base: TableRef) -> None:
     with pytest.raises(InputError, match="written and deleted"):
-        tables.stage_change(base, table({"r1": 1}), pa.array(["r1"]))
+        stage_change(tables.at(base), table({"r1": 1}), pa.array(["r1"]))
 
 
 def test_many_rows_are_found_by_reading_all_ids(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change, "LOOKED_UP", 0)
-    monkeypatch.setattr(change, "_TOGETHER", 2)
+    monkeypatch.setattr(row_changes, "LOOKUP_LIMIT", 0)
+    monkeypatch.setattr(row_changes, "_TOGETHER", 2)
     before = row_ids(tables, base)
     rows = Pieces(table({"r3": 5, "new": 6, "r1": 7, "newer": 8}), size=1)
-    after = commit(tables, tables.stage_change(base, rows, pa.array(["r0"])))
+    after = commit(tables, stage_change(tables.at(base), rows, pa.array(["r0"])))
     assert content(tables, after) == expected({"r1": 7, "r2": 0, "r3": 5, "r4": 0, "r5": 0, "new": 6, "newer": 8})
     assert {k: v for k, v in row_ids(tables, after).items() if k in before} == {
         k: v for k, v in before.items() if k != "r0"
@@ -152,10 +163,10 @@ def test_many_rows_are_found_by_reading_all_ids(
 def test_row_ids_are_kept_over_several_fragments(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change, "write_fragments", lambda *a, **k: write_fragments(*a, **k, max_rows_per_file=2))
+    monkeypatch.setattr(row_changes, "write_fragments", lambda *a, **k: write_fragments(*a, **k, max_rows_per_file=2))
     model = {name: i for i, name in enumerate(reversed(NAMES[:8]))}
-    after = commit(tables, tables.stage_change(base, table(model), NONE))
-    assert len(tables._open(after).get_fragments()) == 4
+    after = commit(tables, stage_change(tables.at(base), table(model), NONE))
+    assert len(tables.at(after).dataset.get_fragments()) == 4
     assert content(tables, after) == expected(model)
     kept = row_ids(tables, after)
     assert {name: kept[name] for name in NAMES[:6]} == row_ids(tables, base)
@@ -201,25 +212,25 @@ class Tour:
         after = {name: n for name, n in before.items() if name not in deleted} | rows
         staged: Staged | None
         if kind == "change":
-            staged = tables.stage_change(self.ref, Pieces(table(rows)), pa.array(deleted, pa.utf8()))
+            staged = stage_change(tables.at(self.ref), Pieces(table(rows)), pa.array(deleted, pa.utf8()))
         elif kind == "append":
-            staged = tables.stage_append(self.ref, table(rows))
+            staged = stage_append(tables.at(self.ref), table(rows))
         elif kind == "upsert":
-            staged = tables.stage_upsert(self.ref, table(rows))
+            staged = stage_upsert(tables.at(self.ref), table(rows))
         elif kind == "delete":
-            staged = tables.stage_delete_ids(self.ref, pa.chunked_array([pa.array(deleted, pa.utf8())]))
+            staged = stage_delete_ids(tables.at(self.ref), pa.chunked_array([pa.array(deleted, pa.utf8())]))
         elif kind == "overwrite":
-            staged, after = tables.stage_overwrite(self.ref, table(rows)), rows
+            staged, after = stage_overwrite(tables.at(self.ref), table(rows)), rows
         elif kind == "undone":
             # What recovery does with a write that stopped half way.
-            moved = tables.stage_overwrite(self.ref, table(rows))
-            staged, after = tables.stage_restore(tables.commit_staged(moved), self.ref.version), before
+            moved = stage_overwrite(tables.at(self.ref), table(rows))
+            staged, after = stage_restore(tables.at(tables.commit_staged(moved)), self.ref.version), before
         elif kind == "taken back":
             # A write that was visible is undone, or several.
             version = sorted(self.versions)[-1 - len(written) % len(self.versions)]
-            staged, after = tables.stage_restore(self.ref, version, visible=True), self.versions[version]
+            staged, after = stage_restore(tables.at(self.ref), version, visible=True), self.versions[version]
         else:
-            staged = tables.stage_indexes(self.ref, INDEXES)
+            staged = stage_indexes(tables.at(self.ref), INDEXES)
         if staged is None:
             assert after == before
             return
@@ -237,22 +248,22 @@ class Tour:
     def check(self) -> None:
         tables, ref = self.tables, self.ref
         assert content(tables, ref) == expected(self.model)
-        assert tables.count(ref) == len(self.model)
+        assert tables.at(ref).count() == len(self.model)
         for name in NAMES:
-            found = tables.scan(ref, columns=["id", "n"], filter=pc.field("id") == name).to_pylist()
+            found = tables.at(ref).scan(columns=["id", "n"], filter=pc.field("id") == name).to_pylist()
             assert found == ([{"id": name, "n": self.model[name]}] if name in self.model else [])
         for n in set(self.model.values()):
-            assert {row["id"] for row in tables.scan(ref, columns=["id"], filter=pc.field("n") == n).to_pylist()} == {
-                name for name, value in self.model.items() if value == n
-            }
-            found = tables.match(ref, "text", f"word{n}")["id"].to_pylist()
+            assert {
+                row["id"] for row in tables.at(ref).scan(columns=["id"], filter=pc.field("n") == n).to_pylist()
+            } == {name for name, value in self.model.items() if value == n}
+            found = tables.at(ref).match("text", f"word{n}")["id"].to_pylist()
             assert sorted(found) == sorted(name for name, value in self.model.items() if value == n)
 
     def check_differences(self, origin: TableRef) -> None:
         """Between each version and the newest: what is new or was written, and what is gone."""
         for version, old in self.versions.items():
             begin = origin if version == origin.version else self.ref.at(version)
-            found = self.tables.difference(begin, self.ref)
+            found = self.tables.at(self.ref).changes_since(begin)
             rows = [_plain(row) for batch in found.rows.batches() for row in batch.to_pylist()]
             ids = [str(row["id"]) for row in rows]
             assert len(set(ids)) == len(ids), "a row is told once"
@@ -262,7 +273,7 @@ class Tour:
                 name: row for name, row in expected(self.model).items() if name in ids
             }
             assert found.deleted.to_pylist() == sorted(set(old) - set(self.model))
-            touched = {name for some in self.tables.touched(begin, self.ref) for name in some.to_pylist()}
+            touched = {name for some in self.tables.at(self.ref).touched_since(begin) for name in some.to_pylist()}
             assert differ | (set(old) - set(self.model)) <= touched
             # Said again to the older version, it gives the newer one.
             model = {name: n for name, n in old.items() if name not in set(found.deleted.to_pylist())}
@@ -280,9 +291,9 @@ def test_any_writes_and_what_they_changed(
         tables = TableStorage(place)
         ref = tables.create("nodes/t", SCHEMA)
         if first:
-            ref = commit(tables, tables.stage_append(ref, table(first)))
+            ref = commit(tables, stage_append(tables.at(ref), table(first)))
         if indexed:
-            ref = commit(tables, tables.stage_indexes(ref, [*INDEXES, TEXT_INDEX])) if first else ref
+            ref = commit(tables, stage_indexes(tables.at(ref), [*INDEXES, TEXT_INDEX])) if first else ref
         origin = ref
         if forked:
             ref = tables.fork(ref, "dev")

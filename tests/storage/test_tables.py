@@ -13,7 +13,20 @@ import pytest
 from omnigraph.errors import KeyConflictError, StorageError, VersionReclaimedError
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.indexes import IndexSpec
-from omnigraph.storage.tables import Staged, TableConflictError, TableRef, TableStorage
+from omnigraph.storage.staged import Staged, TableConflictError
+from omnigraph.storage.staging import (
+    stage_append,
+    stage_delete,
+    stage_delete_ids,
+    stage_fragments,
+    stage_indexes,
+    stage_insert,
+    stage_overwrite,
+    stage_restore,
+    stage_upsert,
+)
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 SCHEMA = pa.schema(
     [
@@ -61,22 +74,22 @@ def commit(tables: TableStorage, staged: Staged | None) -> TableRef:
 @pytest.fixture
 def base(tables: TableStorage) -> TableRef:
     empty = tables.create("nodes/t", SCHEMA)
-    return commit(tables, tables.stage_append(empty, rows(0, 8)))
+    return commit(tables, stage_append(tables.at(empty), rows(0, 8)))
 
 
 def ids(tables: TableStorage, ref: TableRef) -> list[str]:
-    return sorted(tables.scan(ref, columns=["id"])["id"].to_pylist())
+    return sorted(tables.at(ref).scan(columns=["id"])["id"].to_pylist())
 
 
 def test_staging_moves_nothing(tables: TableStorage, base: TableRef) -> None:
     staged = [
-        tables.stage_append(base, rows(10, 11)),
-        tables.stage_upsert(base, rows(0, 9)),
-        tables.stage_insert(base, rows(10, 11)),
-        tables.stage_overwrite(base, rows(0, 0)),
-        tables.stage_delete(base, pc.field("n") == 1),
-        tables.stage_indexes(base, INDEXES),
-        tables.stage_restore(base, 1),
+        stage_append(tables.at(base), rows(10, 11)),
+        stage_upsert(tables.at(base), rows(0, 9)),
+        stage_insert(tables.at(base), rows(10, 11)),
+        stage_overwrite(tables.at(base), rows(0, 0)),
+        stage_delete(tables.at(base), pc.field("n") == 1),
+        stage_indexes(tables.at(base), INDEXES),
+        stage_restore(tables.at(base), 1),
     ]
     assert all(handle is not None for handle in staged)
     assert tables.head("nodes/t", None) == base.version
@@ -85,18 +98,18 @@ def test_staging_moves_nothing(tables: TableStorage, base: TableRef) -> None:
 
 def test_what_changes_nothing_stages_nothing(tables: TableStorage, base: TableRef) -> None:
     nothing = rows(0, 0)
-    assert tables.stage_append(base, nothing) is None
-    assert tables.stage_upsert(base, nothing) is None
-    assert tables.stage_insert(base, nothing) is None
-    assert tables.stage_delete(base, pc.field("n") == 99) is None
-    assert tables.stage_delete_ids(base, pa.chunked_array([["nobody"]])) is None
-    assert tables.stage_fragments(base, []) is None
+    assert stage_append(tables.at(base), nothing) is None
+    assert stage_upsert(tables.at(base), nothing) is None
+    assert stage_insert(tables.at(base), nothing) is None
+    assert stage_delete(tables.at(base), pc.field("n") == 99) is None
+    assert stage_delete_ids(tables.at(base), pa.chunked_array([["nobody"]])) is None
+    assert stage_fragments(tables.at(base), []) is None
 
 
 def test_counts_tell_how_many_rows_come_and_go(tables: TableStorage, base: TableRef) -> None:
-    upsert = tables.stage_upsert(base, rows(6, 10))
-    delete = tables.stage_delete(base, pc.field("n") < 3)
-    overwrite = tables.stage_overwrite(base, rows(0, 2))
+    upsert = stage_upsert(tables.at(base), rows(6, 10))
+    delete = stage_delete(tables.at(base), pc.field("n") < 3)
+    overwrite = stage_overwrite(tables.at(base), rows(0, 2))
     assert upsert is not None
     assert delete is not None
     assert (upsert.rows_added, upsert.rows_removed) == (2, 0)
@@ -106,55 +119,55 @@ def test_counts_tell_how_many_rows_come_and_go(tables: TableStorage, base: Table
 
 def test_a_strict_insert_refuses_an_id_that_exists(tables: TableStorage, base: TableRef) -> None:
     with pytest.raises(KeyConflictError, match="'r7'"):
-        tables.stage_insert(base, rows(7, 10))
+        stage_insert(tables.at(base), rows(7, 10))
 
 
 def test_a_second_commit_of_one_version_is_refused(tables: TableStorage, base: TableRef) -> None:
-    first, second = tables.stage_append(base, rows(8, 9)), tables.stage_append(base, rows(9, 10))
+    first, second = stage_append(tables.at(base), rows(8, 9)), stage_append(tables.at(base), rows(9, 10))
     commit(tables, first)
     with pytest.raises(TableConflictError):
         commit(tables, second)
 
 
 def test_versions_stay_what_they_were(tables: TableStorage, base: TableRef) -> None:
-    after = commit(tables, tables.stage_delete(base, pc.field("n") > 1))
+    after = commit(tables, stage_delete(tables.at(base), pc.field("n") > 1))
     assert ids(tables, after) == ["r0", "r1"]
     assert len(ids(tables, base)) == 8
     with pytest.raises(VersionReclaimedError):
-        tables.scan(base.at(99))
+        tables.at(base.at(99)).scan()
 
 
 def test_a_write_sees_its_own_rows(tables: TableStorage, base: TableRef) -> None:
     pending = rows(7, 10).set_column(1, "n", pa.array([70, 80, 90]))
-    seen = tables.scan_with_pending(base, pending, pa.array(["r0"]), columns=["id", "n"])
+    seen = tables.at(base).scan_with_pending(pending, pa.array(["r0"]), columns=["id", "n"])
     assert dict(zip(*(seen[name].to_pylist() for name in ("id", "n")), strict=True)) == {
         **{f"r{i}": i for i in range(1, 7)},
         "r7": 70,
         "r8": 80,
         "r9": 90,
     }
-    large = tables.scan_with_pending(base, pending, pa.array(["r0"]), columns=["id"], filter=pc.field("n") > 5)
+    large = tables.at(base).scan_with_pending(pending, pa.array(["r0"]), columns=["id"], filter=pc.field("n") > 5)
     assert sorted(large["id"].to_pylist()) == ["r6", "r7", "r8", "r9"]
 
 
 def answers(tables: TableStorage, ref: TableRef) -> list[list[str]]:
     """The same questions, to be answered alike with any coverage by indexes."""
-    near = tables.nearest(ref, "vec", [4.2, 0.0], 3)["id"].to_pylist()
-    filtered = tables.nearest(ref, "vec", [4.2, 0.0], 2, filter=pc.field("n") > 6)["id"].to_pylist()
+    near = tables.at(ref).nearest("vec", [4.2, 0.0], 3)["id"].to_pylist()
+    filtered = tables.at(ref).nearest("vec", [4.2, 0.0], 2, filter=pc.field("n") > 6)["id"].to_pylist()
     return [
         near,
         filtered,
         *(
             sorted(found["id"].to_pylist())
             for found in (
-                tables.match(ref, "text", "fox"),
-                tables.match(ref, "text", "brown fox"),
-                tables.match(ref, "text", "brown fox", every_word=True),
-                tables.match(ref, "text", "brown fox", phrase=True),
-                tables.match(ref, "text", "fox dog", phrase=True),
-                tables.match(ref, "text", "dog", filter=pc.field("n") > 3),
-                tables.scan(ref, columns=["id"], filter=pc.field("id") == "r5"),
-                tables.scan(ref, columns=["id"], filter=pc.field("n") == 5),
+                tables.at(ref).match("text", "fox"),
+                tables.at(ref).match("text", "brown fox"),
+                tables.at(ref).match("text", "brown fox", every_word=True),
+                tables.at(ref).match("text", "brown fox", phrase=True),
+                tables.at(ref).match("text", "fox dog", phrase=True),
+                tables.at(ref).match("text", "dog", filter=pc.field("n") > 3),
+                tables.at(ref).scan(columns=["id"], filter=pc.field("id") == "r5"),
+                tables.at(ref).scan(columns=["id"], filter=pc.field("n") == 5),
             )
         ),
     ]
@@ -165,24 +178,24 @@ def test_an_index_never_changes_an_answer(tables: TableStorage, base: TableRef) 
     assert without[0] == ["r4", "r5", "r3"]
     assert without[1] == ["r7"]
     assert without[5] == ["r0", "r4"]
-    indexed = commit(tables, tables.stage_indexes(base, INDEXES))
+    indexed = commit(tables, stage_indexes(tables.at(base), INDEXES))
     assert answers(tables, indexed) == without
-    assert tables.stage_indexes(indexed, INDEXES) is None
+    assert stage_indexes(tables.at(indexed), INDEXES) is None
 
-    more = commit(tables, tables.stage_append(indexed, rows(8, 16)))
+    more = commit(tables, stage_append(tables.at(indexed), rows(8, 16)))
     bare = TableStorage(tables._root)
     plain = bare.create("nodes/plain", SCHEMA)
     for first in (0, 8):
-        plain = commit(bare, bare.stage_append(plain, rows(first, first + 8)))
+        plain = commit(bare, stage_append(bare.at(plain), rows(first, first + 8)))
     partial = answers(tables, more)
     assert partial == answers(bare, plain)
-    full = commit(tables, tables.stage_indexes(more, INDEXES))
+    full = commit(tables, stage_indexes(tables.at(more), INDEXES))
     assert answers(tables, full) == partial
-    assert tables.stage_indexes(full, INDEXES) is None
+    assert stage_indexes(tables.at(full), INDEXES) is None
 
 
 def test_an_index_commit_keeps_the_rows(tables: TableStorage, base: TableRef) -> None:
-    staged = tables.stage_indexes(base, INDEXES[:1])
+    staged = stage_indexes(tables.at(base), INDEXES[:1])
     assert staged is not None
     assert (staged.rows_added, staged.rows_removed) == (0, 0)
     assert ids(tables, commit(tables, staged)) == ids(tables, base)
@@ -195,19 +208,19 @@ def test_staged_files_are_all_named(tables: TableStorage, base: TableRef, tmp_pa
         return {path for path in tmp_path.rglob("*") if path.is_file()}
 
     writes: tuple[Callable[[], Staged | None], ...] = (
-        lambda: tables.stage_append(base, rows(10, 12)),
-        lambda: tables.stage_upsert(base, rows(3, 12)),
-        lambda: tables.stage_delete(base, pc.field("n") == 1),
-        lambda: tables.stage_overwrite(base, rows(0, 3)),
+        lambda: stage_append(tables.at(base), rows(10, 12)),
+        lambda: stage_upsert(tables.at(base), rows(3, 12)),
+        lambda: stage_delete(tables.at(base), pc.field("n") == 1),
+        lambda: stage_overwrite(tables.at(base), rows(0, 3)),
     )
     for stage in writes:
         before = files()
         staged = stage()
         assert staged is not None
-        assert {tmp_path / name for name in staged._files} == files() - before
-    staged = tables.stage_indexes(base, INDEXES[:2])
+        assert {tmp_path / name for name in staged.paths} == files() - before
+    staged = stage_indexes(tables.at(base), INDEXES[:2])
     assert staged is not None
-    for name in staged._files:
+    for name in staged.paths:
         assert any((tmp_path / name).iterdir())
 
 
@@ -216,9 +229,9 @@ def test_files_of_blobs_are_named_too(tables: TableStorage, tmp_path: Path, size
     empty = tables.create("nodes/t", SCHEMA)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     large = rows(1, 2).set_column(4, SCHEMA.field("blob"), pa.array([b"x" * size], pa.large_binary()))
-    staged = tables.stage_append(empty, large)
+    staged = stage_append(tables.at(empty), large)
     assert staged is not None
-    named = [tmp_path / name for name in staged._files]
+    named = [tmp_path / name for name in staged.paths]
     written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
     assert all(path in named or path.parent in named for path in written)
 
@@ -233,16 +246,16 @@ def test_a_filter_works_beside_columns_of_every_type(tables: TableStorage) -> No
     schema = pa.schema([SCHEMA.field("id"), *(pa.field(f"c{i}", kind) for i, kind in enumerate(kinds))])
     empty = tables.create("nodes/all", schema)
     columns = {"id": pa.array(["a", "b"]), **{f"c{i}": pa.nulls(2, kind) for i, kind in enumerate(kinds)}}
-    ref = commit(tables, tables.stage_append(empty, pa.table(columns, schema=schema)))
+    ref = commit(tables, stage_append(tables.at(empty), pa.table(columns, schema=schema)))
     assert ids(tables, ref) == ["a", "b"]
-    assert tables.take(ref, ["b"], columns=["id"]).num_rows == 1
-    assert tables.count(ref, pc.field("id") == "a") == 1
+    assert tables.at(ref).take(["b"], columns=["id"]).num_rows == 1
+    assert tables.at(ref).count(pc.field("id") == "a") == 1
     for name in schema.names[1:]:
-        assert tables.count(ref, pc.field(name).is_null()) == 2, schema.field(name)
-        assert tables.scan(ref, columns=["id"], filter=pc.field(name).is_null(), limit=1).num_rows == 1
-    assert tables.stage_delete(ref, pc.field("c0").is_null()) is not None
+        assert tables.at(ref).count(pc.field(name).is_null()) == 2, schema.field(name)
+        assert tables.at(ref).scan(columns=["id"], filter=pc.field(name).is_null(), limit=1).num_rows == 1
+    assert stage_delete(tables.at(ref), pc.field("c0").is_null()) is not None
     with pytest.raises(KeyConflictError):
-        tables.stage_insert(ref, pa.table(columns, schema=schema))
+        stage_insert(tables.at(ref), pa.table(columns, schema=schema))
 
 
 @pytest.mark.parametrize("gone", ["_deletions", "data"])
@@ -250,15 +263,16 @@ def test_files_that_vanish_under_a_reader_are_a_storage_error(
     tables: TableStorage, base: TableRef, tmp_path: Path, gone: str
 ) -> None:
     """Deleting a branch takes its files from under whoever has it open; Lance has several ways to say so."""
-    after = commit(tables, tables.stage_delete(base, pc.field("n") == 1))
-    reader = TableStorage(tables._root)
-    assert reader.schema(after).names == SCHEMA.names
+    after = commit(tables, stage_delete(tables.at(base), pc.field("n") == 1))
+    view = TableStorage(tables._root).at(after)
+    assert view.schema().names == SCHEMA.names
     shutil.rmtree(tmp_path / "nodes" / "t" / gone)
-    for read in (
-        lambda: reader.scan(after),
-        lambda: reader.count(after, pc.field("n") > 0),
-        lambda: reader.take(after, ["r2"]),
-        lambda: reader.stage_delete(after, pc.field("n") == 3),
-    ):
+    reads: tuple[Callable[[], object], ...] = (
+        view.scan,
+        lambda: view.count(pc.field("n") > 0),
+        lambda: view.take(["r2"]),
+        lambda: stage_delete(view, pc.field("n") == 3),
+    )
+    for read in reads:
         with pytest.raises(StorageError):
             read()

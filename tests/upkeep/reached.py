@@ -11,7 +11,7 @@ import lance
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.refs import list_branch_refs
 from omnigraph.graph import Graph
-from omnigraph.storage.tables import TableRef, manifest_name, table_directory
+from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 
 
 def listing(root: Path) -> dict[str, str]:

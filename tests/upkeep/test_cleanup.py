@@ -39,6 +39,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph, init, open
+from omnigraph.storage.staging import write_fragments
 from omnigraph.upkeep import cleanup as cleanup_module
 from omnigraph.upkeep import reachable
 from omnigraph.upkeep.cleanup import CleanupReport
@@ -74,13 +75,13 @@ def people(graph: Graph, *names: str, age: int = 0, mode: str = "append", branch
 def orphan(graph: Graph, key: str = "node:Person", branch: str = "main") -> None:
     """Rows that a writer wrote and never committed."""
     ref = graph.snapshot(branch=branch).pin(key).ref
-    schema = graph.session.store.tables.schema(ref)
+    schema = graph.session.store.tables.at(ref).schema()
     rows = pa.table({"id": ["lost"], "name": ["lost"]}) if key == "node:Town" else None
     if rows is None:
         empty = pa.Table.from_pylist([], schema=graph.snapshot().scan(key).schema)
         columns = {f.name: pa.nulls(1, f.type) for f in empty.schema} | {"id": pa.array(["lost"]), "name": ["lost"]}
         rows = pa.table(columns).select(schema.names)
-    graph.session.store.tables.write_fragments(ref, rows)
+    write_fragments(graph.session.store.tables.at(ref), rows)
 
 
 def states(graph: Graph, keep: int) -> dict[str, bytes]:

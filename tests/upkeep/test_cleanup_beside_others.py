@@ -22,7 +22,7 @@ from tests.commit.conftest import _no_fsync, children, parent
 from tests.commit.matrix import CLEANUP_POINTS
 from tests.patience import PATIENCE, until
 
-from omnigraph.commit import condemned, work_records
+from omnigraph.commit import removal_list, work_records
 from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
 from omnigraph.commit.lease import Owner
 from omnigraph.commit.work_records import WorkKind, at_work, read_records
@@ -92,7 +92,7 @@ def check_all(graph: Graph) -> None:
             assert f"after on {branch}" in names(fresh, branch)
         for tag in fresh.tags:
             assert names(fresh, at=tag.name)
-        assert condemned.read(fresh.session.store.objects).state is condemned.ListState.NONE
+        assert removal_list.read(fresh.session.store.objects).state is removal_list.ListState.NONE
 
 
 @pytest.mark.slow
@@ -135,9 +135,9 @@ def test_killed_after_any_step(graph: Graph, children: Children, point: Failpoin
     commits = history(graph)
     job = {"uri": graph.uri, "keep": 1, "orphans": 0}
     assert children.run("cleanup", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
-    listed = condemned.read(graph.session.store.objects)
+    listed = removal_list.read(graph.session.store.objects)
     for number, commit in enumerate(commits[:-1]):
-        if listed.state is not condemned.ListState.NONE:
+        if listed.state is not removal_list.ListState.NONE:
             with pytest.raises(VersionReclaimedError):
                 graph.tags.create(f"v{number}", commit=commit)
     assert [tag.name for tag in graph.tags] == []
@@ -189,16 +189,16 @@ def test_a_merge_that_is_staged_keeps_its_base_and_its_source(graph: Graph, monk
                 add(other, "c", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
-        from omnigraph.commit import writer
+        from omnigraph.commit import staged_writes
 
-        stage = writer.Staging.stage
+        stage = staged_writes.StagedWrites.stage
 
-        def staged(self: writer.Staging, writes: object, reads: object) -> None:
+        def staged(self: staged_writes.StagedWrites, writes: object, reads: object) -> None:
             stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
             if self.view.branch == "main":
                 meanwhile(self)
 
-        monkeypatch.setattr(writer.Staging, "stage", staged)
+        monkeypatch.setattr(staged_writes.StagedWrites, "stage", staged)
         graph.merge("dev")
     monkeypatch.undo()
     assert done
@@ -215,12 +215,12 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
     graph.branches.create("dev")
     add(graph, "a", branch="dev", number=1, mode="merge")
     monkeypatch.setattr(Owner, "here", classmethod(lambda cls: cls("elsewhere", 1, "1")))
-    from omnigraph.commit import writer
+    from omnigraph.commit import staged_writes
 
-    stage = writer.Staging.stage
+    stage = staged_writes.StagedWrites.stage
     done: list[bool] = []
 
-    def staged(self: writer.Staging, writes: object, reads: object) -> None:
+    def staged(self: staged_writes.StagedWrites, writes: object, reads: object) -> None:
         stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
         if not done:
             done.append(True)
@@ -231,7 +231,7 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
                 add(other, "b", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
-    monkeypatch.setattr(writer.Staging, "stage", staged)
+    monkeypatch.setattr(staged_writes.StagedWrites, "stage", staged)
     head = graph.snapshot().commit.id
     with pytest.raises(VersionReclaimedError):
         graph.merge("dev")
@@ -316,7 +316,7 @@ def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
         lambda: list(view.batches("node:A")),
         lambda: view.entity("node:A", "row 1"),
         lambda: view.lookup("node:A", "k", pa.chunked_array([["row 1"]]), columns=["id"]),
-        lambda: list(tables.read_fragments(ref, [0], columns=["k"], batch_rows=5)),
+        lambda: list(tables.at(ref).read_fragments([0], columns=["k"], batch_rows=5)),
         lambda: b"".join(graph.export(at=view)),
         lambda: graph.query("query q() { match { $a: A  $a.n > 0 } return { $a.k } }", at=view).to_pylist(),
     ]
@@ -334,7 +334,7 @@ def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
     commits = history(graph)
     with armed(Failpoint.CLEANUP_PROPOSED), pytest.raises(FailpointError):
         graph.cleanup(keep=1)
-    assert condemned.read(graph.session.store.objects).state is condemned.ListState.PROPOSED
+    assert removal_list.read(graph.session.store.objects).state is removal_list.ListState.PROPOSED
     for make in (
         lambda: graph.tags.create("late", commit=commits[0]),
         lambda: graph.branches.create("late", commit=commits[0]),

@@ -203,7 +203,7 @@ def test_other_parameters_replace_an_index(tmp_path: Path) -> None:
 
 def _described(graph: Graph, key: str) -> list[Any]:
     ref = graph.snapshot().pin(key).ref
-    return list(graph.session.store.tables._open(ref).describe_indices())
+    return list(graph.session.store.tables.at(ref).dataset.describe_indices())
 
 
 def test_a_branch_gets_its_own_and_only_where_there_is_work(graph: Graph) -> None:

@@ -16,11 +16,11 @@ from tests.commit.conftest import _no_fsync
 from tests.commit.raw import directory
 
 import omnigraph
+from omnigraph.commit import table_writes
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.errors import InputError, ReadOnlyError
 from omnigraph.graph import Graph
-from omnigraph.storage.packing import Packed
-from omnigraph.storage.tables import TableStorage
+from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.upkeep.optimize import DRIFT, BuildJob, Here, OptimizeReceipt, PackJob
 from omnigraph.upkeep.optimize import optimize as optimize_store
 
@@ -73,13 +73,13 @@ def seen(graph: Graph) -> dict[str, Any]:
     tables, snapshot = graph.session.store.tables, graph.snapshot()
     for key in ("node:Person", "edge:Knows"):
         ref = snapshot.pin(key).ref
-        columns = [name for name in tables.schema(ref).names if name != "photo"]
-        found[key] = tables.batches(ref, columns=[*columns, *STAMPS]).read_all().sort_by("id").to_pylist()
+        columns = [name for name in tables.at(ref).schema().names if name != "photo"]
+        found[key] = tables.at(ref).batches(columns=[*columns, *STAMPS]).read_all().sort_by("id").to_pylist()
     person = snapshot.pin("node:Person").ref
     wanted = [("age", pa.scalar(i, pa.int32())) for i in range(7)] + [("mood", "good"), ("mood", "bad")]
     wanted += [("name", f"p{i}") for i in range(0, 60, 7)]
     for column, value in wanted:
-        rows = tables.scan(person, columns=["id"], filter=pc.field(column) == value)
+        rows = tables.at(person).scan(columns=["id"], filter=pc.field(column) == value)
         found[f"{column} {value}"] = sorted(rows["id"].to_pylist())
     search = "query q($w: String) { match { $p: Person search($p.text, $w) } return { $p.name } order { $p.name } }"
     for word in range(5):
@@ -88,7 +88,7 @@ def seen(graph: Graph) -> dict[str, Any]:
 
 
 def fragments(graph: Graph, key: str = "node:Person") -> int:
-    return len(graph.session.store.tables.fragments(graph.snapshot().pin(key).ref))
+    return len(graph.session.store.tables.at(graph.snapshot().pin(key).ref).fragments())
 
 
 def covered(graph: Graph) -> set[int]:
@@ -121,7 +121,7 @@ def test_nothing_changes_but_the_files(graph: Graph, indexed: str) -> None:
         assert table.published_dataset_version == table.lance_head_version
         assert table.fragments_added < table.fragments_removed
     for key, ref in pins.items():
-        assert graph.session.store.tables.difference(ref, graph.snapshot().pin(key).ref).is_empty
+        assert graph.session.store.tables.at(graph.snapshot().pin(key).ref).changes_since(ref).is_empty
     again = graph.optimize()
     assert again.commit is None
     assert not any(table.committed or table.fragments_removed for table in again.tables)
@@ -153,10 +153,12 @@ def test_a_history_of_everything(graph: Graph, seed: int) -> None:
 
 def _by_index_and_without(graph: Graph) -> None:
     ref = graph.snapshot().pin("node:Person").ref
-    rows = graph.session.store.tables.scan(ref, columns=["id", "age", "mood"])
+    rows = graph.session.store.tables.at(ref).scan(columns=["id", "age", "mood"])
     wanted = [("age", pa.scalar(i, pa.int32())) for i in range(7)] + [("mood", pa.scalar(m)) for m in ("good", "bad")]
     for column, value in wanted:
-        found = graph.session.store.tables.scan(ref, columns=["id"], filter=pc.field(column) == value)["id"].to_pylist()
+        found = (
+            graph.session.store.tables.at(ref).scan(columns=["id"], filter=pc.field(column) == value)["id"].to_pylist()
+        )
         expected = rows.filter(pc.equal(rows[column], value))["id"].to_pylist()
         assert sorted(found) == sorted(expected), (column, value)
 
@@ -247,7 +249,7 @@ class Meanwhile(Here):
             self.writes.pop(0)()  # type: ignore[attr-defined]
         return built
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         object.__setattr__(self, "packs", self.packs + len(jobs))  # type: ignore[attr-defined]
         return super().pack(jobs)
 
@@ -311,11 +313,11 @@ def test_it_gets_its_turn_beside_steady_changes(graph: Graph) -> None:
 
 def test_indexes_are_built_beside_writers(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(graph)
-    stage = TableStorage.stage_indexes
+    stage = table_writes.BuildIndexes.stage
     calls: list[str] = []
 
-    def overtaken(self: TableStorage, *arguments: Any, **named: Any) -> Any:
-        staged = stage(self, *arguments, **named)
+    def overtaken(*arguments: Any, **named: Any) -> Any:
+        staged = stage(*arguments, **named)
         if not calls:
             calls.append("insert")
             graph.load({"Person": people(["x", "y"], 2)}, mode="append")
@@ -324,7 +326,7 @@ def test_indexes_are_built_beside_writers(graph: Graph, monkeypatch: pytest.Monk
             calls.append("again")
         return staged
 
-    monkeypatch.setattr(TableStorage, "stage_indexes", overtaken)
+    monkeypatch.setattr(table_writes.BuildIndexes, "stage", overtaken)
     receipt = graph.ensure_indexes()
     assert receipt.commit == graph.branch().head
     assert calls.count("again") == 1, "one call for the other table, and none again"
@@ -358,7 +360,7 @@ def test_often_and_a_little_each_time(graph: Graph) -> None:
         assert covered(graph) == {0}
         assert fragments(graph) <= 2
         ref = graph.snapshot().pin("node:Person").ref
-        segments = {i.name: len(i.segments) for i in graph.session.store.tables._open(ref).describe_indices()}
+        segments = {i.name: len(i.segments) for i in graph.session.store.tables.at(ref).dataset.describe_indices()}
         assert max(segments.values()) <= 2, segments
         assert graph.optimize().commit is None
     assert graph.verify().ok

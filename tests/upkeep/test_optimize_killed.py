@@ -26,7 +26,7 @@ def _kills() -> list[Kill]:
 
 
 def _fragments(graph: Graph) -> set[int]:
-    return {len(graph.session.store.tables.fragments(graph.snapshot().pin(key).ref)) for key in TABLES}
+    return {len(graph.session.store.tables.at(graph.snapshot().pin(key).ref).fragments()) for key in TABLES}
 
 
 @pytest.mark.parametrize("kill", _kills(), ids=str)

@@ -12,7 +12,8 @@ import pytest
 
 import omnigraph
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Append
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     BranchNotFoundError,
     ConstraintError,
@@ -140,7 +141,7 @@ def test_a_key_stands_for_one_request(graph: Graph) -> None:
     graph.load(people("ann"), mode="append", idempotency_key="k")
     with pytest.raises(InputError, match="made by a load with mode append"):
         graph.load(people("ann"), mode="merge", idempotency_key="k")
-    write = TableWrite("node:Person", Operation.APPEND, graph.snapshot().scan("node:Person"))
+    write = Append("node:Person", graph.snapshot().scan("node:Person"))
     graph.write_tables(WriteRequest(idempotency_key="other"), lambda _: [write])
     with pytest.raises(InputError, match="made by a write of kind"):
         graph.load(people("bob"), mode="append", idempotency_key="other")

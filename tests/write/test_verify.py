@@ -10,7 +10,8 @@ import pytest
 from tests.cli.shell import Shell
 
 import omnigraph
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Append
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import ResourceLimitError
 from omnigraph.graph import Graph
 from omnigraph.settings import LOAD_MEMORY
@@ -43,7 +44,7 @@ def smuggle(graph: Graph, key: str, branch: str = "main", /, **columns: list[obj
     schema = graph.snapshot().scan(key).schema
     rows = {field.name: columns.get(field.name, [None]) for field in schema}
     table = pa.table({name: pa.array(values, schema.field(name).type) for name, values in rows.items()}, schema=schema)
-    graph.write_tables(WriteRequest(branch=branch), lambda _: [TableWrite(key, Operation.APPEND, table)])
+    graph.write_tables(WriteRequest(branch=branch), lambda _: [Append(key, table)])
 
 
 def found(graph: Graph, branch: str = "main") -> list[str]:

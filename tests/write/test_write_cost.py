@@ -13,7 +13,7 @@ from lance import LanceDataset
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.storage.tables import TableStorage
+from omnigraph.storage.datasets import Datasets
 
 SCHEMA = """
 node Person { name: String @key  mail: String @unique  bio: String  weight: F64 }
@@ -45,9 +45,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """How many bytes all handles of tables together have read since."""
     handles: list[LanceDataset] = []
-    original = TableStorage._open
+    original = Datasets.open
 
-    def noted(self: TableStorage, ref: object) -> LanceDataset:
+    def noted(self: Datasets, ref: object) -> LanceDataset:
         dataset = original(self, ref)  # type: ignore[arg-type]
         if not any(dataset is handle for handle in handles):
             dataset.io_stats_incremental()
@@ -55,7 +55,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
         return dataset
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableStorage, "_open", noted)
+        patch.setattr(Datasets, "open", noted)
         yield lambda: sum(handle.io_stats_incremental().read_bytes for handle in handles)
 
 

@@ -208,7 +208,7 @@ def _write(table: Any, path: Path) -> None:
     import pyarrow.feather
     import pyarrow.parquet
 
-    from omnigraph.storage.local_output import output_file
+    from omnigraph.storage.files.local_output import output_file
 
     with output_file(path) as file:
         if path.suffix == ".parquet":

@@ -110,7 +110,7 @@ def _write(pieces: Iterator[bytes], out: str | None) -> None:
     if out is None:
         write_stdout(chain([first], pieces))
         return
-    from omnigraph.storage.local_output import output_file
+    from omnigraph.storage.files.local_output import output_file
 
     with output_file(out) as file:
         file.write(first)

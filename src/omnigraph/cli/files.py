@@ -68,7 +68,7 @@ def replace_text(path: Path, text: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    from omnigraph.storage.local_output import output_file  # here, so that help does not wait for it
+    from omnigraph.storage.files.local_output import output_file
 
     if not path.is_file():
         raise InputError(f"cannot write {path}: it is not a regular file", hint="use '-' to format standard input")

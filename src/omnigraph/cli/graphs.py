@@ -10,7 +10,7 @@ import click
 from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, addressed, begin_write, open_to_read
-from omnigraph.commit.stamp import CURRENT
+from omnigraph.commit.format_version import CURRENT
 
 if TYPE_CHECKING:
     from omnigraph.commit.audit import RecoveryRecord

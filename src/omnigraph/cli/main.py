@@ -35,7 +35,7 @@ from omnigraph.cli.shell import shell
 from omnigraph.cli.streams import open_closed_streams
 from omnigraph.cli.tag import tag
 from omnigraph.cli.verify import verify
-from omnigraph.commit.stamp import CURRENT
+from omnigraph.commit.format_version import CURRENT
 from omnigraph.errors import cut
 
 CAPABILITIES = {

@@ -1,7 +1,8 @@
-"""The file of ancestors that a merge is about to publish: whoever finishes the merge needs no source branch for it.
+"""The file of ancestors that a merge is about to publish.
 
-It is written before the sidecar, which names it, and removed after it. A file that is left without a sidecar lies among
-the directories of `__staging`, which cleanup removes when they are old.
+With it, recovery can finish the merge without the source branch. It is written before the sidecar, which names it, and
+removed after the sidecar. A file that is left without a sidecar is below `__staging`, where cleanup removes old
+directories.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from omnigraph.commit.manifest import SCHEMA
-from omnigraph.commit.staged_rows import DIRECTORY
+from omnigraph.commit.staging_directories import DIRECTORY
 from omnigraph.errors import ObjectNotFoundError, OmnigraphError
 from omnigraph.storage.objects import ObjectStore
 
@@ -21,7 +22,7 @@ _SUMMED = re.compile(r"/ancestors-([0-9a-f]{8})\.arrow$")
 
 
 def write_ancestors(objects: ObjectStore, operation_id: str, rows: pa.Table) -> str:
-    """Write the rows of ancestors durably. Returns where they are. The name has the checksum of the bytes in it."""
+    """Write ancestor rows durably. Returns the path, which contains the checksum of the file."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
@@ -33,7 +34,7 @@ def write_ancestors(objects: ObjectStore, operation_id: str, rows: pa.Table) -> 
 
 
 def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
-    """The rows of a file. None when it is gone or damaged: then the merge cannot be finished."""
+    """Read the rows of a file. None if it is missing or damaged: then the merge cannot be finished."""
     try:
         data = objects.get(path).data
     except ObjectNotFoundError:
@@ -48,7 +49,7 @@ def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
 
 
 def remove_ancestors(objects: ObjectStore, path: str | None) -> None:
-    """Remove a file whose merge is settled. What cannot be removed now is left to cleanup."""
+    """Remove the file of a settled merge. If that fails, cleanup removes it."""
     if path is not None:
         with suppress(OmnigraphError):
             objects.delete_prefix(path.rpartition("/")[0])

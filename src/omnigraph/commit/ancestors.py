@@ -1,8 +1,8 @@
-"""The commits that lead to a head: their lineage, and the best common ancestors of two heads.
+"""Lineage: the ancestors of a head, and the best common ancestors of two heads.
 
-The manifest of a branch holds every commit that leads to its head: its own commits, and those that were merged into it
-as rows of kind `ancestor`. A commit has a generation, 1 more than the highest of its parents, so a search that takes
-commits in falling order of generation knows each one's descendants before the commit itself, and stops early.
+The manifest of a branch holds every ancestor of its head: its own commits, and merged commits as rows of kind
+`ancestor`. The generation of a commit is 1 more than the highest generation of its parents. A search in falling order
+of generation therefore visits all descendants of a commit before the commit itself, and can stop early.
 """
 
 # See docs/decisions/0141-lineage-travels-with-a-merge.md
@@ -20,16 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from omnigraph.commit.manifest import (
-    MAIN,
-    Commit,
-    Manifest,
-    RowKind,
-    ancestor_rows,
-    commit_rows,
-    read_commit,
-    read_commits,
-)
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
+from omnigraph.commit.manifest_rows import RowKind, ancestor_rows, commit_rows, read_commit, read_commits
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileError
 from omnigraph.storage.ledger import UNDECODABLE
@@ -47,9 +39,9 @@ LINEAGE = pa.schema(
         ("is_ancestor", pa.bool_()),
     ]
 )
-"""A row per commit: its parents, its generation (null for commits of older releases), the branch where it was made, the
-Lance branch of the manifest (null is that of `main`) and the version that hold its state, when it was made, and whether
-it came with a merge."""
+"""One row per commit: its parents, its generation (null for commits of older releases), its branch, the Lance branch of
+the manifest (null for `main`) and the manifest version of its state, its time, and whether a merge brought it.
+"""
 
 _READ = ["object_id", "object_type", "metadata", "table_version", "table_branch"]
 _SAID = pa.schema([LINEAGE.field(name) for name in ("parent", "merged_parent", "generation", "ledger", "created_at")])
@@ -58,7 +50,7 @@ _SOURCE, _TARGET, _COMMON, _OLDER = 1, 2, 3, 4
 
 
 def lineage_of(view: Manifest) -> pa.Table:
-    """All commits that lead to the head of a view, as rows of `LINEAGE`, each once."""
+    """All ancestors of the head of a manifest, including the head, as distinct rows of `LINEAGE`."""
     rows = view.ledger.read(columns=_READ, filter=pc.field("object_type").isin(_KINDS))
     return view.ledger.decoded(rows, _lineage)
 
@@ -68,7 +60,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
     said = _said(rows["metadata"])
     if len(said) != len(rows):
         raise CorruptionError("a commit has a line break in it")
-    # A commit that names no ledger is in the one that is called like its branch.
+    # A commit without a ledger name is in the ledger with the name of its branch.
     ledger = pc.coalesce(said["ledger"], rows["table_branch"])
     return pa.table(
         [
@@ -87,7 +79,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
 
 
 def _said(texts: pa.ChunkedArray) -> pa.Table:
-    """Decode the lineage that the metadata of rows holds."""
+    """Decode the lineage in the metadata of rows."""
     if len(texts) == 0:
         return _SAID.empty_table()
     lines = pc.binary_join(pa.array([texts.to_pylist()], pa.list_(pa.utf8())), "\n")[0].as_buffer()
@@ -101,12 +93,12 @@ def _said(texts: pa.ChunkedArray) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class CommonAncestors:
-    """How two heads are related.
+    """The relation of two heads.
 
     Attributes:
-        best: the common ancestors that are not ancestors of another one, by id.
-        source_only: the commits that lead to the source and not to the target.
-        is_certain: whether all commits on the ways from the best ancestors to both heads are known. Else better ones
+        best: common ancestors that are not ancestors of another common ancestor, by id.
+        source_only: ancestors of the source that are not ancestors of the target.
+        is_certain: whether all commits between the best ancestors and both heads are known. If not, better ancestors
             may exist.
     """
 
@@ -116,12 +108,12 @@ class CommonAncestors:
 
 
 class History:
-    """The commits that lead to two heads, read as far as they are asked for.
+    """The lineage of two heads. Reads only as many rows as needed.
 
     Args:
         store: the graph.
-        source: the view with the one head.
-        target: the view with the other.
+        source: the manifest with the first head.
+        target: the manifest with the second head.
     """
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
@@ -132,47 +124,47 @@ class History:
         self._whole: _Whole | None = None
 
     def common(self) -> CommonAncestors:
-        """How the source and the target are related."""
+        """The relation of the source and the target."""
         return self.common_of([self.source.head.id], [self.target.head.id])
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
-        """How commits are related with others; several commits stand for a merge of them."""
+        """The relation of two groups of commits. A group stands for a merge of its commits."""
         if self._whole is None:
             try:
                 return _search(self._rows, source, target)
             except _UnnumberedError:
-                # Commits of an older release: all there are decide.
+                # Commits of an older release have no generations: compare all commits.
                 self._whole = _Whole(self._store, self.source, self.target)
         return self._whole.common(source, target)
 
     def commit(self, name: str) -> Commit:
-        """A commit that leads to one of the heads."""
+        """Find an ancestor of one of the heads."""
         found = self._rows.commit(name) if self._whole is None else self._whole.commit(name)
         if found is None:
             raise CorruptionError(f"commit {name} is gone", hint="the history was changed from outside")
         return found
 
     def brought(self, common: CommonAncestors) -> pa.Table:
-        """The rows that a merge of the source publishes on the target: every commit that it lacks, as an ancestor."""
+        """The rows that a merge of the source publishes on the target: the commits that the target lacks."""
         if self._whole is not None:
             return self._whole.lacking(self.target)
         return ancestor_rows(self._rows.of(common.source_only))
 
 
 class _UnnumberedError(Exception):
-    """A commit has no generation, or a parent that is not among the commits of its branch."""
+    """A commit has no generation, or one of its parents is unknown."""
 
 
 def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
-    """Walk from both sides in falling order of generation, until only ancestors of common ancestors are left.
+    """Search from both heads in falling order of generation, until only ancestors of common ancestors are left.
 
     Raises:
-        _UnnumberedError: the order is not known.
+        _UnnumberedError: a generation is unknown.
     """
     marks: dict[str, int] = {}
     queue: list[tuple[int, str]] = []
     said, decoded = rows.said, rows.decoded
-    waiting = 0  # commits in the queue that are not ancestors of a common ancestor
+    waiting = 0  # number of queued commits that are not ancestors of a common ancestor
     for heads, mark in ((source, _SOURCE), (target, _TARGET)):
         for name in heads:
             if name not in marks:
@@ -183,7 +175,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
     only: list[str] = []
     while waiting:
         name = heappop(queue)[1]
-        # Along a line of commits that is ahead of everything else, the queue is not needed.
+        # A linear chain that is ahead of everything else needs no queue.
         while True:
             mark = marks[name]
             if mark < _OLDER:
@@ -192,7 +184,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
                     best.append(name)
                     mark |= _OLDER
                     if not waiting:
-                        break  # what is left leads to nothing but ancestors of these
+                        break  # all others are ancestors of these
                 elif mark == _SOURCE:
                     only.append(name)
             parents = said[name][0]
@@ -219,7 +211,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
 
 
 class _Rows:
-    """The rows of commits of two views, newest parts first, decoded when they are asked for."""
+    """Commit rows of two manifests, newest first. Decodes rows when they are needed."""
 
     def __init__(self, source: Manifest, target: Manifest) -> None:
         self._views = {_SOURCE: source, _TARGET: target}
@@ -243,14 +235,14 @@ class _Rows:
     def of(self, names: Collection[str]) -> pa.Table:
         """The rows of some commits that were read."""
         wanted = pa.array(names, pa.utf8())
-        # A branch without commits of its own has its head twice: as such, and in its history.
+        # A branch without own commits has its head twice: as its head, and in its history.
         return _once(pa.concat_tables([_chosen(table.select(_READ), wanted) for table in self._tables]))
 
     def decoded(self, name: str, mark: int) -> tuple[tuple[str, ...], int]:
-        """The parents and the generation of a commit that leads to a side.
+        """Parents and generation of an ancestor of one side.
 
         Raises:
-            _UnnumberedError: it has no generation, or is not there.
+            _UnnumberedError: its generation is unknown, or the commit is missing.
         """
         found = self.said.get(name)
         if found is None:
@@ -272,7 +264,7 @@ class _Rows:
         return found
 
     def _damaged(self, name: str, error: Exception) -> DamagedFileError | CorruptionError:
-        """The error for the row of a commit that cannot be decoded."""
+        """The error for a commit row that cannot be decoded."""
         for view in self._views.values():
             found = view.ledger.damaged_row("object_id", name, error)
             if found is not None:
@@ -280,7 +272,7 @@ class _Rows:
         return CorruptionError(f"commit {name} cannot be read: {error}", hint="the history was changed from outside")
 
     def _has(self, name: str, mark: int) -> bool:
-        """Whether a commit is there; as much is read as it takes to find it on a side that has it."""
+        """Whether a commit is known. Reads rows of a side until it is found."""
         sides = [side for side in (_SOURCE, _TARGET) if mark & side]
         while name not in self._texts and any(self._left[side] for side in sides):
             for side in sides:
@@ -288,7 +280,7 @@ class _Rows:
         return name in self._texts
 
     def _read_more(self, side: int) -> None:
-        """Read the newest parts that are left: each time about as many rows as were read before."""
+        """Read the newest unread rows, about as many as were read before."""
         ledger, left = self._views[side].ledger, self._left[side]
         names = ledger.part_names
         wanted, chosen = max(1, len(self._texts)), []
@@ -307,7 +299,7 @@ class _Rows:
 
 
 class _Whole:
-    """All commits that lead to two heads, with those that only other branches know: for graphs of older releases."""
+    """All ancestors of two heads, including those that only other branches know: for graphs of older releases."""
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._views = [source, target]
@@ -318,13 +310,13 @@ class _Whole:
             if not self._lacks():
                 break
             if branch not in (source.branch, target.branch):
-                with suppress(BranchNotFoundError):  # deleted while we look
+                with suppress(BranchNotFoundError):  # deleted during the listing
                     view = store.capture(branch)
                     self._add(view)
                     self._views.append(view)
 
     def _lacks(self) -> bool:
-        """Whether a commit is named as a parent, and nothing more is known of it."""
+        """Whether a commit is known only as the parent of another."""
         return any(parent not in self._parents for parents in self._parents.values() for parent in parents)
 
     def _add(self, view: Manifest) -> None:
@@ -342,7 +334,7 @@ class _Whole:
         return CommonAncestors(tuple(sorted(both - older)), frozenset(left - right), certain)
 
     def _closure(self, heads: Iterable[str]) -> set[str]:
-        """Commits with all their ancestors, those whose rows are gone included."""
+        """Commits with all their ancestors, including those whose rows are missing."""
         found: set[str] = set()
         left = list(heads)
         while left:
@@ -353,7 +345,7 @@ class _Whole:
         return found
 
     def generation(self, name: str) -> int:
-        """The generation of a commit, as far as its ancestors are known."""
+        """Generation of a commit, from the ancestors that are known."""
         found: dict[str, int] = {}
         left = [name]
         while left:
@@ -383,7 +375,7 @@ class _Whole:
 
 
 def _rows_of(view: Manifest, names: Collection[str]) -> pa.Table:
-    """The rows of some commits, as a view has them."""
+    """The rows of some commits in a manifest."""
     rows = view.ledger.read(columns=_READ, filter=pc.field("object_type").isin(_KINDS))
     return _chosen(rows, pa.array(names, pa.utf8()))
 
@@ -393,13 +385,13 @@ def _chosen(rows: pa.Table, names: pa.Array) -> pa.Table:
 
 
 def _once(rows: pa.Table) -> pa.Table:
-    """Rows without those of an id that came before."""
+    """Drop rows whose id occurred before."""
     codes = rows["object_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     return rows.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
 
 
 def generation_of(store: Store, view: Manifest) -> int:
-    """The generation of the head of a view, also if it is a commit of an older release."""
+    """Generation of the head of a manifest. Computed, if an older release made the commit."""
     if view.head.generation is not None:
         return view.head.generation
     return _Whole(store, view, view).generation(view.head.id)

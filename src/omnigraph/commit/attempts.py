@@ -1,14 +1,13 @@
-"""Attempts: a write is prepared, gets its turn, and is published, or run again on what others published meanwhile.
+"""Attempts of a write: prepare, wait for the lease, publish, and retry after a conflict.
 
-The first attempt prepares without holding anything. With its turn, it looks whether the branch has moved. Commits that
-changed nothing of its read set do not matter: its staged transactions are moved onto the new state and published.
-Otherwise it is run again at once, without giving up its turn, so it cannot lose a second time. Writes that take long to
-prepare give up their turn once and prepare aside; should that be in vain too, they keep it.
+The first attempt prepares without the lease. With the lease, it checks whether the branch head has moved. Commits that
+did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
+Otherwise the write is prepared again while it holds the lease, so it cannot lose a second time. A write that takes long
+to prepare releases the lease once and prepares without it. If it loses again, it keeps the lease.
 
-Nothing is refused because somebody else wrote, except a write that would discard or contradict what it never saw: an
-overwrite of a table that changed, a precondition that no longer holds, and a write that may not be replayed. The
-timeout of the write bounds how long it waits for its turn and is run again; preparing aside, where it keeps nobody
-waiting, may take as long as it takes.
+A write is refused only if it would overwrite or contradict rows that it never read: an overwrite of a table that
+changed, a precondition that no longer holds, or a write that must not be replayed. The timeout limits the time to wait
+for the lease and to retry under it. Time spent on preparation without the lease does not count.
 """
 
 from __future__ import annotations
@@ -18,27 +17,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
-from omnigraph.commit.condemned import check_present
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.read_set import Moved, ReadSet, noting
-from omnigraph.commit.recovery import interrupted, recover_branch
+from omnigraph.commit.read_set import ReadConflict, ReadSet, tracked
+from omnigraph.commit.recovery import has_interrupted_write, recover_branch
+from omnigraph.commit.ref_names import branch_name
+from omnigraph.commit.removal_list import check_present
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
 from omnigraph.commit.staged_files import check_staged
+from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import (
-    GRAPH_HEAD,
-    Prepare,
-    Prepared,
-    StagedFilesGoneError,
-    Staging,
-    WriteRequest,
-    commit_staged,
-)
+from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, Prepared, WriteRequest
+from omnigraph.commit.writer import commit_staged
 from omnigraph.errors import (
     CorruptionError,
     DriftError,
@@ -56,62 +49,66 @@ from omnigraph.errors import (
 from omnigraph.storage.objects.store_clock import check_clock
 
 _LONG = frozenset({WriterKind.LOAD, WriterKind.EMBED, WriterKind.OPTIMIZE, WriterKind.ENSURE_INDEXES})
-"""Kinds of writes that take long to prepare, so that their second attempt does not keep others waiting either."""
+"""Kinds of writes that take long to prepare. Their second attempt prepares without the lease, too."""
 
 _MOST_CLEANUPS = 32
-"""How many attempts may be lost to cleanups that take staged files."""
+"""Maximum number of attempts that fail because a cleanup removed staged files."""
 
 _ASIDE = 2
-"""How many attempts of those prepare without the lease."""
+"""Number of attempts of such writes that prepare without the lease."""
 
 
 def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | None:
-    """Carry out a write. None means that there was nothing to do.
+    """Run a write. Returns None if there was nothing to do.
 
     Raises:
         PreconditionFailedError: the branch head is not the expected one.
-        ReadSetChangedError: another commit changed what the write depends on, and it may not be run again.
-        WriteTimeoutError: its deadline passed before it got its turn.
-        RecoveryRequiredError: the write stopped half way, and nobody can say yet how it ends.
+        ReadSetChangedError: another commit changed the read set, and the write must not be replayed.
+        WriteTimeoutError: the write did not get the lease in time.
+        RecoveryRequiredError: the write was interrupted, and its outcome is unknown.
     """
     return _Write(store, replace(request, branch=branch_name(request.branch)), prepare).run()
 
 
 class _AgainError(Exception):
-    """The attempt came to nothing, and left nothing: begin another. Nobody but this module sees it."""
+    """The attempt failed and left nothing behind: start another. Internal to this module."""
 
-    def __init__(self, moved: Moved) -> None:
-        super().__init__(moved.member)
-        self.moved = moved
+    def __init__(self, conflict: ReadConflict) -> None:
+        super().__init__(conflict.member)
+        self.conflict = conflict
 
 
 class _Write:
-    """One write, through all its attempts."""
+    """One write with all its attempts."""
 
     def __init__(self, store: Store, request: WriteRequest, prepare: Prepare) -> None:
         self._store = store
         self._request = request
         self._prepare = prepare
         self._left = store.timeouts.wait if request.timeout is None else request.timeout
-        """Seconds that it may still wait and be run again."""
-        self._staging = Staging(store, request.work)
+        """Seconds left to wait for the lease and to retry."""
+        self._staging = StagedWrites(store, request.work)
         self._only_at: str | None = None
-        """The head that it has to be staged again for, if it may not be replayed on another."""
+        """The only head that the write may be staged for again, if it must not be replayed on another."""
         self._removed: set[str] = set()
-        """Staged files that were gone at the gate."""
+        """Staged files that were missing under the lease."""
         self._tries = 0
-        self._moved: Moved | None = None
+        self._last_conflict: ReadConflict | None = None
         self._seen: Manifest | None = None
         """The state that the last attempt was prepared on."""
         self._replaced: set[str] = set()
-        """The tables that it replaces as a whole."""
+        """The tables whose rows it replaces completely."""
 
     def run(self) -> Commit | None:
-        # Two changes of schema would make their new tables in the same places.
+        # Two concurrent schema changes would create their new tables at the same paths.
         lease_first = self._request.schema is not None
         try:
-            # An interrupted writer is settled first: this write may have to see what it did.
-            if not lease_first and not self._request.healed and interrupted(self._store, self._request.branch):
+            # Recover interrupted writes first: this write may depend on their rows.
+            if (
+                not lease_first
+                and not self._request.healed
+                and has_interrupted_write(self._store, self._request.branch)
+            ):
                 with ExitStack() as stack:
                     self._lease(stack, None)
             while True:
@@ -130,7 +127,7 @@ class _Write:
         return self._request.kind in _LONG and self._tries < _ASIDE
 
     def _attempt(self, lease_first: bool) -> Commit | None:
-        """Prepare, and publish with the lease; again and again while the lease is held."""
+        """Prepare, take the lease and publish; retry while the lease is held."""
         request, store = self._request, self._store
         with ExitStack() as stack:
             held = self._lease(stack, None) if lease_first else None
@@ -154,53 +151,56 @@ class _Write:
                 if _is_same(view, current):
                     break
                 try:
-                    held.check()  # a writer that slept through its turn stands in line again
+                    held.check()  # a writer that was paused past its lease waits for it again
                 except LeaseLostError:
-                    raise self._again(Moved(GRAPH_HEAD, view.head.id, current.head.id)) from None
+                    raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
                 if repeated is not None:
                     self._staging.abandon()
                     return repeated
-                moved = self._conflict(view, current, prepared, reads)
-                if moved is None:
+                conflict = self._conflict(view, current, prepared, reads)
+                if conflict is None:
                     view = current
                     break
-                again = self._again(moved)
+                again = self._again(conflict)
                 if self._prepares_aside:
                     raise again
                 view = current
             try:
-                check_present(store.objects, prepared.needs)  # without those, staging again would be in vain
+                check_present(store.objects, prepared.needs)  # if these are missing, staging again does not help
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
-                # From here on, recovery knows what to remove.
-                staging, self._staging = self._staging, Staging(store, request.work)
+                # From here on, recovery removes what has to be removed.
+                staging, self._staging = self._staging, StagedWrites(store, request.work)
                 return commit_staged(store, request, prepared, view, staging, held)
             except StagedFilesGoneError as error:
                 raise self._staged_again(error) from error
             except ReadSetChangedError as error:
-                # Whatever it began is settled by now, or it would be another error.
+                # The interrupted commit is already settled here; otherwise it raises another error.
                 if isinstance(error, StagedFilesRemovedError):
                     self._refuse_twice(error)
-                raise self._again(Moved(error.member, error.expected, error.actual), error) from error
+                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
 
     def _staged_again(self, error: StagedFilesGoneError) -> _AgainError:
-        """Nobody else wrote anything, so even a write that may not be replayed over others is staged again."""
+        """No other write was published, so even a write that must not be replayed is staged again."""
         if self._tries >= _MOST_CLEANUPS:
             said = "cleanups took the staged files of this write again and again"
             raise RetryableError(said, hint="try again") from error
         self._only_at = None if self._request.replayable and self._request.schema is None else error.head
-        return _AgainError(Moved(GRAPH_HEAD, error.head, error.head))
+        return _AgainError(ReadConflict(GRAPH_HEAD, error.head, error.head))
 
     def _refuse_twice(self, error: StagedFilesRemovedError) -> None:
-        """Stage files again that are gone, unless the write cannot make them: other processes wrote them."""
+        """Stage missing files again. Raises if they are missing twice.
+
+        Files that other processes wrote cannot be made again here.
+        """
         if error.path in self._removed:
             raise error
         self._removed.add(error.path)
         self._staging.abandon()
 
     def _lease(self, stack: ExitStack, view: Manifest | None) -> Lease:
-        """The lease, with the branch healed: whatever an earlier writer left is settled before this one goes on."""
+        """Take the lease, and recover interrupted writes of the branch."""
         with self._timed():
             wait = max(self._left, 0.0)
             held = stack.enter_context(self._store.exclusive(self._request.branch, wait=wait, view=view))
@@ -209,7 +209,7 @@ class _Write:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Take the time that something takes off what is left."""
+        """Subtract the duration of the block from the time left."""
         began = time.monotonic()
         try:
             yield
@@ -217,7 +217,7 @@ class _Write:
             self._left -= time.monotonic() - began
 
     def _before(self, view: Manifest) -> Commit | None:
-        """Check what has to hold for any state that the write goes to. Returns the commit of the same request."""
+        """Check the preconditions against a state. Returns an earlier commit with the same idempotency key."""
         request = self._request
         repeated = find_idempotent(view, request.idempotency_key)
         if repeated is not None:
@@ -229,74 +229,74 @@ class _Write:
         if self._seen is not None and self._replaced:
             if self._seen.incarnation != view.incarnation:
                 raise ReadSetChangedError(GRAPH_HEAD, self._seen.head.id, view.head.id)
-            moved = ReadSet(set(self._replaced)).moved(self._store.tables, self._seen, view)
-            if moved is not None:  # it would discard what it never saw
-                raise ReadSetChangedError(moved.member, moved.expected, moved.actual)
+            conflict = ReadSet(set(self._replaced)).find_conflict(self._store.tables, self._seen, view)
+            if conflict is not None:  # it would overwrite rows that it never read
+                raise ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
         return None
 
     def _staged(self, view: Manifest) -> tuple[Prepared, ReadSet] | None:
-        """Prepare and stage the write on a state. None when there is nothing to write."""
+        """Prepare and stage the write on a state. None if there is nothing to write."""
         request, staging = self._request, self._staging
-        noted, reads = noting(view)
+        tracked_view, reads = tracked(view)
         staging.begin(view)
         try:
-            prepared = self._prepare(noted)
+            prepared = self._prepare(tracked_view)
             if not isinstance(prepared, Prepared):
                 prepared = Prepared(prepared)
             try:
                 staging.stage(prepared.writes, reads)
             except ReadSetChangedError as error:
-                raise self._again(Moved(error.member, error.expected, error.actual), error) from error
+                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
             if request.schema is not None:
                 staging.add_schema(request.schema)
         except (StorageError, VersionReclaimedError) as error:
             current = self._store.capture(view.branch)
             if _is_same(view, current):
                 raise
-            # A branch that is deleted meanwhile takes its files along.
-            raise self._again(Moved(GRAPH_HEAD, view.head.id, current.head.id)) from error
+            # If the branch was deleted, its files are gone, too.
+            raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
             staging.abandon()
             return None
         return prepared, reads
 
-    def _conflict(self, view: Manifest, current: Manifest, prepared: Prepared, reads: ReadSet) -> Moved | None:
-        """What keeps the staged write from being published on a later state. None after it was moved there."""
-        head = Moved(GRAPH_HEAD, view.head.id, current.head.id)
+    def _conflict(self, view: Manifest, current: Manifest, prepared: Prepared, reads: ReadSet) -> ReadConflict | None:
+        """The conflict that keeps the staged write off a later state; None after it was rebased onto that state."""
+        head = ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)
         if view.incarnation != current.incarnation:
             self._staging.abandon()
             return head
         if prepared.on_head or prepared.merged_parent is not None or self._request.schema is not None:
             return head
-        moved = reads.moved(self._store.tables, view, current)
-        if moved is not None:
-            return moved
+        conflict = reads.find_conflict(self._store.tables, view, current)
+        if conflict is not None:
+            return conflict
         if any(intent.key not in current.tables for intent in self._staging.intents):
             return head
         stuck = self._staging.rebase(current)
         if stuck is None:
             return None
-        return Moved(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
+        return ReadConflict(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
 
-    def _again(self, moved: Moved, error: ReadSetChangedError | None = None) -> _AgainError:
-        """Let the write be run again, if it may be.
+    def _again(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _AgainError:
+        """Allow another attempt.
 
         Raises:
-            ReadSetChangedError: it may not.
+            ReadSetChangedError: the write must not be replayed.
             WriteTimeoutError: there is no time left.
         """
-        self._moved = moved
-        refusal = error or ReadSetChangedError(moved.member, moved.expected, moved.actual)
+        self._last_conflict = conflict
+        refusal = error or ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
         if not self._request.replayable or self._request.schema is not None:
             raise refusal
         if self._left <= 0:
             raise self._timeout(f"{refusal.message}, and there is no time left to run the write again") from error
-        return _AgainError(moved)
+        return _AgainError(conflict)
 
     def _timeout(self, message: str) -> WriteTimeoutError:
-        moved = self._moved
-        return WriteTimeoutError(message, *((moved.member, moved.expected, moved.actual) if moved else ()))
+        conflict = self._last_conflict
+        return WriteTimeoutError(message, *((conflict.member, conflict.expected, conflict.actual) if conflict else ()))
 
 
 def _is_same(view: Manifest, current: Manifest) -> bool:
@@ -304,7 +304,7 @@ def _is_same(view: Manifest, current: Manifest) -> bool:
 
 
 def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held: Lease) -> None:
-    """No table has moved past what the graph points at."""
+    """Check that no table is ahead of the version that the graph points at."""
     for intent in intents:
         head = store.tables.head(intent.base.path, intent.base.branch)
         if head is None or head < intent.base.version:
@@ -316,7 +316,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
             try:
                 held.check()
             except LeaseLostError as lost:
-                # It slept through its turn, and whoever has the turn now has moved the table.
+                # This writer was paused past its lease, and the new holder has moved the table.
                 raise ReadSetChangedError(intent.key, intent.base.version, head) from lost
             waiting = _interrupted(store, view, intent)
             settled = settle_late_versions(store, view, held) if waiting is None else None
@@ -327,10 +327,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
 
 
 def _interrupted(store: Store, view: Manifest, intent: TableIntent) -> str | None:
-    """What to do about a table that an interrupted write may have moved, although this writer has settled all it found.
-
-    None when there certainly is no such write.
-    """
+    """Hint for a table that an interrupted write may have moved; None if there certainly is no such write."""
     try:
         waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
     except OmnigraphError:

@@ -1,4 +1,4 @@
-"""The recovery audit: one row for every interrupted write that was settled."""
+"""The recovery audit: one row for every interrupted write that recovery settled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.storage.ledger import Ledger
-from omnigraph.storage.tables import TableConflictError
+from omnigraph.storage.staged import TableConflictError
 
 AUDIT_PATH = "_graph_commit_recoveries.lance"
 
@@ -37,7 +37,7 @@ class RecoveryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """What recovery found and did at one table. Versions are the table's newest before and after."""
+    """State and action of recovery at one table. Versions are the newest of the table before and after."""
 
     key: str
     state: str
@@ -50,8 +50,8 @@ class RecoveryRecord:
     """One settled write.
 
     Attributes:
-        commit_id: the commit that made it visible or undid it; None when there was nothing to publish.
-        actor: who had begun the write.
+        commit_id: the commit that published or undid the write; None if nothing was published.
+        actor: the actor of the interrupted write.
         created_at: microseconds since 1970, UTC.
     """
 
@@ -66,7 +66,7 @@ class RecoveryRecord:
 
 
 def append(ledger: Ledger, record: RecoveryRecord) -> None:
-    """Add a record, unless the operation has one: recovery may be interrupted and run again."""
+    """Add a record, unless the operation has one already: recovery may be interrupted and run again."""
     rows = pa.Table.from_pylist([_row(record)], schema=_SCHEMA)
     while True:
         newest = ledger.open()
@@ -81,14 +81,14 @@ def append(ledger: Ledger, record: RecoveryRecord) -> None:
                 ledger.make_durable(newest)
             return
         except TableConflictError:
-            continue  # somebody else added a record of another branch
+            continue  # another process added a record for another branch
 
 
 def records(ledger: Ledger) -> list[RecoveryRecord]:
     """All records, oldest first.
 
     Raises:
-        DamagedFileError: a file of the audit is not what was written.
+        DamagedFileError: a file of the audit is damaged.
     """
     newest = ledger.open_whole()
     if newest is None:

@@ -1,11 +1,11 @@
-"""Branches of the whole graph: created without copying anything, deleted by removing their reference.
+"""Branches of the whole graph: creation copies nothing, deletion removes the reference.
 
-The lease on references keeps creators and deleters out of each other's way, and is no fence: a process may be paused
-after it took the lease. So every step is safe when it comes late. A new branch has an incarnation of its own. Its
-reference is created if absent, as a pending one that nobody takes for a branch. If its base is not being reclaimed and
-its name fits beside the others, the reference is confirmed by a compare-and-swap. A deletion first closes the branch's
-manifest by a compare-and-swap, so that no write can follow the state that was looked at, and then removes the reference
-that was read and no other. The files of a deleted branch stay until cleanup finds that nothing needs them.
+A lease serialises changes of references, but is no fence: a process may be paused while it holds the lease. So every
+step is safe if it runs late. A new branch has a new incarnation id. Its reference is created as pending, if absent, and
+readers ignore pending references. If the base version is retained and the name does not clash, a compare-and-swap
+confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that no write can
+follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch when nothing
+needs them.
 """
 
 # See docs/decisions/0032-forks-are-named-by-identifier.md
@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 from ulid_transform import ulid_now
 
-from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
-from omnigraph.commit.names import SYSTEM, branch_name
 from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import (
     BranchRef,
     branch_ref_names,
@@ -35,6 +34,7 @@ from omnigraph.commit.refs import (
     list_branch_refs,
     list_tag_refs,
 )
+from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -47,7 +47,7 @@ from omnigraph.errors import (
     ReadSetChangedError,
 )
 from omnigraph.lang.names import did_you_mean
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 _ATTEMPTS = 16
 
@@ -57,9 +57,9 @@ class Branch:
     """A branch of the graph.
 
     Attributes:
-        parent: the branch that it was made from; None for `main`.
-        head: the id of its newest commit.
-        manifest_version: the manifest version that it is at.
+        parent: the branch that it was created from; None for `main`.
+        head: id of its newest commit.
+        manifest_version: its current manifest version.
     """
 
     name: str
@@ -74,17 +74,17 @@ def list_branches(store: Store) -> list[Branch]:
     found = [Branch(MAIN, None, main.head.id, main.version)]
     for name, ref in list_branch_refs(store.objects).items():
         if not ref.is_hidden:
-            with suppress(BranchNotFoundError):  # deleted while we list
+            with suppress(BranchNotFoundError):  # deleted during the listing
                 view = store.capture(name)
                 found.append(Branch(name, ref.parent, view.head.id, view.version))
     return found
 
 
 def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
-    """Create a branch that begins at a manifest version. It exists from the moment its reference is confirmed.
+    """Create a branch at a manifest version. It exists as soon as its reference is confirmed.
 
     Raises:
-        ConflictError: the name is taken, or lies above or below a branch.
+        ConflictError: the name exists, or is a prefix of another branch's name or has one as a prefix.
         VersionReclaimedError: cleanup has removed the version, or is about to.
     """
     name = branch_name(name)
@@ -93,12 +93,12 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
     with store.exclusive_refs():
         _finish_deletion(store, name)
         _check_name(store, name)
-        guard = NamingGuard(store, base)
+        guard = ReferenceGuard(store, base)
         incarnation = ulid_now().lower()
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)
         reach(Failpoint.BRANCH_LEDGER_CREATED)
-        # Nobody but its creator uses a hidden branch, so it may be withdrawn although it exists.
+        # Only its creator uses a transaction branch, so it may be withdrawn although it exists.
         hidden = name.startswith(SYSTEM)
         parent = base.branch, base.ledger.branch, base.version
         ref = BranchRef(name, incarnation, incarnation, *parent, now_micros(), pending=not hidden)
@@ -109,8 +109,8 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
             raise _name_taken(name) from None
         reach(Failpoint.BRANCH_REF_PENDING)
         try:
-            # Another process may have acted between the checks above and the reference: look again, now that cleanup
-            # and other creators see it.
+            # Another process may have acted between the checks above and the creation of the reference. Check again,
+            # now that cleanup and other creators see the reference.
             _check_name(store, name, mine=ref)
             guard.check(TableRef(MANIFEST_PATH, incarnation, made.version))
             reach(Failpoint.BRANCH_CONFIRM_CHECKED)
@@ -124,25 +124,25 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
 
 
 def _confirm(store: Store, ref: BranchRef) -> BranchRef:
-    """Make a pending reference that of a branch.
+    """Confirm a pending reference.
 
     Raises:
-        ConflictError: somebody has withdrawn it.
+        ConflictError: another process has removed it.
     """
     try:
         return confirm_branch_ref(store.objects, ref)
     except ObjectChangedError:
         found = find_branch(store.objects, ref.name)
         if found is not None and found.incarnation == ref.incarnation:
-            return found  # the first of two requests took effect, and its answer was lost
+            return found  # the request was sent twice: the first took effect, and its response was lost
         said = f"another process created a branch at the same time, and took '{ref.name}' for left over"
         raise ConflictError(said, hint="try again") from None
 
 
 def withdraw_pending(store: Store) -> None:
-    """Remove the references of branches whose creation stopped, with the lease on references.
+    """Remove pending references of interrupted creations. The caller holds the lease on references.
 
-    Creators have it too, so those are dead, or were overtaken: then they find that their reference is gone.
+    Creators hold this lease, too. So the creator is dead or has lost its lease; then it finds its reference missing.
     """
     if any(ref.pending for ref in list_all_branch_refs(store.objects).values()):
         with store.exclusive_refs():
@@ -152,7 +152,7 @@ def withdraw_pending(store: Store) -> None:
 
 
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
-    """See that a name fits beside those of other branches. Before the own reference is there, what is pending goes."""
+    """Check a name against those of other branches. Removes pending references, unless the own reference exists."""
     for other in branch_ref_names(store.objects):
         same = other == name and mine is None
         if not (same or other.startswith(f"{name}/") or name.startswith(f"{other}/")):
@@ -170,13 +170,13 @@ def _name_taken(name: str) -> ConflictError:
 
 
 def _drop_ledger(store: Store, incarnation: str) -> None:
-    """Remove the manifest of a branch that did not come to be. Cleanup removes what is left."""
+    """Remove the manifest of a branch that was not created. Cleanup removes leftovers."""
     with suppress(OmnigraphError):
         store.manifest.delete_branch(incarnation)
 
 
 def _withdraw(store: Store, ref: BranchRef) -> bool:
-    """Remove a reference that was read. False when it has changed meanwhile, or is gone."""
+    """Remove a reference that was read. False if it has changed since, or is missing."""
     store.forget(ref.name)
     try:
         delete_branch_ref(store.objects, ref)
@@ -186,7 +186,7 @@ def _withdraw(store: Store, ref: BranchRef) -> bool:
 
 
 def _finish_deletion(store: Store, name: str) -> bool:
-    """Remove the reference of a branch whose deletion stopped after its manifest was closed, if it is one."""
+    """Finish an interrupted deletion: remove the reference if the manifest is closed."""
     ref = find_branch(store.objects, name)
     if ref is None or not store.is_closed(ref):
         return False
@@ -195,13 +195,13 @@ def _finish_deletion(store: Store, name: str) -> bool:
 
 
 def delete_branch(store: Store, name: str, head: str | None = None, incarnation: str | None = None) -> None:
-    """Delete a branch: it is gone for everybody at once. Its files stay until cleanup.
+    """Delete a branch. It disappears for all readers at once. Its files stay until cleanup.
 
     Args:
         store: the graph.
         name: the branch.
-        head: the commit that its head has to be; with None it goes whatever was written to it.
-        incarnation: the branch that is meant, and no other of that name.
+        head: the expected head; None deletes the branch whatever its head is.
+        incarnation: the incarnation to delete; another branch with the same name is left alone.
 
     Raises:
         BranchNotFoundError: there is no such branch.
@@ -215,7 +215,7 @@ def delete_branch(store: Store, name: str, head: str | None = None, incarnation:
         return
     ref = _deletable(store, name, incarnation)
     if store.manifest.open(ref.ledger) is None:
-        _withdraw(store, ref)  # the files of its manifest are gone: the reference is all that is left
+        _withdraw(store, ref)  # the files of its manifest are missing: only the reference is left
         return
     with store.exclusive(name) as held:
         recover_branch(store, name, held)
@@ -223,17 +223,17 @@ def delete_branch(store: Store, name: str, head: str | None = None, incarnation:
             ref = _deletable(store, name, incarnation)
             _close(store, ref, held, head)
             reach(Failpoint.BRANCH_CLOSED)
-            with suppress(ObjectChangedError):  # its removal by somebody else is as good
+            with suppress(ObjectChangedError):  # another process may have removed it
                 delete_branch_ref(store.objects, ref)
             store.forget(name)
             reach(Failpoint.BRANCH_REF_DELETED)
 
 
 def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
-    """Publish the last version of the branch's manifest: no write can follow it.
+    """Publish the last version of the branch's manifest, which no write can follow.
 
     Raises:
-        BranchNotFoundError: somebody else has deleted the branch.
+        BranchNotFoundError: another process has deleted the branch.
         PreconditionFailedError: its head is not the given commit.
     """
     for _ in range(_ATTEMPTS):
@@ -243,7 +243,7 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
         if head is not None and view.head.id != head:
             raise PreconditionFailedError(ref.name, head, view.head.id)
         reach(Failpoint.BRANCH_DELETE_CHECKED)
-        with suppress(ReadSetChangedError):  # a write came first: look again
+        with suppress(ReadSetChangedError):  # a write was published first: try again
             store.close_branch(view, held)
             return
     raise ConflictError(f"branch '{ref.name}' is written to all the time", hint="try again")

@@ -1,4 +1,4 @@
-"""The times of commits. They are for people, and for looking at a branch as it was at a time."""
+"""Commit times, for users and for reads of a branch at a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from omnigraph.storage.objects.store_clock import tolerance
 
 
 def commit_time(view: Manifest) -> int:
-    """When a commit that follows a view is made: now, and later than every commit before it.
+    """Time of the next commit: now, and later than every commit before it.
 
-    A commit that lies far in the future was made by a host with a wrong clock. The next one does not follow it:
-    otherwise all later commits would be dated in the future, too, and none of them could be found by its time.
+    A commit far in the future was made by a host with a wrong clock, and is ignored here. Otherwise all later commits
+    would be dated in the future, and could not be found by time.
     """
     now = now_micros()
     latest = now + int(tolerance() * 1_000_000)

@@ -1,7 +1,7 @@
-"""The record of a copy: `__copy.json` in a backup, or in a place that a graph is being restored to.
+"""The copy record: `__copy.json` in a backup, or at the target of a restore.
 
-It is the first object that comes to a new place, so that a half copy says what it is. In a backup it stays, and says
-which state was copied last.
+It is the first object that is written to the target, so an incomplete copy is recognised. In a backup it stays, and
+records the state that was copied last.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ States = Mapping[str, BranchState]
 
 @dataclass(frozen=True, slots=True)
 class CopyRecord:
-    """What was copied to a place, and what is being copied.
+    """The last and the current copy to a target.
 
     Attributes:
         kind: `backup` or `restore`.
-        source: where the graph was copied from.
-        done: the branches as they were copied last; None before the first copy is complete.
-        going: the branches that are being copied; None when nothing is.
-        keep: how many commits of each branch can be read in what was copied last; None for all.
+        source: address of the graph that was copied.
+        done: branch states of the last complete copy; None before the first one.
+        going: branch states of the copy in progress; None if there is none.
+        keep: number of readable commits per branch in the last copy; None for all.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class CopyRecord:
 
 
 def read_record(objects: ObjectStore) -> CopyRecord | None:
-    """The record of a place, if it has one.
+    """Read the copy record of a target; None if it has none.
 
     Raises:
         CorruptionError: it cannot be read.
@@ -87,11 +87,11 @@ def _states(members: Mapping[str, Mapping[str, object]] | None) -> States | None
     }
 
 
-def refuse_half_copy(objects: ObjectStore) -> None:
-    """See that a place is not one that is being copied to, or was when somebody was interrupted.
+def refuse_incomplete_copy(objects: ObjectStore) -> None:
+    """Refuse a target with a copy in progress, or an interrupted one.
 
     Raises:
-        IncompleteCopyError: it is.
+        IncompleteCopyError: the copy is incomplete.
     """
     record = read_record(objects)
     if record is not None and record.going is not None:

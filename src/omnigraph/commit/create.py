@@ -1,4 +1,4 @@
-"""Creating a graph: everything is written first, and the manifest makes it a graph."""
+"""Creation of a graph: all objects are written first, and the manifest makes them a graph."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import orjson
 import pyarrow as pa
 from ulid_transform import ulid_now
 
-from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin, state_rows
+from omnigraph.commit.format_version import CURRENT
+from omnigraph.commit.location import STAMP_PATH, location_stamp
+from omnigraph.commit.manifest import MAIN, SCHEMA, STAMP, Commit, TablePin
+from omnigraph.commit.manifest_rows import state_rows
 from omnigraph.commit.owner import Owner
-from omnigraph.commit.place import STAMP_PATH, place_stamp
-from omnigraph.commit.registry import create_table, table_keys
 from omnigraph.commit.schema_files import CONTRACT, archive_contract, contract_of
-from omnigraph.commit.stamp import CURRENT
+from omnigraph.commit.schema_tables import create_table, table_keys
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import (
     AlreadyInitializedError,
@@ -30,7 +31,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import AcceptedSchema, ir_hash
 from omnigraph.storage.objects import probe_create_if_absent
-from omnigraph.storage.objects.room import keep_reserve
+from omnigraph.storage.objects.disk_space import keep_reserve
 
 CLAIM_PATH = "__init_claim.json"
 
@@ -39,29 +40,29 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
     """Create a graph at the store's address.
 
     Args:
-        store: where.
+        store: the store.
         source: the schema.
-        force: replace schema files that an earlier, failed creation left. Never touches a graph.
+        force: replace schema files of an earlier, failed creation. Never touches a graph.
 
     Raises:
         CompileError: the schema does not compile.
-        AlreadyInitializedError: there is a graph, or what is left of one.
+        AlreadyInitializedError: there is a graph, or remains of one.
         InitializationClaimedError: another process is creating one.
         InitializationCommittedError: the graph exists, and something failed afterwards.
-        InitializationIndeterminateError: nobody can say whether it exists.
+        InitializationIndeterminateError: it is unknown whether the graph exists.
     """
     accepted, files = contract_of(source, ulid_now())
     probe_create_if_absent(store.objects)
     _refuse_existing(store, force=force)
     claim = _claim(store)
     try:
-        # Another process may have created the graph, and given its claim back, since the first look.
+        # Another process may have created the graph, and released its claim, since the first check.
         _refuse_existing(store, force=force)
     except AlreadyInitializedError:
         _release(store, {CLAIM_PATH: claim})
         raise
-    # A claim can be removed by a person while its owner is paused. So whatever is written is written only in a free
-    # place, and only what was written here is removed again.
+    # A user can remove a claim while its owner is paused. So files are created only where none exist, and only files
+    # that this process wrote are removed again.
     made = {CLAIM_PATH: claim}
     orphans = {path: found for path in files if force and (found := _etag(store, path)) is not None}
     reach(Failpoint.INIT_CLAIMED)
@@ -69,8 +70,8 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         for path, data in files.items():
             made[path] = _place(store, path, data, orphans.get(path))
         archive_contract(store.objects, source, accepted)
-        with suppress(ObjectExistsError):  # a creation that failed left it, or another process came first
-            made[STAMP_PATH] = store.objects.create(STAMP_PATH, place_stamp(store))
+        with suppress(ObjectExistsError):  # a failed creation left it, or another process was first
+            made[STAMP_PATH] = store.objects.create(STAMP_PATH, location_stamp(store))
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
         reach(Failpoint.INIT_TABLES_CREATED)
@@ -94,7 +95,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
 def _refuse_existing(store: Store, *, force: bool) -> None:
     if store.manifest.open() is not None:
         raise AlreadyInitializedError(f"there is a graph at {store.objects.uri}", hint="choose another place")
-    refuse_half_copy(store.objects)
+    refuse_incomplete_copy(store.objects)
     left = [path for path in CONTRACT if store.objects.exists(path)]
     if left and not force:
         raise AlreadyInitializedError(
@@ -104,7 +105,7 @@ def _refuse_existing(store: Store, *, force: bool) -> None:
 
 
 def _claim(store: Store) -> str:
-    """Exactly one process creates the graph. The claim of a process that is seen to be dead is taken over.
+    """Claim the creation, so that exactly one process creates the graph. Takes over the claim of a dead process.
 
     Returns:
         The etag of the claim.
@@ -146,10 +147,10 @@ def _etag(store: Store, path: str) -> str | None:
 
 
 def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
-    """Write a schema file in a free place, or over a file of a failed creation that has not changed since it was read.
+    """Create a schema file, or replace one of a failed creation that has not changed since it was read.
 
     Raises:
-        AlreadyInitializedError: another process has written it meanwhile.
+        AlreadyInitializedError: another process has written it.
     """
     try:
         return store.objects.create(path, data) if orphan is None else store.objects.replace(path, data, orphan)
@@ -161,14 +162,14 @@ def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
 
 
 def _release(store: Store, made: dict[str, str]) -> None:
-    """Remove objects that this process wrote, as far as they are still those; the claim, which came first, last."""
+    """Remove unchanged objects that this process wrote. The claim was written first and is removed last."""
     for path, etag in reversed(made.items()):
         with suppress(ObjectChangedError):
             store.objects.delete_if(path, etag)
 
 
 def _give_up(store: Store, error: Exception, made: dict[str, str]) -> None:
-    """After a failure: remove what is ours when there is certainly no graph, otherwise leave everything."""
+    """After a failure: remove own objects if there certainly is no graph, otherwise leave everything."""
     try:
         exists = store.manifest.open() is not None
     except Exception as probe:

@@ -1,9 +1,9 @@
-"""Drift: a table whose newest version is ahead of the one that the graph points at, with no sidecar to explain it.
+"""Drift: a table has versions after the one that the graph points at, and no sidecar explains them.
 
-A request to storage may take effect long after its sender gave up, or was paused: the table then has a version of ours
-that no commit will ever publish. Whoever holds the lease, after all sidecars of the branch are settled, knows that
-nobody will publish it, and restores the pinned content as the next version. Versions that somebody else wrote are left
-to `omnigraph repair`.
+A request to storage may take effect long after its sender gave up or was paused. Then the table has a version of ours
+that no commit will ever publish. The holder of the lease, after it has settled all sidecars of the branch, knows that
+no process will publish the version, and restores the pinned content as the next version. `omnigraph repair` handles
+versions of other programs.
 """
 
 # See docs/decisions/0150-late-table-versions-are-undone.md
@@ -21,33 +21,33 @@ from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MANIFEST_PATH, Change, Manifest, TablePin
 from omnigraph.commit.rollback import recovery_commit, restored
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import is_set_aside
+from omnigraph.commit.torn_versions import is_quarantined
 from omnigraph.errors import DriftError
-from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.latest_version import VERSIONS
+from omnigraph.storage.table_ref import manifest_name, table_directory
 
 LATE_WRITER = "LateVersion"
-"""What the audit calls the writer of a version that arrived after its write was settled."""
+"""Writer kind in the audit, for a version that arrived after its write was settled."""
 
 _LONGEST_GAP = 1026
-"""How many versions are looked at; a longer gap is for a person."""
+"""Maximum number of versions to check. A longer gap needs a decision by a user."""
 
 
 def _next_version(view: Manifest) -> str:
-    """Where the next version of a branch's manifest is."""
+    """Path of the next manifest version of a branch."""
     return f"{table_directory(MANIFEST_PATH, view.ledger.branch)}/{VERSIONS}/{manifest_name(view.version + 1)}"
 
 
 def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest | None:
-    """Undo versions of ours that arrived late. Returns the manifest that follows, or None when there was none.
+    """Undo versions of ours that arrived late. Returns the next manifest; None if there were none.
 
     Args:
         store: the graph.
-        view: the newest state of a branch, whose sidecars are settled.
+        view: the newest state of a branch whose sidecars are settled.
         held: the lease of the branch.
 
     Raises:
-        DriftError: a repair was interrupted, so nobody can say what the versions are.
+        DriftError: a repair was interrupted, so the origin of the versions is unknown.
     """
     pins: list[TablePin] = []
     outcomes: list[TableOutcome] = []
@@ -55,10 +55,10 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         head = store.tables.head(pin.ref.path, pin.ref.branch) if view.owns(pin) else None
         if head is None or not 0 < head - pin.ref.version <= _LONGEST_GAP:
             continue
-        if not all(store.tables.is_ours(pin.ref.at(v)) for v in range(pin.ref.version + 1, head + 1)):
+        if not all(store.tables.at(pin.ref.at(v)).is_ours() for v in range(pin.ref.version + 1, head + 1)):
             continue
-        if is_set_aside(store, _next_version(view)):
-            # A repair that stopped has set a published version aside: these may be its rows, which were acknowledged.
+        if is_quarantined(store, _next_version(view)):
+            # An interrupted repair has quarantined a published version: these versions may hold its acknowledged rows.
             raise DriftError(key, pin.ref.version, head, hint="a repair was interrupted: run 'omnigraph repair' again")
         held.check()
         reach(Failpoint.LATE_VERSION_CHECKED)

@@ -1,9 +1,9 @@
-"""Named places where a write can be made to die, so that tests can prove what happens then.
+"""Failpoints: named places where tests make a write fail or the process die.
 
-Off unless the environment variable `OMNIGRAPH_FAILPOINT` names one: `name=kill` ends the process with SIGKILL there,
-`name=error` raises an error that the writer may handle, `name=crash` raises one that it lets pass, as it does with an
-interrupt, and `name=hold:PATH` makes a file there and waits until somebody removes it. A name may carry a count
-(`name#2=kill`): the second time it is reached.
+Off unless the environment variable `OMNIGRAPH_FAILPOINT` names one. `name=kill` ends the process with SIGKILL,
+`name=error` raises an error that the writer may handle, `name=crash` raises one that it does not handle, like an
+interrupt, and `name=hold:PATH` creates a file and waits until it is removed. A count (`name#2=kill`) triggers at the
+second pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omnigraph.settings import FAILPOINT
 
 
 class Failpoint(StrEnum):
-    """Every place, in the order in which a write passes them."""
+    """All failpoints, in the order in which a write passes them."""
 
     CAPTURED = "captured"
     STAGED = "staged"
@@ -86,11 +86,11 @@ class Failpoint(StrEnum):
 
 
 class FailpointError(Exception):
-    """What an armed failpoint raises."""
+    """Raised by an armed failpoint."""
 
 
 class SimulatedCrashError(BaseException):
-    """What stands for the end of the process: no handler of errors sees it, so nothing is settled."""
+    """Simulates the end of the process: no error handler catches it, so nothing is settled."""
 
 
 _passed: dict[str, int] = {}
@@ -98,7 +98,7 @@ _passed: dict[str, int] = {}
 
 @contextmanager
 def armed(point: Failpoint, action: str = "error", *, reached: int = 1) -> Iterator[None]:
-    """Arm one failpoint of this process for a while."""
+    """Arm one failpoint of this process while the block runs."""
     before = FAILPOINT.get()
     _passed.clear()
     os.environ[FAILPOINT.name] = f"{point.value}#{reached}={action}"
@@ -112,7 +112,7 @@ def armed(point: Failpoint, action: str = "error", *, reached: int = 1) -> Itera
 
 
 def reach(point: Failpoint) -> None:
-    """Pass a failpoint: nothing happens unless it is armed."""
+    """Pass a failpoint. Does nothing unless it is armed."""
     setting = FAILPOINT.get()
     if not setting:
         return
@@ -134,7 +134,7 @@ def reach(point: Failpoint) -> None:
 
 
 def _hold(sign: Path) -> None:
-    """Stay until the sign is gone. Other threads go on."""
+    """Wait until the file is removed. Other threads continue."""
     sign.touch()
     while sign.exists():
         time.sleep(0.005)

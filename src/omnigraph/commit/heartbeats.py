@@ -1,7 +1,7 @@
-"""Heartbeats: how a process shows that it is still at work on something that has a record, and how others see it.
+"""Heartbeats: show other processes that the owner of a record is alive.
 
-A record carries a number that its owner raises. Who watches compares what the record said at two moments of its own
-monotonic clock: a record that has not changed for one lease time belongs to a dead process. No two clocks are compared.
+The owner increments a counter in its record. A watcher compares the record at two times of its own monotonic clock. If
+the record has not changed for one lease time, its owner is dead. Clocks of different machines are never compared.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class _Record:
     beat: int = 0
 
 
-class Heart:
-    """Raises the numbers of all records of this process, from one thread that ends when there are none."""
+class HeartbeatSender:
+    """Increments the counters of all records of this process. Its thread ends when there are no records."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
@@ -41,16 +41,16 @@ class Heart:
         """Keep a record alive until it is dropped.
 
         Args:
-            name: what `drop` calls it.
-            objects: where the record is.
-            path: its object.
-            dump: its content with a number.
-            etag: what it is now, with the number 0.
-            seconds: how often the number is raised.
+            name: its name for `drop`.
+            objects: the store of the record.
+            path: its path.
+            dump: returns its content for a counter value.
+            etag: its current etag, with counter 0.
+            seconds: the interval between heartbeats.
         """
         with self._changed:
             self._records[name] = _Record(objects, path, dump, etag, seconds, time.monotonic() + seconds)
-            if self._thread is None or not self._thread.is_alive():  # also in a child that was forked
+            if self._thread is None or not self._thread.is_alive():  # also in a forked child process
                 self._thread = threading.Thread(target=self._run, name="omnigraph heartbeats", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -77,22 +77,22 @@ class Heart:
     def _beat(self, name: str, record: _Record) -> None:
         record.due = time.monotonic() + record.seconds
         try:
-            # Never written anew: somebody who took the owner for dead may have removed it.
+            # Never created again: a process that took the owner for dead may have removed it.
             record.etag = record.objects.replace(record.path, record.dump(record.beat + 1), record.etag)
             record.beat += 1
         except ObjectChangedError:
-            with suppress(OmnigraphError):  # a beat whose answer was lost
+            with suppress(OmnigraphError):  # a heartbeat whose response was lost
                 found = record.objects.get(record.path)
                 if found.data == record.dump(record.beat + 1):
                     record.etag, record.beat = found.etag, record.beat + 1
                     return
             self.drop(name)
         except OmnigraphError:
-            return  # a store out of reach is asked again
+            return  # a store that cannot be reached is tried again
 
 
-class Watch:
-    """Remembers what records said, and since when by the clock of this process."""
+class HeartbeatWatch:
+    """Remembers the content of records, and when this process first saw it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[bytes, float]] = {}
@@ -100,7 +100,7 @@ class Watch:
         self._lock = threading.Lock()
 
     def silent_for(self, name: str, content: bytes) -> float:
-        """For how many seconds a record has been seen with the same content; 0 at the first sight."""
+        """Seconds since a record was first seen with its current content; 0 at the first look."""
         now = time.monotonic()
         with self._lock:
             known = self._seen.get(name)
@@ -111,7 +111,7 @@ class Watch:
             return now - known[1]
 
     def has_changed(self, name: str) -> bool:
-        """Whether a record has changed since it was first seen: its owner was alive then."""
+        """Whether a record has changed since it was first seen, so that its owner was alive."""
         with self._lock:
             return name in self._changed
 

@@ -1,13 +1,13 @@
-"""The lease: one writer at a time on a branch, across processes and machines, in the order in which they came.
+"""The lease: one writer at a time on a branch, across processes and machines, first come, first served.
 
 The lease object of a branch is never deleted: it holds the fencing number, which only grows. A writer takes the lease
-by replacing the object (compare-and-swap by etag), keeps it alive while it works, and gives it back. A writer that
-finds it taken adds itself to the list of waiters in the object. Releasing hands the lease, with the next fencing
-number, to the oldest waiter that lives, so a writer that comes back at once cannot overtake those who wait.
+by replacing the object (compare-and-swap by etag), sends heartbeats while it works, and releases it. If the lease is
+taken, the writer adds itself to the list of waiters in the object. A release hands the lease, with the next fencing
+number, to the oldest live waiter, so a writer that returns at once cannot overtake waiters.
 
-Whether an owner or a waiter lives is decided without comparing clocks: on the same machine by looking at the process,
-otherwise by its heartbeat, a counter in the object. One that stands still for a lease time, on the monotonic clock of
-whoever watches it, is dead. The manifest refuses a publisher whose fencing number is lower than the last one's.
+Liveness is decided without comparing clocks: on the same machine by the process, otherwise by the heartbeat, a counter
+in the object. A counter that does not change for one lease time, on the monotonic clock of the watcher, belongs to a
+dead process. The manifest refuses a publisher whose fencing number is lower than that of the last publisher.
 """
 
 # See docs/decisions/0031-leases-are-kept.md
@@ -41,30 +41,30 @@ from omnigraph.storage.uri import Scheme
 
 LEASE_DIRECTORY = "__lease"
 TTL_SECONDS = 30.0
-"""How long an owner or a waiter may be silent before others go on without it."""
+"""Seconds without a heartbeat after which an owner or waiter is dead."""
 
 WAIT_SECONDS = 60.0
-"""How long a writer waits for the lease before it gives up."""
+"""Seconds that a writer waits for the lease."""
 
 _SWAPS = 100
-"""How often a change of the object is tried while others change it too."""
+"""How often a change of the object is tried while others change it, too."""
 
 _FIRST_PAUSE = 0.002
 _NEXT_PAUSE, _LATER_PAUSE, _LONGEST_PAUSE = 0.01, 0.05, 0.25
-"""How long a waiter sleeps between looks, in seconds: the next in line, those behind it, and after a long wait."""
+"""Seconds between polls of a waiter: the next in line, those behind it, and after a long wait."""
 
 _REMOTE = 4
-"""Sleeps are longer by this factor in object stores, where every look is a request that is paid for."""
+"""Factor for the poll intervals in object stores, where every poll is a paid request."""
 
 
 _ours: set[str] = set()
-"""The ids under which this process has leases or waits for them. Any other that names it was left behind."""
+"""Ids under which this process holds leases or waits for them. Any other id of this process is stale."""
 
 
 def _is_gone(owner: Owner, name: str) -> bool:
-    """Whether an owner or a waiter is certainly no more: its process died, or could not take itself out of the object.
+    """Whether an owner or waiter is certainly gone: its process died, or failed to remove itself from the object.
 
-    This process may have failed to give a lease back because the disk was full, or because the answer came late.
+    This process may have failed to release a lease because the disk was full, or because a response was late.
     """
     return owner.is_dead() or (owner == Owner.here() and name not in _ours)
 
@@ -74,8 +74,8 @@ class Waiter:
     """A writer that waits for the lease.
 
     Attributes:
-        id: tells it from other waiters of the same process.
-        beat: grows with every heartbeat.
+        id: identifies the waiter within its process.
+        beat: the heartbeat counter.
     """
 
     id: str
@@ -85,11 +85,11 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The content of the lease object. No owner means that the lease is free.
+    """The content of the lease object. Without an owner, the lease is free.
 
     Attributes:
         fence: the fencing number of the owner, or of the last one.
-        beat: grows with every heartbeat of the owner.
+        beat: the heartbeat counter of the owner.
         holder: the id under which the owner took or awaited the lease.
         waiters: oldest first.
     """
@@ -105,7 +105,7 @@ class LeaseRecord:
 
     @classmethod
     def load(cls, data: bytes) -> LeaseRecord:
-        """A record from its object. One that cannot be read, say after a power failure, is a lease that nobody has."""
+        """Parse a record. An unreadable record, for example after a power failure, is a free lease."""
         try:
             members = orjson.loads(data)
             owner = Owner(**members["owner"]) if members["owner"] else None
@@ -115,11 +115,11 @@ class LeaseRecord:
             return cls(0, None)
 
     def is_same_tenure(self, other: LeaseRecord) -> bool:
-        """Whether both describe one uninterrupted possession of the lease."""
+        """Whether both records describe the same uninterrupted ownership."""
         return (self.fence, self.holder, self.owner) == (other.fence, other.holder, other.owner)
 
     def released(self) -> LeaseRecord:
-        """The record after its owner is done: the oldest waiter that is not known to be dead has the lease."""
+        """The record after a release: the oldest waiter that is not known to be dead holds the lease."""
         for place, waiter in enumerate(self.waiters):
             if not _is_gone(waiter.owner, waiter.id):
                 return LeaseRecord(self.fence + 1, waiter.owner, waiter.beat, waiter.id, self.waiters[place + 1 :])
@@ -127,7 +127,7 @@ class LeaseRecord:
 
 
 class Lease:
-    """A lease that is held. Use as a context manager; it is given back at the end.
+    """A held lease. A context manager that releases it at the end.
 
     Attributes:
         fence: its fencing number.
@@ -150,7 +150,7 @@ class Lease:
         self._beats.start()
 
     def check(self) -> None:
-        """Make sure, by looking, that the lease is still ours.
+        """Read the object and check that this process still holds the lease.
 
         Raises:
             LeaseLostError: another writer took it.
@@ -165,7 +165,10 @@ class Lease:
                 )
 
     def _is_ours(self) -> bool:
-        """Look at the lease object. Waiters change it, and so does a heartbeat whose answer was lost: still ours."""
+        """Read the lease object.
+
+        Waiters change it, and so does a heartbeat whose response was lost; the lease is still held.
+        """
         try:
             found = self._store.get(self._path)
         except ObjectNotFoundError:
@@ -177,7 +180,7 @@ class Lease:
         return True
 
     def _swap(self, change: Callable[[LeaseRecord], LeaseRecord]) -> bool:
-        """Change the object while it is ours, however often waiters change it meanwhile. False when it is not ours."""
+        """Change the object while the lease is held, and retry when waiters change it. False if the lease is lost."""
         for _ in range(_SWAPS):
             changed = change(self._record)
             try:
@@ -195,13 +198,13 @@ class Lease:
             with self._lock:
                 if self._lost:
                     return
-                # A store that is out of reach says nothing; the check before publishing decides.
+                # If the store cannot be reached, nothing is known. The check before publication decides.
                 with suppress(OmnigraphError):
                     self._lost = not self._swap(lambda record: replace(record, beat=record.beat + 1))
             self._stop.wait(self._ttl / 3)
 
     def release(self) -> None:
-        """Give the lease to the oldest waiter, or back. If it is lost already, there is nothing to give."""
+        """Hand the lease to the oldest waiter, or release it. Does nothing if it is lost."""
         self._stop.set()
         self._beats.cancel()
         with self._lock:
@@ -209,7 +212,7 @@ class Lease:
                 _ours.discard(self._holder)
                 return
             self._lost = True
-            # A failure leaves a lease that expires, and that this process knows to be nobody's.
+            # After a failure the lease expires, and this process knows that it is stale.
             with suppress(OmnigraphError):
                 self._swap(LeaseRecord.released)
             _ours.discard(self._holder)
@@ -235,23 +238,23 @@ def acquire(
     wait: float = WAIT_SECONDS,
     ttl: float = TTL_SECONDS,
 ) -> Lease:
-    """Take the lease of a branch, waiting for the writers that came first.
+    """Take the lease of a branch, after all writers that came first.
 
     Args:
         store: the graph's objects.
         branch: the graph branch.
-        at_least: the number that the manifest has seen; the new one is higher, even when the lease object was lost.
-        wait: seconds to wait for it. With none, this writer does not wait in line.
-        ttl: seconds of silence after which an owner or a waiter counts as gone.
+        at_least: the fencing number in the manifest. The new number is higher, even if the lease object was lost.
+        wait: seconds to wait. With 0, the writer does not join the queue.
+        ttl: seconds without a heartbeat after which an owner or waiter is dead.
 
     Raises:
-        LeaseTimeoutError: others had it all the time.
+        LeaseTimeoutError: other writers held it all the time.
     """
     return _Turn(store, branch, at_least, wait, ttl).take()
 
 
 def owner_of(store: ObjectStore, branch: str) -> Owner | None:
-    """The process that has the lease of a branch, as far as anybody can see; None when it is free."""
+    """The process that holds the lease of a branch, as far as known; None if it is free."""
     try:
         owner = LeaseRecord.load(store.get(lease_path(branch)).data).owner
     except ObjectNotFoundError:
@@ -260,14 +263,14 @@ def owner_of(store: ObjectStore, branch: str) -> Owner | None:
 
 
 class _Watch:
-    """Tells whose heartbeat stands still, on the clock of this process alone."""
+    """Finds dead owners and waiters by their heartbeats, on the clock of this process."""
 
     def __init__(self, ttl: float) -> None:
         self._ttl = ttl
         self._seen: dict[str, tuple[int, float]] = {}
 
     def is_dead(self, member: str, owner: Owner, beat: int, now: float) -> bool:
-        """Whether an owner or a waiter is dead, by its process, or by its silence on the clock of this one."""
+        """Whether an owner or waiter is dead, by its process or by its missing heartbeats."""
         seen = self._seen.get(member)
         if seen is None or seen[0] != beat:
             self._seen[member] = seen = (beat, now)
@@ -275,7 +278,7 @@ class _Watch:
 
 
 class _Turn:
-    """One writer's way to the lease: look, stand in line, say that it lives, and take the lease when it is its turn."""
+    """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease in turn."""
 
     def __init__(self, store: ObjectStore, branch: str, at_least: Callable[[], int], wait: float, ttl: float) -> None:
         self._store = store
@@ -300,7 +303,7 @@ class _Turn:
                     return taken
         except BaseException:
             if self._joined:
-                with suppress(OmnigraphError):  # a waiter that stays in the list falls silent
+                with suppress(OmnigraphError):  # a waiter that stays in the list sends no more heartbeats
                     self._leave()
             _ours.discard(self._me.id)
             raise
@@ -310,7 +313,7 @@ class _Turn:
         now = time.monotonic()
         if self._is_mine(record):
             assert etag is not None
-            return self._held(record, etag)  # it was handed over
+            return self._held(record, etag)  # another process handed the lease over
         waiters = [w for w in record.waiters if w.id == self._me.id or not self._is_dead(w, now)]
         if self._is_free(record, now) and (not waiters or waiters[0].id == self._me.id):
             rest = tuple(waiter for waiter in waiters if waiter.id != self._me.id)
@@ -327,7 +330,7 @@ class _Turn:
         return None
 
     def _stand(self, record: LeaseRecord, etag: str | None, waiters: list[Waiter], now: float) -> bool:
-        """Be in the list, with a heartbeat, and without those who are dead. False when the object has changed."""
+        """Stay in the queue with a new heartbeat, and remove dead waiters. False if the object has changed."""
         place = next((i for i, waiter in enumerate(waiters) if waiter.id == self._me.id), None)
         due = now - self._beaten >= self._ttl / 3
         if place is not None and not due and len(waiters) == len(record.waiters):
@@ -342,14 +345,14 @@ class _Turn:
         return True
 
     def _sleep(self, place: int, now: float) -> None:
-        """The next in line looks often, the others seldom; after a long wait a little more does not matter."""
+        """The next in line polls often, the others rarely. After a long wait, all poll rarely."""
         waited = (now - self._began) / 20
         longest = max(_NEXT_PAUSE if place == 0 else min(_LATER_PAUSE * place, _LONGEST_PAUSE), waited)
         self._pause = min(self._pause * 1.5, longest, _LONGEST_PAUSE)
         time.sleep(min(self._pause * self._slower * random.uniform(0.5, 1.5), max(self._deadline - now, 0.0)))
 
     def _leave(self) -> None:
-        """Be in the list no more, and pass on the lease if it was handed over just now."""
+        """Leave the queue, and pass the lease on if it was handed over just now."""
         for _ in range(_SWAPS):
             record, etag = self._read()
             if self._is_mine(record):

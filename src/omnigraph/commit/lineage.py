@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.manifest import Commit, Manifest, RowKind, read_commits
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, NotFoundError, cut
@@ -16,7 +17,7 @@ from omnigraph.lang.names import did_you_mean
 
 
 def commits(view: Manifest) -> Iterator[Commit]:
-    """The commits that lead to a view, newest first. Older parts are read only when they are reached."""
+    """All ancestors on the branch, newest first. Reads older parts when they are reached."""
     yield from reversed(view.recent)
     for index in reversed(range(len(view.ledger.parts) - 1)):
         rows = view.ledger.read_part(index)
@@ -25,7 +26,7 @@ def commits(view: Manifest) -> Iterator[Commit]:
 
 
 def find_in(view: Manifest, commit_id: str) -> Commit | None:
-    """A commit of a view's history."""
+    """Find a commit in the history of a manifest."""
     if view.head.id == commit_id:
         return view.head
     is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
@@ -34,7 +35,7 @@ def find_in(view: Manifest, commit_id: str) -> Commit | None:
 
 
 def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
-    """A commit that leads to a view: of its own history, or one that a merge brought."""
+    """Find an ancestor of a manifest's head: in its own history, or merged."""
     if view.head.id == commit_id:
         return view.head
     rows = view.ledger.read(filter=pc.field("object_id") == commit_id)
@@ -42,18 +43,18 @@ def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
 
 
 def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
-    """A commit, whichever branch it is on.
+    """Find a commit on any branch.
 
     Args:
         store: the graph.
         commit_id: its id.
-        or_tag: the name of a tag would have done as well, and there is none: say so, and name the nearest.
+        or_tag: the caller accepts a tag, too. The error then suggests the nearest tag name.
 
     Raises:
         NotFoundError: no branch has it.
     """
     for branch in store.branch_names():
-        with suppress(BranchNotFoundError):  # deleted while we look
+        with suppress(BranchNotFoundError):  # deleted during the search
             found = find_in(store.capture(branch), commit_id)
             if found is not None:
                 return found
@@ -65,10 +66,10 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
-    """The commit that a write with this idempotency key made on this very branch, if there is one.
+    """The commit with an idempotency key on this branch, if there is one.
 
-    A key belongs to one branch: a fork has the commits of the branch that it was made from, and not their keys. A
-    commit that was undone does not count. Its undo carries the same key and the same operation.
+    A key belongs to one branch: a new branch inherits commits, but not their keys. A commit that was undone does not
+    count. Its undo has the same key and the same operation.
     """
     if key is None:
         return None

@@ -1,7 +1,7 @@
-"""The steps that bring a graph from each older format to the next.
+"""Migrations from each older format to the next.
 
-A step does its work first and writes the stamp last. It may be interrupted and run again, and several processes may run
-it at once: it holds the leases, and every act is safe when it comes late.
+A step writes the format number last. It may be interrupted and run again, and several processes may run it at once: it
+holds the leases, and every action is safe if it runs late.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.manifest import MAIN, STAMP, read_manifest
+from omnigraph.commit.manifest import MAIN, STAMP
+from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.refs import BranchRef, TagRef, create_branch_ref, create_tag_ref, delete_tag_ref
 from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, RetryableError
 from omnigraph.storage.ledger import LedgerTag
-from omnigraph.storage.tables import TableConflictError
+from omnigraph.storage.staged import TableConflictError
 
 Migration = Callable[[Store], None]
 
 
 def _references(store: Store) -> None:
-    """Format 1 to 2: branches and tags become objects of our own; they were references of the Lance dataset.
+    """Format 1 to 2: branches and tags become objects. They were references of the Lance dataset.
 
-    A branch keeps the Lance branch of its name, which no later branch will use, and the identifier that its table forks
-    begin with.
+    A branch keeps the Lance branch of its name, which no later branch uses, and the prefix of its table forks.
     """
     with store.exclusive(MAIN), store.exclusive_refs():
         for branch in store.manifest.branches().values():
@@ -32,7 +32,7 @@ def _references(store: Store) -> None:
             ref = BranchRef(
                 branch.name, branch.identifier, branch.name, parent, branch.parent, branch.parent_version, None
             )
-            with suppress(ObjectExistsError):  # an earlier run came so far; a deleted branch is closed, and stays so
+            with suppress(ObjectExistsError):  # an earlier run did this; a deleted branch stays closed
                 create_branch_ref(store.objects, ref)
             reach(Failpoint.MIGRATION_REF_WRITTEN)
         for tag in store.manifest.tags().values():
@@ -52,7 +52,7 @@ def _migrate_tag(store: Store, tag: LedgerTag) -> None:
     except ObjectExistsError:
         return
     if tag.name not in store.manifest.tags():
-        # Another process finished this migration, and the tag was deleted since: its deletion removes both.
+        # Another process finished this migration, and the tag was deleted since. That deletion removed both.
         with suppress(ObjectChangedError):
             delete_tag_ref(store.objects, made)
 
@@ -74,4 +74,4 @@ def _stamp(store: Store, number: int) -> None:
 
 
 MIGRATIONS: Mapping[int, Migration] = {1: _references}
-"""The step that leads away from each older format."""
+"""The migration from each older format."""

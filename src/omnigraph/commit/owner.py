@@ -1,4 +1,4 @@
-"""The process that owns a lease, a record or a sidecar, so that others on the same machine can see that it died."""
+"""The process that owns a lease, record or sidecar. Processes on the same machine can check whether it is alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, so that others on the same machine can see that it died."""
+    """Identifies a process across its machine."""
 
     host: str
     pid: int
@@ -22,7 +22,7 @@ class Owner:
         return cls(_host(), os.getpid(), _start_time(os.getpid()) or "")
 
     def is_dead(self) -> bool:
-        """Whether the process is certainly gone. From another machine nobody can say."""
+        """Whether the process is certainly dead. Unknown for processes on other machines."""
         if self.host != _host():
             return False
         if not _answers(self.pid):
@@ -32,7 +32,7 @@ class Owner:
 
 
 def _host() -> str:
-    """The machine until it boots again, and the process name space: where a process number means one process."""
+    """Identifies the boot of the machine and the process namespace, in which a process id is unique."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -42,9 +42,9 @@ def _host() -> str:
 
 
 def _start_time(pid: int) -> str | None:
-    """When a process began, as the kernel counts it; empty when it waits only to be collected.
+    """Start time of a process, from the kernel; empty for a zombie.
 
-    None when nobody may say: there is no /proc, or it hides the processes of others.
+    None if it is unknown: there is no /proc, or it hides the processes of other users.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -55,7 +55,7 @@ def _start_time(pid: int) -> str | None:
 
 
 def _answers(pid: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether a process with this id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

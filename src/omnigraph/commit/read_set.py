@@ -1,9 +1,8 @@
-"""The read set of a write: what preparing it looked at, and whether later commits have changed any of it.
+"""The read set of a write: the rows that it depends on, and whether later commits changed them.
 
-Preparing gets a view that takes notes. Reads by value (`lookup`) and by condition (`scan` with a filter) are noted as
-such, so that a row that was changed meanwhile matters only if it matches one of them, before or after the change. That
-covers what was not found, too: a row that has come since matches the values that were looked for. Whatever else
-touches a table counts as having read all of it.
+A write prepares on a manifest that tracks reads. A lookup adds its values, a filtered scan its condition, and any other
+read the whole table. A changed row conflicts only if it matches a value or a condition, before or after the change. So
+a row that appears later conflicts, too, if the write looked for it and did not find it.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.tables import TableStorage
 
 SCHEMA = "schema"
-"""What a conflict names when it is about the schema."""
+"""Names the schema in a conflict."""
 
 _ID = "id"
 _MOST_IDS = 1_000_000
-"""With more changed rows than this, a table that was read counts as changed."""
+"""With more changed rows than this, every read of the table counts as a conflict."""
 
 _MOST_ROWS = 20_000
-"""The same where the rows themselves have to be looked at, and not only their ids."""
+"""The same limit if the rows have to be read to compare them, not only their ids."""
 
 _MOST_BYTES = 64 << 20
-"""Of a table in which more bytes of values were looked for, everything counts as read: the values are not kept."""
+"""A lookup with more bytes of values adds the whole table instead of the values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """Something of the read set that changed.
+class ReadConflict:
+    """A conflict: a member of the read set that changed.
 
     Attributes:
         member: the type key of a table, or `schema`.
         expected: its version when it was read.
-        actual: its version now; None when it is gone.
+        actual: its version now; None if it was removed.
     """
 
     member: str
@@ -49,12 +48,12 @@ class Moved:
 
 @dataclass(slots=True)
 class ReadSet:
-    """What was read.
+    """The rows that a write depends on.
 
     Attributes:
-        whole: tables of which everything counts as read.
-        lookups: type key, column and values.
-        filters: type key and condition.
+        whole: type keys of tables that were read as a whole.
+        lookups: lookups by value: type key, column and values.
+        filters: scans: type key and condition.
     """
 
     whole: set[str] = field(default_factory=set)
@@ -62,13 +61,13 @@ class ReadSet:
     filters: list[tuple[str, pc.Expression]] = field(default_factory=list)
 
     def add_lookup(self, key: str, by: str, values: pa.ChunkedArray, *, kept: bool = False) -> None:
-        """Note that rows were looked for by the values of a column.
+        """Add a lookup by the values of a column.
 
         Args:
             key: the table.
             by: the column.
             values: the values.
-            kept: whether somebody keeps the values in any case, so that noting them takes no memory.
+            kept: whether the caller keeps the values anyway, so that they cost no extra memory here.
         """
         if kept or values.nbytes <= _MOST_BYTES:
             self.lookups.append((key, by, values))
@@ -76,7 +75,7 @@ class ReadSet:
             self.whole.add(key)
 
     def add_filter(self, key: str, condition: pc.Expression | None) -> None:
-        """Note that the rows were read for which a condition holds; without one, all of them."""
+        """Add a scan with a condition; None adds the whole table."""
         if condition is None:
             self.whole.add(key)
         else:
@@ -86,21 +85,21 @@ class ReadSet:
     def keys(self) -> set[str]:
         return self.whole | {key for key, _, _ in self.lookups} | {key for key, _ in self.filters}
 
-    def moved(self, tables: TableStorage, before: Manifest, after: Manifest) -> Moved | None:
-        """The first thing of the read set that differs between two states of a branch, if there is one."""
+    def find_conflict(self, tables: TableStorage, before: Manifest, after: Manifest) -> ReadConflict | None:
+        """The first conflict between two states of a branch; None if nothing in the read set changed."""
         if before.schema_hash != after.schema_hash:
-            return Moved(SCHEMA, before.schema_hash, after.schema_hash)
+            return ReadConflict(SCHEMA, before.schema_hash, after.schema_hash)
         for key in sorted(self.keys):
             old, new = before.tables.get(key), after.tables.get(key)
             if old is None or new is None:
                 if old is not new:
-                    return Moved(key, old and old.ref.version, new and new.ref.version)
-            elif old.ref != new.ref and (old.id != new.id or self._matters(tables, old, new)):
-                return Moved(key, old.ref.version, new.ref.version)
+                    return ReadConflict(key, old and old.ref.version, new and new.ref.version)
+            elif old.ref != new.ref and (old.id != new.id or self._conflicts(tables, old, new)):
+                return ReadConflict(key, old.ref.version, new.ref.version)
         return None
 
-    def _matters(self, tables: TableStorage, old: TablePin, new: TablePin) -> bool:
-        """Whether a row that differs between two versions is one of those that were read."""
+    def _conflicts(self, tables: TableStorage, old: TablePin, new: TablePin) -> bool:
+        """Whether a row that differs between two versions is in the read set."""
         key = old.key
         ids = changed_ids(tables, old, new, 0 if key in self.whole else _MOST_IDS)
         if ids is None:
@@ -108,24 +107,24 @@ class ReadSet:
         if len(ids) == 0:
             return False
         by_column: dict[str, list[pa.ChunkedArray]] = {}
-        for _, by, values in (noted for noted in self.lookups if noted[0] == key):
+        for _, by, values in (lookup for lookup in self.lookups if lookup[0] == key):
             if by == _ID:
                 if pc.any(pc.is_in(ids, value_set=values)).as_py():
                     return True
             else:
                 by_column.setdefault(by, []).append(values)
-        filters = [condition for noted, condition in self.filters if noted == key]
+        filters = [condition for scanned, condition in self.filters if scanned == key]
         if not by_column and not filters:
             return False
         if len(ids) > _MOST_ROWS:
             return True
         for ref in (old.ref, new.ref):
-            rows = tables.lookup(ref, _ID, pa.chunked_array([ids]), columns=[_ID, *by_column])
+            rows = tables.at(ref).lookup(_ID, pa.chunked_array([ids]), columns=[_ID, *by_column])
             for by, several in by_column.items():
                 if any(pc.any(pc.is_in(rows[by], value_set=_like(values, rows[by]))).as_py() for values in several):
                     return True
             changed = pc.field(_ID).isin(ids)
-            if any(tables.scan(ref, columns=[_ID], filter=condition & changed).num_rows for condition in filters):
+            if any(tables.at(ref).scan(columns=[_ID], filter=condition & changed).num_rows for condition in filters):
                 return True
         return False
 
@@ -135,14 +134,15 @@ def _like(values: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def changed_ids(tables: TableStorage, old: TablePin, new: TablePin, most: int = _MOST_IDS) -> pa.Array | None:
-    """The ids of the rows that may differ between two versions of a table.
+    """Ids of the rows that may differ between two versions of a table.
 
-    None when there are more than `most`, or when nobody can say because a version is gone.
+    Returns:
+        None if there are more than `most`, or a version was removed.
     """
     found: list[pa.Array] = [pa.array([], pa.utf8())]
     count = 0
     try:
-        for ids in tables.touched(old.ref, new.ref):
+        for ids in tables.at(new.ref).touched_since(old.ref):
             count += len(ids)
             if count > most:
                 return None
@@ -152,8 +152,8 @@ def changed_ids(tables: TableStorage, old: TablePin, new: TablePin, most: int = 
     return pa.concat_arrays(found).unique()
 
 
-class NotedTables(Mapping[str, TablePin]):
-    """The tables of a view, with notes of what is read. Taking a pin out of it counts as reading the whole table."""
+class TrackedTables(Mapping[str, TablePin]):
+    """The tables of a manifest that tracks reads. Access to a pin adds the whole table to the read set."""
 
     def __init__(self, tables: Mapping[str, TablePin], reads: ReadSet) -> None:
         self._tables = tables
@@ -173,22 +173,22 @@ class NotedTables(Mapping[str, TablePin]):
         return key in self._tables
 
 
-def noting(view: Manifest) -> tuple[Manifest, ReadSet]:
-    """A view that notes what is read of it, and the notes."""
+def tracked(view: Manifest) -> tuple[Manifest, ReadSet]:
+    """A manifest that tracks reads, and its read set."""
     reads = ReadSet()
-    return replace(view, tables=NotedTables(view.tables, reads)), reads
+    return replace(view, tables=TrackedTables(view.tables, reads)), reads
 
 
-def unnoted(view: Manifest) -> Manifest:
-    """The view without notes: for reads whose result the write does not depend on."""
-    return replace(view, tables=pins(view)) if isinstance(view.tables, NotedTables) else view
+def untracked(view: Manifest) -> Manifest:
+    """The manifest without tracking, for reads whose result the write does not depend on."""
+    return replace(view, tables=pins(view)) if isinstance(view.tables, TrackedTables) else view
 
 
 def pins(view: Manifest) -> Mapping[str, TablePin]:
-    """The tables of a view, without notes: for reads that are noted otherwise."""
-    return view.tables._tables if isinstance(view.tables, NotedTables) else view.tables
+    """The tables of a manifest without tracking, for reads that add their own condition."""
+    return view.tables._tables if isinstance(view.tables, TrackedTables) else view.tables
 
 
 def reads_of(view: Manifest) -> ReadSet:
-    """Where reads of a view are noted; for a view that takes no notes, they go nowhere."""
-    return view.tables.reads if isinstance(view.tables, NotedTables) else ReadSet()
+    """The read set of a manifest; an unused one if the manifest does not track reads."""
+    return view.tables.reads if isinstance(view.tables, TrackedTables) else ReadSet()

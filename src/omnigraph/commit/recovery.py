@@ -1,4 +1,4 @@
-"""Recovery: settling writes that stopped half way, forward or back, always all tables of a write at once."""
+"""Recovery: roll interrupted writes forward or back, always with all tables of a write."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pyarrow as pa
 from omnigraph.commit import audit
 from omnigraph.commit.ancestor_files import read_ancestors, remove_ancestors
 from omnigraph.commit.audit import RecoveryKind, RecoveryRecord, TableOutcome
-from omnigraph.commit.distrust import distrust, trusted
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.rollback import RECOVERY_ACTOR as RECOVERY_ACTOR
-from omnigraph.commit.rollback import Found, drop_fork, pin_of, restate, roll_back, state_before, undo
+from omnigraph.commit.rollback import Found, drop_fork, pin_of, republish, roll_back, state_before, undo
+from omnigraph.commit.rollback_only import mark_rollback_only, with_pending_mark
 from omnigraph.commit.schema_files import discard_staged, promote_contract, staged_contract
 from omnigraph.commit.sidecar import RECOVERY_DIRECTORY, Sidecar, TableIntent, pending
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import intends_torn, set_aside_torn
+from omnigraph.commit.torn_versions import intends_torn, quarantine_torn
 from omnigraph.errors import (
     CorruptionError,
     DamagedFileError,
@@ -33,12 +33,12 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.objects import local
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 
 
 class TableState(StrEnum):
-    """Where a table is, compared with what the manifest points at and what the sidecar intended."""
+    """The version of a table, relative to the manifest's pin and the sidecar's intent."""
 
     NO_MOVEMENT = "NoMovement"
     ROLLED_PAST_EXPECTED = "RolledPastExpected"
@@ -56,39 +56,39 @@ class Settled(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a write ended, and the commit that says so, if one was needed."""
+    """The outcome of a settled write, and the commit that records it, if there is one."""
 
     outcome: Settled
     commit: Commit | None
 
 
 def recover_all(store: Store) -> list[Settlement]:
-    """Settle every write that no live writer owns. A writer that is at work keeps its sidecar."""
+    """Settle all writes without a live writer. A live writer keeps its sidecar."""
     if store.objects.uri.scheme is Scheme.LOCAL:
-        with suppress(StorageError):  # they harm nobody
+        with suppress(StorageError):  # they do no harm
             local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
-        # Also for a branch that is gone: it may be made again, and written, while we look.
+        # Do this even if the branch does not exist: it may be created and written at the same time.
         with suppress(LeaseTimeoutError), store.exclusive(branch, wait=0) as held:
             settlements += recover_branch(store, branch, held)
     return settlements
 
 
-def healed(store: Store, branch: str) -> Manifest:
-    """The newest view of a branch, with what interrupted writers left on it settled. Nothing left costs one listing.
+def recovered_view(store: Store, branch: str) -> Manifest:
+    """The newest state of a branch, after recovery of interrupted writes. Costs one listing if there are none.
 
     Raises:
         BranchNotFoundError: there is no such branch.
     """
-    if interrupted(store, branch):
+    if has_interrupted_write(store, branch):
         with store.exclusive(branch) as held:
             recover_branch(store, branch, held)
     return store.capture(branch)
 
 
-def interrupted(store: Store, branch: str) -> bool:
-    """Whether a write to a branch stopped half way. One whose process has the lease is only in flight."""
+def has_interrupted_write(store: Store, branch: str) -> bool:
+    """Whether the branch has an interrupted write. A write whose process holds the lease is still running."""
     owners = [sidecar.owner for sidecar in pending(store.objects) if sidecar.branch == branch]
     if not owners:
         return False
@@ -97,49 +97,49 @@ def interrupted(store: Store, branch: str) -> bool:
 
 
 def recover_branch(store: Store, branch: str, held: Lease) -> list[Settlement]:
-    """Settle every write of a branch. Whoever holds the lease knows that no other writer is at work on it."""
+    """Settle all writes of a branch. The caller holds the lease, so no other writer is running."""
     mine = [sidecar for sidecar in pending(store.objects) if sidecar.branch == branch]
     if mine:
         held.check()
-        set_aside_torn(store, branch, mine)
+        quarantine_torn(store, branch, mine)
     return [settle(store, sidecar, held) for sidecar in mine]
 
 
 def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
-    """Finish or undo one write, say so in the audit, and remove its sidecar. May be interrupted and run again.
+    """Finish or undo one write, add it to the audit, and remove its sidecar. May be interrupted and run again.
 
     Raises:
-        CorruptionError: it can be neither finished nor undone: a table is behind what the graph points at, or files
-            are damaged or gone. The sidecar stays.
+        CorruptionError: it can be neither finished nor undone: a table is behind the version that the graph points at,
+            or files are damaged or missing. The sidecar stays.
     """
     try:
         return _settle(store, sidecar, held)
     except (StorageError, VersionReclaimedError) as error:
-        reason = error.message if is_lasting(error) else obstacle(store, sidecar)
+        reason = error.message if is_permanent(error) else obstacle(store, sidecar)
         if reason is None:
             raise
         raise _cannot_settle(sidecar, reason) from error
 
 
-def is_lasting(error: OmnigraphError) -> bool:
-    """Whether an error says for certain that files are damaged or gone, so that settling a write fails again."""
+def is_permanent(error: OmnigraphError) -> bool:
+    """Whether an error means that files are damaged or missing, so that a retry fails again."""
     return isinstance(error, CorruptionError | DamagedFileError | VersionReclaimedError)
 
 
 def obstacle(store: Store, sidecar: Sidecar) -> str | None:
-    """Why a write can be neither finished nor undone, found by looking only. None when nothing is found."""
+    """The reason why a write can be neither finished nor undone, without changing anything; None if there is none."""
     try:
         return _obstacle(store, sidecar)
     except OmnigraphError as error:
         unreadable = isinstance(error, StorageError) and error.kind is StorageErrorKind.PERMANENT
-        return error.message if unreadable or is_lasting(error) else None
+        return error.message if unreadable or is_permanent(error) else None
 
 
 def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return None
     if intends_torn(store, sidecar):
-        return None  # set aside before anything else is decided
+        return None  # torn files are quarantined first
     view, found = _look(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     settled = _settled_before(view, sidecar)
@@ -157,7 +157,7 @@ def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
         pin = pin_of(view, table)
         wanted = table.base if visible else pin.ref if pin is not None else None
         own = wanted is not None and wanted.branch == table.base.branch and head is not None
-        if own and wanted is not None and not store.tables.has(wanted):
+        if own and wanted is not None and not store.tables.at(wanted).exists():
             directory = table_directory(wanted.path, wanted.branch)
             return f"version {wanted.version} of {directory} is gone, which has to be put back"
     return None
@@ -174,12 +174,12 @@ def _settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     reach(Failpoint.RECOVERY_STARTED)
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return _discard(store, sidecar)
-    sidecar = trusted(store, sidecar)
+    sidecar = with_pending_mark(store, sidecar)
     view, found = _look(store, sidecar)
     settlement, outcomes = _decide(store, sidecar, view, found, held)
     reach(Failpoint.RECOVERY_PUBLISHED)
     if sidecar.schema is not None:
-        # The schema files follow the write: into their places, or away.
+        # Promote or discard the schema files with the write.
         if settlement.outcome is Settled.FORWARD:
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         else:
@@ -193,7 +193,7 @@ def _settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
 
 
 def _look(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
-    """The newest view of the branch, and where the tables of the write are."""
+    """The newest state of the branch, and the states of the tables of the write."""
     store.forget(sidecar.branch)
     view = store.capture(sidecar.branch)
     found: list[Found] = []
@@ -213,7 +213,7 @@ def _look(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
 def _decide(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Roll a write forward or back, or see that this has been done."""
+    """Roll a write forward or back, unless that is already done."""
     settled = _settled_before(view, sidecar)
     if settled is not None:
         return _settled_again(store, sidecar, view, found, held, settled)
@@ -222,8 +222,8 @@ def _decide(
         try:
             return _roll_forward(store, sidecar, view, found, ancestors, held)
         except FlushFailedError:
-            # What was flushed in vain is not trusted, and its publish may be visible by now.
-            sidecar = distrust(store, sidecar)
+            # A failed flush is never trusted, and the write may have been published by now.
+            sidecar = mark_rollback_only(store, sidecar)
             view, found = _look(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     if published is not None:
@@ -236,8 +236,8 @@ def _decide(
 def _roll_forward(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], ancestors: pa.Table | None, held: Lease
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Publish a write whose tables have all moved as it intended."""
-    # The writer may have died before its tables were forced to disk.
+    """Publish a write whose tables have all moved as intended."""
+    # The writer may have died before its tables were flushed.
     store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
@@ -249,25 +249,25 @@ def _roll_forward(
 def _settled_again(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, settled: Settlement
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Make sure of what was settled before: that it is on disk, and that no table has moved since."""
+    """Make sure that an earlier settlement is on disk, and that no table has moved since."""
     if any(state is not TableState.NO_MOVEMENT for _, state, _ in found):
-        # An earlier recovery was interrupted, and its publish came late: it had moved tables on meanwhile.
+        # An earlier recovery was interrupted, and its publish arrived late, after it had moved tables.
         _, outcomes = roll_back(store, sidecar, view, found, held, settled=True)
         return settled, outcomes
     try:
         store.manifest.make_durable(view.ledger)
     except FlushFailedError:
-        # The write may be acknowledged, so it stays. The next version holds it, too, in files of its own.
-        restate(store, sidecar, view, held)
+        # The write may be acknowledged, so it stays. The next version holds it, too, in new files.
+        republish(store, sidecar, view, held)
     return settled, [TableOutcome(t.key, state, head, head) for t, state, head in found]
 
 
 def _is_complete(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], ancestors: pa.Table | None
 ) -> bool:
-    """Whether all that the write intended is there, and only its publication is missing."""
+    """Whether everything that the write intended exists, and only its publication is missing."""
     if sidecar.ancestors is not None and ancestors is None:
-        return False  # a merge without the history of what it merged would mislead every later one
+        return False  # a merge without the lineage of the merged branch would mislead later merges
     if view.head.id != sidecar.base_head:
         return False
     if any(state is not TableState.ROLLED_PAST_EXPECTED for _, state, _ in found):
@@ -279,13 +279,13 @@ def _is_complete(
 
 
 def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
-    """How the write ended, when the branch says so already: its writer published it, or a recovery was interrupted."""
+    """The outcome that the branch already shows: the writer published the write, or a recovery was interrupted."""
     commits = (view.head, *view.recent)
     undone = next((c for c in commits if c.operation_id == sidecar.operation_id and c.id != sidecar.commit.id), None)
     if undone is not None:
         return Settlement(Settled.BACK, undone)
     published = find_in(view, sidecar.commit.id)
-    # One that must be undone counts as settled only if others have built on it: they found it on disk.
+    # A rollback-only write counts as settled only if later commits are based on it: they read it from disk.
     if published is not None and not (sidecar.rollback_only and view.head.id == published.id):
         return Settlement(Settled.FORWARD, published)
     return None
@@ -297,7 +297,7 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     pin = pin_of(view, table)
     pinned = pin.ref if pin is not None else None
     if head is None:
-        # Of a fork that means that it was never finished, or is removed already. Nothing else may be gone.
+        # A missing fork was never finished, or is already removed. No other table may be missing.
         return (TableState.NO_MOVEMENT if table.forked else TableState.INVARIANT_VIOLATION), None
     floor = pinned.version if pinned is not None and pinned.branch == table.base.branch else table.base.version
     if head == floor:
@@ -305,7 +305,7 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     if head < floor:
         return TableState.INVARIANT_VIOLATION, head
     if head == table.intended.version and floor == table.base.version:
-        same = store.tables.transaction_id(table.intended) == table.transaction_id
+        same = store.tables.at(table.intended).transaction_id() == table.transaction_id
         return (TableState.ROLLED_PAST_EXPECTED if same else TableState.UNEXPECTED_AT_P1), head
     if floor == table.base.version and head < table.intended.version:
         return TableState.INCOMPLETE_PHASE_B, head
@@ -313,7 +313,7 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
 
 
 def _discard(store: Store, sidecar: Sidecar) -> Settlement:
-    """A write to a branch that no longer exists: nothing of it can ever be seen."""
+    """A write to a branch that does not exist any more is never visible."""
     outcomes = []
     for table in sidecar.tables:
         if table.forked:

@@ -1,12 +1,12 @@
-"""References: one object per branch and per tag, the only authority for what exists.
+"""References: one object per branch and tag. They alone define which branches and tags exist.
 
-A branch reference names an *incarnation*, which is never used again: the branch's manifest is the Lance branch of that
-name, and its table forks carry it. So an act on a branch that was deleted, and perhaps made again, can only reach the
-old incarnation. References are created if absent, and deleted only if unchanged (etag), so an act that comes late
-never removes a newer reference of the same name.
+A branch reference names an *incarnation*, which is never reused: the branch's manifest is the Lance branch with that
+name, and its table forks have it as a prefix. So a late action on a deleted branch, even if it was created again, can
+only affect the old incarnation. References are created if absent and deleted only if unchanged (etag), so a late action
+never removes a newer reference with the same name.
 
-A new branch reference is *pending* first: cleanup keeps what it names, and nobody else sees a branch. Its creator looks
-whether its base stays and its name fits, and then confirms it by replacing the object (etag).
+A new branch reference is *pending* first: cleanup keeps the versions that it names, and readers ignore it. Its creator
+checks that the base is retained and the name does not clash, and then confirms it by replacing the object (etag).
 """
 
 # See docs/decisions/0149-references-have-incarnations.md
@@ -21,8 +21,8 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from omnigraph.commit.member_sums import CHECKSUM, checksum, summed
-from omnigraph.commit.names import SYSTEM
+from omnigraph.commit.json_checksums import CHECKSUM, checksum, with_checksum
+from omnigraph.commit.ref_names import SYSTEM
 from omnigraph.errors import DamagedFileError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore, StoredObject
 from omnigraph.storage.objects.contract import TOMBSTONE
@@ -38,14 +38,14 @@ class BranchRef:
     """The reference of one branch.
 
     Attributes:
-        incarnation: tells the branch from every other one, also of the same name; its table forks begin with it.
-        ledger: the Lance branch of the manifest that holds its versions.
-        parent: the name of the branch that it was made from.
-        parent_ledger: the Lance branch of the manifest that it was made from; None is that of `main`.
-        parent_version: the manifest version that it began at.
+        incarnation: unique id of the branch, also among branches with the same name; prefix of its table forks.
+        ledger: the Lance branch of the manifest with its versions.
+        parent: name of the branch that it was created from.
+        parent_ledger: the Lance branch of the parent's manifest; None for `main`.
+        parent_version: the manifest version that it was created at.
         created_at: microseconds since 1970, UTC; None for a branch of an older format.
-        pending: whether it is being created, and no branch yet.
-        etag: the state of the object that was read.
+        pending: whether the branch is being created, and does not exist yet.
+        etag: etag of the object that was read.
     """
 
     name: str
@@ -60,7 +60,7 @@ class BranchRef:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the system made the branch for itself."""
+        """Whether it is an internal branch."""
         return self.name.startswith(SYSTEM)
 
 
@@ -70,9 +70,9 @@ class TagRef:
 
     Attributes:
         branch: the branch that the commit was made on.
-        ledger: the Lance branch of the manifest that holds its version; None is that of `main`.
+        ledger: the Lance branch of the manifest with its version; None for `main`.
         created_at: microseconds since 1970, UTC.
-        etag: the state of the object that was read.
+        etag: etag of the object that was read.
     """
 
     name: str
@@ -88,109 +88,109 @@ Ref = TypeVar("Ref", BranchRef, TagRef)
 
 
 def branch_ref_path(name: str) -> str:
-    """Where the reference of a branch is, below the root. Names are escaped, so that none lies below another."""
+    """Path of a branch reference, below the root. Names are escaped, so that no reference is below another."""
     return f"{BRANCH_DIRECTORY}/{quote(name, safe='')}.json"
 
 
 def tag_ref_path(name: str) -> str:
-    """Where the reference of a tag is, below the root."""
+    """Path of a tag reference, below the root."""
     return f"{TAG_DIRECTORY}/{quote(name, safe='')}.json"
 
 
 def find_branch(objects: ObjectStore, name: str) -> BranchRef | None:
-    """The reference of a branch, or None when there is no such branch.
+    """The reference of a branch; None if there is no such branch.
 
     Raises:
-        DamagedFileError: the object cannot be read as a reference.
+        DamagedFileError: the object is not a valid reference.
     """
     found = find_branch_ref(objects, name)
     return None if found is None or found.pending else found
 
 
 def find_branch_ref(objects: ObjectStore, name: str) -> BranchRef | None:
-    """The reference of a branch, or of one that is being created.
+    """The reference of a branch, including a pending one.
 
     Raises:
-        DamagedFileError: the object cannot be read as a reference.
+        DamagedFileError: the object is not a valid reference.
     """
     return _find(objects, branch_ref_path(name), BranchRef)
 
 
 def find_tag(objects: ObjectStore, name: str) -> TagRef | None:
-    """The reference of a tag, or None when there is no such tag.
+    """The reference of a tag; None if there is no such tag.
 
     Raises:
-        DamagedFileError: the object cannot be read as a reference.
+        DamagedFileError: the object is not a valid reference.
     """
     return _find(objects, tag_ref_path(name), TagRef)
 
 
 def list_branch_refs(objects: ObjectStore) -> dict[str, BranchRef]:
-    """All branches but `main`, hidden ones too, by name. Files that are no reference are ignored."""
+    """All branches except `main`, including transaction branches, by name. Skips other files."""
     return {name: ref for name, ref in list_all_branch_refs(objects).items() if not ref.pending}
 
 
 def list_all_branch_refs(objects: ObjectStore) -> dict[str, BranchRef]:
-    """The same with those that are being created."""
+    """The same, including pending references."""
     found = (find_branch_ref(objects, name) for name in branch_ref_names(objects))
     return {ref.name: ref for ref in found if ref is not None}
 
 
 def branch_ref_names(objects: ObjectStore) -> list[str]:
-    """The names of all references of branches, also of hidden and pending ones; sorted. Costs one listing."""
+    """Sorted names of all branch references, including transaction branches and pending ones. Costs one listing."""
     return sorted(_names(objects, BRANCH_DIRECTORY))
 
 
 def tag_ref_names(objects: ObjectStore) -> list[str]:
-    """The names of all tags, sorted. Costs one listing."""
+    """Sorted names of all tags. Costs one listing."""
     return sorted(_names(objects, TAG_DIRECTORY))
 
 
 def list_tag_refs(objects: ObjectStore) -> dict[str, TagRef]:
-    """All tags by name. Files that are no reference are ignored."""
+    """All tags by name. Skips other files."""
     found = (find_tag(objects, name) for name in tag_ref_names(objects))
     return {ref.name: ref for ref in found if ref is not None}
 
 
 def create_branch_ref(objects: ObjectStore, ref: BranchRef) -> BranchRef:
-    """Write the reference of a new branch; unless it is pending, the branch exists from now on.
+    """Create a branch reference. Unless it is pending, the branch exists from now on.
 
     Raises:
-        ObjectExistsError: there is a reference of that name.
+        ObjectExistsError: there is a reference with that name.
     """
     return _with_etag(ref, objects.create(branch_ref_path(ref.name), _dump(ref)))
 
 
 def confirm_branch_ref(objects: ObjectStore, ref: BranchRef) -> BranchRef:
-    """Make a pending reference that of a branch, which exists from now on.
+    """Confirm a pending reference. The branch exists from now on.
 
     Raises:
-        ObjectChangedError: somebody has withdrawn it.
+        ObjectChangedError: another process has removed it.
     """
     ref = replace(ref, pending=False)
     return _with_etag(ref, objects.replace(branch_ref_path(ref.name), _dump(ref), ref.etag))
 
 
 def create_tag_ref(objects: ObjectStore, ref: TagRef) -> TagRef:
-    """Write the reference of a new tag.
+    """Create a tag reference.
 
     Raises:
-        ObjectExistsError: a tag of that name exists.
+        ObjectExistsError: a tag with that name exists.
     """
     return _with_etag(ref, objects.create(tag_ref_path(ref.name), _dump(ref)))
 
 
 def delete_branch_ref(objects: ObjectStore, ref: BranchRef) -> None:
-    """Remove a reference that was read, unless it has changed since.
+    """Remove a reference that was read, if it is unchanged.
 
     Raises:
-        ObjectChangedError: it was deleted, or belongs to another branch of the same name.
+        ObjectChangedError: it was deleted, or belongs to another branch with the same name.
     """
     objects.delete_if(branch_ref_path(ref.name), ref.etag)
 
 
 def delete_tag_ref(objects: ObjectStore, ref: TagRef) -> None:
-    """Remove a reference that was read, unless it has changed since.
+    """Remove a reference that was read, if it is unchanged.
 
     Raises:
         ObjectChangedError: it was deleted, or names another commit.
@@ -210,7 +210,7 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
         stored = objects.get(path)
     except ObjectNotFoundError:
         return None
-    if stored.data == TOMBSTONE:  # copied from a bucket to a disk; opening the graph for writing removes it
+    if stored.data == TOMBSTONE:  # copied from an object store to a disk; removed when the graph is opened for writing
         return None
     return _load(objects, path, stored, kind)
 
@@ -235,7 +235,7 @@ def _dump(ref: BranchRef | TagRef) -> bytes:
     members = {"version": _VERSION} | {name: value for name, value in asdict(ref).items() if name != "etag"}
     if not members.get("pending", True):
         del members["pending"]
-    return orjson.dumps(summed(members), option=orjson.OPT_INDENT_2)
+    return orjson.dumps(with_checksum(members), option=orjson.OPT_INDENT_2)
 
 
 def _with_etag(ref: Ref, etag: str) -> Ref:

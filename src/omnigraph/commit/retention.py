@@ -1,8 +1,8 @@
-"""Retention: the commits that later merges may need as a base.
+"""Retention: the commits that later merges may need as a merge base.
 
-A merge compares with the best common ancestors of two heads, and where there are several, with theirs. A commit can be
-one of those only if none of its children leads to all the heads that it leads to itself. So these are kept: every such
-commit, then the same with the kept commits as heads, until nothing more is added.
+A merge uses the best common ancestors of two heads, and if there are several, those of these, too. A commit can be one
+of them only if none of its children is an ancestor of all heads that the commit is an ancestor of. All such commits are
+kept. The same rule then applies with the kept commits as heads, until nothing is added.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def kept_commits(parents: Mapping[str, Sequence[str]], heads: Collection[str]) -
     """The commits that have to stay readable.
 
     Args:
-        parents: the parents of every commit that is known. Parents that are no key are not known, and are left out.
+        parents: the parents of every known commit. Skips parents that are not a key.
         heads: the commits that branches and tags name.
 
     Example:
@@ -32,7 +32,7 @@ def kept_commits(parents: Mapping[str, Sequence[str]], heads: Collection[str]) -
 
 
 def _children_first(parents: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:
-    """All commits that lead to heads, each after all its children."""
+    """All ancestors of the heads, each after all its children."""
     waiting: dict[str, int] = {}
     seen = set(heads)
     stack = list(seen)
@@ -61,10 +61,10 @@ def _kept(
 ) -> set[str]:
     """The heads, and the commits none of whose children leads to the same kept commits.
 
-    A commit comes after all its children, and whether it is kept depends on them alone. So one pass is enough: what it
-    keeps counts as a head for all that follows. Sets of heads are the bits of integers. A commit with one child that is
-    no head leads where its child does, so sets are compared only where lines meet, and are dropped when all parents
-    have seen them.
+    A commit comes after all its children, and only they decide whether it is kept. So one pass is enough: a kept commit
+    counts as a head for the rest. Sets of heads are the bits of integers. A commit with one child that is no head has
+    the set of its child, so sets are compared only at merges and forks, and are dropped when all parents have used
+    them.
     """
     reached: dict[str, int] = {}
     covered: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
-"""Undoing a write: every table gets its pinned content back, and the undo is published as a commit.
+"""Rollback: restore the pinned content of every table of a write, and publish the undo as a commit.
 
-A request whose answer was lost may still take effect later: a table that seems unmoved may move, and a manifest version
-may appear. Each such request names the version that it makes, and fails if that version exists. So an undo takes the
-next version of every table of the write, moved or not, and the next version of the manifest. After that, no request of
-the undone write can succeed, and its sidecar may go.
+A request whose response was lost may take effect later: a table that seems unchanged may move, and a manifest version
+may appear. Each such request names the version that it creates, and fails if that version exists. So an undo takes the
+next version of every table of the write, changed or not, and the next version of the manifest. Afterwards no request of
+the undone write can succeed, and its sidecar can be removed.
 """
 
 # See docs/decisions/0139-an-undo-takes-the-next-versions.md
@@ -24,20 +24,22 @@ from omnigraph.commit.manifest import Change, Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError, OmnigraphError
-from omnigraph.storage.tables import TableConflictError, TableRef
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.staging import stage_restore
+from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 _ATTEMPTS = 8
-"""How many late requests may come between a look at a table and its restore."""
+"""Maximum number of late requests between a look at a table and its restore."""
 
 Found = tuple[TableIntent, str, int | None]
-"""A table of the write, the state that it is in, and its newest version."""
+"""A table of the write, its state, and its newest version."""
 
 
 def roll_back(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, *, settled: bool = False
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a write that is not visible; or, when it is `settled`, only give its tables the content of their pins."""
+    """Undo a write that is not visible. If it is `settled`, only restore the pinned content of its tables."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     pins: list[TablePin] = []
@@ -60,9 +62,9 @@ def roll_back(
     if settled:
         commit = replace(commit, message=f"late requests of write {sidecar.operation_id} undone", operation_id=None)
     undone = store.publish(view, Change(tuple(pins)), commit, held).head
-    # Only now: a recovery that was overtaken cannot publish, and must not remove forks that another one has published.
+    # Only now: a recovery that lost its lease cannot publish, and must not remove forks that another one has published.
     for table in forks:
-        with suppress(OmnigraphError):  # cleanup removes what is left
+        with suppress(OmnigraphError):  # cleanup removes leftovers
             drop_fork(store, table)
     return undone, outcomes
 
@@ -70,7 +72,7 @@ def roll_back(
 def undo(
     store: Store, sidecar: Sidecar, view: Manifest, published: Commit, found: list[Found], held: Lease
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a write that is visible, and was not acknowledged, with the commit that follows it."""
+    """Undo a visible write that was not acknowledged, by the commit after it."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     before = state_before(store, sidecar, published)
@@ -93,7 +95,7 @@ def undo(
         tuple((key, pins[i].key) for i, key in now.items() if i in pins and pins[i].key != key),
         None if before.schema_hash == view.schema_hash else before.schema_hash,
     )
-    # A retry with the key of the write finds that it was undone.
+    # A retry with the idempotency key of the write finds that it was undone.
     commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
     if published.merged_parent is not None:
         # Nothing of the merged branch is left, so it must not count as merged.
@@ -102,11 +104,11 @@ def undo(
 
 
 def state_before(store: Store, sidecar: Sidecar, published: Commit) -> Manifest:
-    """The state that a visible write was made on.
+    """The state that a visible write was based on.
 
     Raises:
         CorruptionError: it cannot be found.
-        VersionReclaimedError: it is gone.
+        VersionReclaimedError: it was removed.
     """
     before = store.manifest_at(sidecar.branch, published.manifest_version - 1)
     if before.head.id != sidecar.base_head:
@@ -117,8 +119,8 @@ def state_before(store: Store, sidecar: Sidecar, published: Commit) -> Manifest:
     return before
 
 
-def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
-    """Publish a state once more, in files of its own: those that hold it cannot be forced to disk."""
+def republish(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Commit:
+    """Publish a state again, in new files: the old files cannot be flushed to disk."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     commit = replace(
@@ -128,26 +130,26 @@ def restate(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Comm
 
 
 def pin_of(view: Manifest, table: TableIntent) -> TablePin | None:
-    """What the graph points at. By identity: a change of schema may have given the name to another table."""
+    """The pin of a table in the graph, by identity: a schema change may have given its name to another table."""
     return next((pin for pin in view.tables.values() if pin.id == table.id), None)
 
 
 def drop_fork(store: Store, table: TableIntent) -> None:
-    """Remove a fork that nothing points at, if it is there."""
+    """Remove a fork, if it exists. No manifest may point at it."""
     assert table.base.branch is not None
     if table.base.branch in store.tables.forks(table.base.path):
         store.tables.drop_fork(table.base.path, table.base.branch)
 
 
 def restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
-    """The content of a version as the newest of its table, in files that were flushed at the first attempt."""
+    """Make the content of a version the newest of its table, in files that were flushed at the first attempt."""
     for _ in range(_ATTEMPTS):
-        staged = store.tables.stage_restore(base, version, visible=visible)
+        staged = stage_restore(store.tables.at(base), version, visible=visible)
         try:
             for step in staged.steps:
                 made = store.tables.commit_staged(step)
         except TableConflictError:
-            # A late request was faster. The version that it could take is taken now, by itself or by us.
+            # A late request was faster. The version that it could take is taken now, by the request or by us.
             head = store.tables.head(base.path, base.branch)
             base = base if head is None else base.at(head)
             continue
@@ -162,7 +164,7 @@ def _undoing(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:
 
 
 def recovery_commit(store: Store, view: Manifest, message: str, writer: str, operation_id: str) -> Commit:
-    """A commit of the recovery, after a state."""
+    """A recovery commit after a state."""
     return Commit(
         id=ulid_now(),
         branch=view.branch,

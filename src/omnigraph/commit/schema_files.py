@@ -36,14 +36,14 @@ CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
 STAGED = ".staging"
 ARCHIVE = "__schemas"
 _LOOKS = 8
-"""How often the files are looked at while others change the schema."""
+"""Number of reads while other processes change the schema."""
 
 Stamps = tuple[tuple[int, datetime, str | None] | None, ...]
-"""Size, time and etag of each schema file; None for one that is missing."""
+"""Size, time and etag of each schema file; None for a missing one."""
 
 
 def contract_of(source: str, domain: str) -> tuple[AcceptedSchema, dict[str, bytes]]:
-    """A new graph's schema, and the files that record it."""
+    """The schema of a new graph, and the files that record it."""
     accepted = accept(compile_schema(source, SOURCE_PATH), domain)
     return accepted, contract_files(source, accepted)
 
@@ -58,19 +58,19 @@ def contract_files(source: str, accepted: AcceptedSchema) -> dict[str, bytes]:
 
 
 def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSchema]:
-    """The schema that a branch follows.
+    """The schema of a branch.
 
-    Between the commit of a schema change and the moment when its files take their places, the staged files count. A
-    branch that was made before the change keeps the schema that it began with.
+    After the commit of a schema change, and before its files are promoted, the staged files are valid. A branch that
+    was created before the change keeps its schema.
 
     Args:
         objects: the graph's objects.
         view: the newest state of the branch.
 
     Raises:
-        NotFoundError: a file is missing. Nothing is ever made again silently.
+        NotFoundError: a file is missing. Files are never recreated silently.
         CatalogError: the files contradict each other.
-        CorruptionError: they are those of another schema.
+        CorruptionError: they belong to another schema.
     """
     found = _look(objects, CONTRACT, view.schema_hash)
     if found is None and view.head.operation_id is not None:
@@ -79,7 +79,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
         found = archived_contract(objects, view.schema_hash)
     if found is not None:
         return found
-    # If they are nowhere, they may have taken their places between the looks.
+    # If the files were not found, they may have been promoted between the two reads.
     source, accepted = _read(objects, CONTRACT)
     if ir_hash(accepted) != view.schema_hash:
         raise CorruptionError(
@@ -90,19 +90,19 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
 
 
 def past_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
-    """The schema of a past state, which another may have replaced since. None when it was not kept."""
+    """The schema of a past state, which may have been replaced since; None if it was not archived."""
     return _look(objects, CONTRACT, schema_hash) or archived_contract(objects, schema_hash)
 
 
 def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
-    """Keep a schema for the branches that follow it after another has taken its place."""
+    """Archive a schema, for branches that use it after it is replaced."""
     name = _archive_name(ir_hash(accepted))
     objects.put(f"{name}.pg", source.encode())
     objects.put(f"{name}.ir.json", dump_ir(accepted).encode())
 
 
 def archived_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
-    """A schema that was kept, by its hash. None when it was not.
+    """An archived schema, by its hash; None if it was not archived.
 
     Raises:
         DamagedFileError: it is not the schema with that hash.
@@ -130,7 +130,7 @@ def _archive_name(schema_hash: str) -> str:
 
 
 def _look(objects: ObjectStore, paths: Sequence[str], schema_hash: str) -> tuple[str, AcceptedSchema] | None:
-    """The contract in three files, if they are whole and those of a schema."""
+    """The contract in three files, if they are complete and belong to a schema."""
     try:
         source, accepted = _read(objects, paths)
     except (NotFoundError, CatalogError):
@@ -149,19 +149,19 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
                 hint="restore the three schema files from a backup, or rebuild the graph from an export",
             ) from None
     source, ir, state = contents
-    accepted = check_contract(source, ir, state)  # first: what was not accepted need not even be a text
+    accepted = check_contract(source, ir, state)  # checked first: text that was never accepted need not be valid
     return source.decode(), accepted
 
 
 class ContractWatch:
-    """Notices that the schema files were changed under an open handle, at the cost of three `head` requests.
+    """Detects changes of the schema files under an open handle, at the cost of three `head` requests.
 
-    The files are those of `main`. A branch that follows an older schema finds that in the archive, and whoever writes
-    to it notices changed files all the same.
+    The files are those of `main`. A branch with an older schema reads it from the archive, but a writer to that branch
+    still detects changed files.
 
     Args:
         objects: the graph's objects.
-        main: gives the newest state of `main`.
+        main: returns the newest state of `main`.
     """
 
     def __init__(self, objects: ObjectStore, main: Callable[[], Manifest]) -> None:
@@ -171,14 +171,14 @@ class ContractWatch:
         self._heads = ThreadPoolExecutor(len(CONTRACT), thread_name_prefix="schema") if _is_remote(objects) else None
 
     def check(self, view: Manifest) -> None:
-        """Check the files again if they are not those that were checked last.
+        """Check the files again, if they changed since the last check.
 
         Args:
             view: the newest state of a branch.
 
         Raises:
             NotFoundError: a file is missing.
-            CatalogError: the files contradict each other, or what the graph was written with.
+            CatalogError: the files contradict each other or the graph.
         """
         stamps = self._stamps()
         if view.branch == MAIN:
@@ -188,7 +188,7 @@ class ContractWatch:
             self._check_main()
 
     def read(self, view: Manifest) -> tuple[str, AcceptedSchema]:
-        """The schema that a branch follows, as `read_contract` gives it; those of `main` count as checked."""
+        """The schema of a branch, as from `read_contract`. The files of `main` then count as checked."""
         stamps = self._stamps()
         found = read_contract(self._objects, view)
         if view.branch == MAIN:
@@ -223,34 +223,34 @@ def _is_remote(objects: ObjectStore) -> bool:
     return objects.uri.scheme is Scheme.S3
 
 
-# The successors during a change of schema. Their names hold the operation that wrote them, so that a writer or a
-# recovery that comes late touches only its own.
+# Staged files of a schema change. Their names have the operation id, so that a late writer or recovery touches only its
+# own files.
 
 
 def staged_paths(operation_id: str) -> list[str]:
-    """Where the successors of the three files lie, in the same order."""
+    """Paths of the three staged files, in the same order."""
     return [f"{path}.{operation_id}{STAGED}" for path in CONTRACT]
 
 
 def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema, operation_id: str) -> None:
-    """Write the successors of the three files beside them."""
+    """Write the three staged files."""
     archive_contract(objects, source, accepted)
     for path, data in zip(staged_paths(operation_id), contract_files(source, accepted).values(), strict=True):
         objects.put(path, data)
 
 
 def staged_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> tuple[str, AcceptedSchema] | None:
-    """The staged successors of an operation, if they are complete and are those of a schema."""
+    """The staged schema of an operation, if its files are complete and valid."""
     return _look(objects, staged_paths(operation_id), schema_hash)
 
 
 def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> None:
-    """Put the staged successors in their places. May be interrupted and run again.
+    """Promote the staged files to their final paths. May be interrupted and run again.
 
     Raises:
-        StorageError: among others when somebody else has put files in their places meanwhile.
+        StorageError: for example, another process has written the files meanwhile.
     """
-    # Looked at before the successors, so that what a later change of schema put there is never replaced.
+    # Read before the staged files, so that files of a later schema change are never replaced.
     etags = [_etag(objects, path) for path in CONTRACT]
     if staged_contract(objects, schema_hash, operation_id) is not None:
         for path, staged, etag in zip(CONTRACT, staged_paths(operation_id), etags, strict=True):
@@ -270,6 +270,6 @@ def _etag(objects: ObjectStore, path: str) -> str | None:
 
 
 def discard_staged(objects: ObjectStore, operation_id: str) -> None:
-    """Remove the staged successors of an operation, which nothing will need."""
+    """Remove the staged files of an operation that nothing needs."""
     for path in staged_paths(operation_id):
         objects.delete(path)

@@ -1,4 +1,4 @@
-"""Sidecars: what a write intends, recorded before the first table moves, so that anyone can finish or undo it."""
+"""Sidecars: the intent of a write, recorded before the first table moves. Any process can finish or undo it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 
 import orjson
 
-from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, commit_rows, default_ledger, models_of
-from omnigraph.commit.member_sums import summed, unsummed
-from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.json_checksums import verify_checksum, with_checksum
+from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, default_ledger, models_of
+from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.owner import Owner
+from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1
 ROLLBACK_VERSION = 2
-"""Marks a sidecar that may only be rolled back, so that a release that cannot know this refuses it."""
+"""Version of a rollback-only sidecar, so that a release that does not know the mark refuses it."""
 
 _NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
@@ -38,15 +39,15 @@ class WriterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableIntent:
-    """What a write does to one table.
+    """The change of one table.
 
     Attributes:
-        pin: what the manifest says before the write.
+        pin: the version in the manifest before the write.
         base: the version that the write was staged against: the pin, or the fork that was made from it.
-        transaction_id: how the commit of this write is recognised.
-        row_count: entities after the write.
-        models: what computed the vectors that the table has then.
-        commits: how many commits it takes; the last is the one that is recognised.
+        transaction_id: identifies the commit of this write.
+        row_count: number of entities after the write.
+        models: the models that computed the vectors after the write.
+        commits: number of table commits. The transaction id is that of the last one.
     """
 
     key: str
@@ -67,19 +68,19 @@ class TableIntent:
         return self.base.at(self.base.version + self.commits)
 
     def pinned(self, key: str) -> TablePin:
-        """What the manifest says after the write."""
+        """The version in the manifest after the write."""
         return TablePin(key, self.id, self.intended, self.row_count, self.models)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaIntent:
-    """What a change of schema does beside its tables' rows.
+    """The part of a schema change that is not in the table rows.
 
     Attributes:
-        schema_hash: the schema that is in force afterwards; its files are staged beside the old ones.
-        added: tables that were made for it.
+        schema_hash: hash of the new schema. Its files are staged beside the old ones.
+        added: tables that were created for it.
         drops: type keys that leave the graph.
-        renames: old type key to new type key.
+        renames: old and new type keys.
     """
 
     schema_hash: str
@@ -94,12 +95,12 @@ class Sidecar:
 
     Attributes:
         owner: the process that writes.
-        branch_identifier: tells the branch from a later one of the same name.
+        branch_identifier: distinguishes the branch from a later one with the same name.
         base_head: the branch head that the write was prepared against.
-        commit: the commit as it is meant to be published.
-        schema: the change of schema that it is, if it is one.
-        ancestors: where the rows of the commits are that a merge brings, if it brings any.
-        rollback_only: whether a flush of its files has failed, so that it must never be rolled forward.
+        commit: the commit to publish.
+        schema: the schema change, if it is one.
+        ancestors: path of the ancestor rows of a merge, if it has any.
+        rollback_only: whether a flush of its files failed, so that it must never be rolled forward.
     """
 
     operation_id: str
@@ -121,7 +122,7 @@ class Sidecar:
 
     @property
     def change(self) -> Change:
-        """What the write does to the manifest once all tables have moved."""
+        """The change of the manifest after all tables have moved."""
         if self.schema is None:
             return Change(tuple(table.pinned(table.key) for table in self.tables))
         names = dict(self.schema.renames)
@@ -130,23 +131,23 @@ class Sidecar:
 
     def dump(self) -> bytes:
         version = ROLLBACK_VERSION if self.rollback_only else SIDECAR_VERSION
-        members = summed({"sidecar_version": version, **_plain(self)})
+        members = with_checksum({"sidecar_version": version, **_plain(self)})
         return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
     @classmethod
     def load(cls, path: str, data: bytes) -> Sidecar:
-        """A sidecar from its file.
+        """Parse a sidecar.
 
         Raises:
-            CorruptionError: it cannot be read. It is kept: a person has to look.
+            CorruptionError: it cannot be read. It is kept for the user to inspect.
         """
         try:
-            members = unsummed(orjson.loads(data))
+            members = verify_checksum(orjson.loads(data))
             version = members["sidecar_version"]
             if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
                 raise ValueError(f"sidecar version {version} is unknown to this release")
             commit = _commit(members["commit"])
-            commit_rows([commit])  # else it could never be published
+            commit_rows([commit])  # otherwise it could never be published
             return cls(
                 members["operation_id"],
                 Owner(**members["owner"]),
@@ -170,7 +171,7 @@ class Sidecar:
 
 
 def pending(objects: ObjectStore) -> list[Sidecar]:
-    """All writes in flight, oldest first. Files that are no sidecars by their names are ignored."""
+    """All writes in flight, oldest first. Skips files that are not named like a sidecar."""
     found: list[Sidecar] = []
     for info in objects.list(RECOVERY_DIRECTORY):
         if _NAME.fullmatch(info.path) is None:
@@ -178,21 +179,21 @@ def pending(objects: ObjectStore) -> list[Sidecar]:
         try:
             found.append(Sidecar.load(info.path, objects.get(info.path).data))
         except ObjectNotFoundError:
-            continue  # its writer finished in between
+            continue  # its writer has just finished
     return found
 
 
 def paths(objects: ObjectStore) -> list[str]:
-    """Where the sidecars of all writes in flight are, also of those that cannot be read."""
+    """Paths of the sidecars of all writes in flight, including unreadable ones."""
     return [info.path for info in objects.list(RECOVERY_DIRECTORY) if _NAME.fullmatch(info.path) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSidecar:
-    """A sidecar that cannot be read.
+    """An unreadable sidecar.
 
     Attributes:
-        etag: names the state of the file that was read.
+        etag: etag of the file that was read.
     """
 
     path: str
@@ -201,7 +202,7 @@ class UnreadableSidecar:
 
 
 def sort_out(objects: ObjectStore) -> tuple[list[Sidecar], list[UnreadableSidecar]]:
-    """The sidecars that can be read, oldest first, and those that cannot."""
+    """The readable sidecars, oldest first, and the unreadable ones."""
     found: list[Sidecar] = []
     damaged: list[UnreadableSidecar] = []
     for path in paths(objects):
@@ -211,7 +212,7 @@ def sort_out(objects: ObjectStore) -> tuple[list[Sidecar], list[UnreadableSideca
         except CorruptionError as error:
             damaged.append(UnreadableSidecar(path, error.message, stored.etag))
         except ObjectNotFoundError:
-            continue  # its writer finished in between
+            continue  # its writer has just finished
     return found, damaged
 
 

@@ -1,8 +1,8 @@
-"""Snapshots: a view that never changes, found by branch, commit, tag, manifest version or time."""
+"""Snapshots: the graph at one commit, found by branch, commit, tag, manifest version or time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,28 +10,28 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits, find_commit
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
-from omnigraph.commit.names import is_tag_name
 from omnigraph.commit.read_set import pins, reads_of
+from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
-from omnigraph.storage.indexes import Coverage, IndexSpec
+from omnigraph.storage.table_view import TableView
 from omnigraph.storage.uri import GraphUri
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole graph at one commit. Reading from it always gives the same."""
+    """The whole graph at one commit. Reads always give the same result."""
 
     _store: Store
     _manifest: Manifest
 
     @property
     def uri(self) -> GraphUri:
-        """Where the graph is."""
+        """Address of the graph."""
         return self._store.objects.uri
 
     @property
@@ -40,7 +40,7 @@ class Snapshot:
 
     @property
     def commit(self) -> Commit:
-        """The newest commit that it contains."""
+        """The newest commit in the snapshot."""
         return self._manifest.head
 
     @property
@@ -49,17 +49,17 @@ class Snapshot:
 
     @property
     def manifest(self) -> Manifest:
-        """What the view is made of."""
+        """The manifest that the snapshot was captured from."""
         return self._manifest
 
     @property
     def schema_hash(self) -> str:
-        """Which schema it was written with."""
+        """Hash of the schema that was active at the commit."""
         return self._manifest.schema_hash
 
     @property
     def id(self) -> str:
-        """A name for the view, for people and logs: the branch and the manifest version."""
+        """Name of the snapshot in logs and output: the branch and the manifest version."""
         return f"manifest:{self.branch}:v{self.manifest_version}"
 
     @property
@@ -68,155 +68,113 @@ class Snapshot:
         return self._manifest.tables
 
     def pin(self, key: str) -> TablePin:
-        """The version of one table.
+        """The version of one table. Adds the whole table to the read set of a write.
 
         Raises:
             NotFoundError: the graph has no such type.
         """
-        return self._found(self.tables, key)
+        return self._pin_in(self.tables, key)
 
-    def _found(self, tables: Mapping[str, TablePin], key: str) -> TablePin:
+    def table(self, key: str) -> TableView:
+        """The version of one table, for reading. Adds the whole table to the read set of a write.
+
+        Raises:
+            NotFoundError: the graph has no such type.
+        """
+        return self._store.tables.at(self.pin(key).ref)
+
+    def _pin_in(self, tables: Mapping[str, TablePin], key: str) -> TablePin:
         found = tables.get(key)
         if found is None:
             raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, tables))
         return found
 
-    def _unnoted(self, key: str) -> TablePin:
-        """The version of one table, for a read that is noted by its condition."""
-        return self._found(pins(self._manifest), key)
+    def _untracked_pin(self, key: str) -> TablePin:
+        """The version of one table, for a read that adds its own condition to the read set."""
+        return self._pin_in(pins(self._manifest), key)
 
     def models(self, key: str) -> Models:
         """The models that computed the vectors of a type."""
-        return self._unnoted(key).models
+        return self._untracked_pin(key).models
 
     def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
-        """Whether a type certainly has none of some ids: because it has no entities at all."""
+        """Whether a type has no entities at all, and so none of the ids."""
         reads_of(self._manifest).add_lookup(key, "id", ids)
-        return self._unnoted(key).row_count == 0
+        return self._untracked_pin(key).row_count == 0
 
     def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """The entities of a type."""
+        """The entities of a type that match a filter."""
         reads_of(self._manifest).add_filter(key, filter)
-        return self._store.tables.scan(self._unnoted(key).ref, columns=columns, filter=filter)
+        return self._store.tables.at(self._untracked_pin(key).ref).scan(columns=columns, filter=filter)
 
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
         """The entities of a type whose column `by` has one of some values, in no order."""
         reads_of(self._manifest).add_lookup(key, by, values)
-        return self._store.tables.lookup(self._unnoted(key).ref, by, values, columns=columns)
+        return self._store.tables.at(self._untracked_pin(key).ref).lookup(by, values, columns=columns)
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
-        """The entities of a type as a stream, for what need not fit memory.
+        """Stream the entities of a type.
 
         Args:
             key: the type.
-            columns: what to read; by default everything.
-            after: how many parts of the table to leave out at the beginning.
+            columns: the columns to read; by default all.
+            after: the number of table fragments to skip at the beginning.
         """
-        return self._store.tables.batches(self.pin(key).ref, columns=columns, after=after)
-
-    def take_rows(self, key: str, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
-        """Entities by row id, one for each, in that order. They must be there."""
-        return self._store.tables.take_rows(self.pin(key).ref, row_ids, columns=columns)
+        return self.table(key).batches(columns=columns, after=after)
 
     def place(self, key: str) -> str:
-        """Where the table of a type is: the same for all its versions and branches."""
+        """Address of the table of a type. All its versions and branches have the same."""
         return f"{self._store.objects.uri.identity}/{self.pin(key).ref.path}"
 
-    def fingerprint(self, key: str) -> str:
-        """A name for the entities of a type. Snapshots that have the same one have the same entities."""
-        return self._store.tables.fingerprint(self.pin(key).ref)
-
-    def parts(self, key: str) -> tuple[str, ...]:
-        """A name for each part of the table of a type. Parts that have the same one have the same entities."""
-        return self._store.tables.parts(self.pin(key).ref)
-
     def earlier_fingerprint(self, key: str, version: int) -> str | None:
-        """The same for an earlier version of the table, on the way to this one.
+        """Fingerprint of an earlier version of a type's table, on the same branch.
 
-        None when that cannot be read, or when a restore has taken its changes back.
+        Returns:
+            None if the version cannot be read, or a restore has undone its changes.
         """
         tables, ref = self._store.tables, self.pin(key).ref
         try:
-            if version >= ref.version or tables.is_restored_after(ref, version):
+            if version >= ref.version or tables.at(ref).is_restored_after(version):
                 return None
-            return tables.fingerprint(ref.at(version))
+            return tables.at(ref.at(version)).fingerprint()
         except VersionReclaimedError:
             return None
-
-    def looked_up(self, key: str) -> frozenset[str]:
-        """The columns of a type whose values can be looked up in an index."""
-        return self._store.tables.looked_up(self.pin(key).ref)
-
-    def vector_metrics(self, key: str) -> dict[str, str]:
-        """The properties of a type that have an index of vectors, and the metric of each."""
-        return self._store.tables.vector_metrics(self.pin(key).ref)
 
     def nearest(
         self, key: str, column: str, vector: Sequence[float], count: int, *, metric: str, probes: int, refine: int
     ) -> pa.Array:
-        """The row ids of entities whose vectors are nearest, by an index: some may be missed."""
-        found = self._store.tables.nearest(
-            self.pin(key).ref,
-            column,
-            vector,
-            count,
-            metric=metric,
-            columns=("_rowid",),
-            probes=probes,
-            refine=refine,
+        """Row ids of the entities with the nearest vectors, by an approximate index."""
+        found = self.table(key).nearest(
+            column, vector, count, metric=metric, columns=("_rowid",), probes=probes, refine=refine
         )
         return found["_rowid"].combine_chunks()
 
     def matching(self, key: str, column: str, words: str, *, phrase: bool, every_word: bool) -> pa.Array:
-        """The row ids of entities whose texts have some or every word, or the phrase, by an index that covers all."""
-        found = self._store.tables.match(
-            self.pin(key).ref, column, words, phrase=phrase, every_word=every_word, columns=("_rowid",)
-        )
+        """Row ids of the entities whose texts have some or all words, or the phrase, by a full-text index."""
+        found = self.table(key).match(column, words, phrase=phrase, every_word=every_word, columns=("_rowid",))
         return found["_rowid"].combine_chunks()
 
-    def index_coverage(self, key: str, specs: Sequence[IndexSpec]) -> list[Coverage]:
-        """How many entities of a type each of some indexes covers."""
-        return self._store.tables.index_coverage(self.pin(key).ref, specs)
-
-    def content(self, key: str, rows: pa.Table, *, largest: int | None = None) -> Iterator[pa.Table]:
-        """Entities that were read with their `_rowid`, with the content of their blobs; a portion at a time.
-
-        Args:
-            key: the type.
-            rows: the entities.
-            largest: blobs with more bytes are left out.
-        """
-        return self._store.tables.content(self.pin(key).ref, rows, largest)
-
     def entity(self, key: str, entity_id: str) -> dict[str, object] | None:
-        """One entity by id, or None. A blob is given as what is known about it."""
+        """One entity by id; None if it does not exist. Has the metadata of blobs, not their content."""
         _check_id(entity_id)
-        ref = self.pin(key).ref
-        rows = self._store.tables.take(ref, [entity_id])
+        table = self.table(key)
+        rows = table.take([entity_id])
         if rows.num_rows == 0:
             return None
         row = rows.slice(0, 1).combine_chunks()
         found: dict[str, object] = {name: readable(row[name].combine_chunks())[0].as_py() for name in row.column_names}
-        for name in stored_blobs(self._store.tables.schema(ref)):
+        for name in stored_blobs(table.schema()):
             found[name] = blob_info(row[name][0].as_py())
         return found
 
-    def schema(self, key: str) -> pa.Schema:
-        """The columns of a type, as they are stored."""
-        return self._store.tables.schema(self.pin(key).ref)
-
     def blob(self, key: str, column: str, entity_id: str) -> StoredBlob | None:
-        """What is stored about one blob. None when there is no such entity."""
+        """Metadata of one blob; None if the entity does not exist."""
         _check_id(entity_id)
-        return self._store.tables.blob(self.pin(key).ref, column, entity_id)
-
-    def read_blob(self, key: str, column: str, row_id: int, start: int, end: int) -> bytes:
-        """Some of the bytes of a blob that the graph holds itself."""
-        return self._store.tables.read_blob(self.pin(key).ref, column, row_id, start, end)
+        return self.table(key).blob(column, entity_id)
 
 
 def _check_id(entity_id: object) -> None:
-    """Also where a key is a number, the id is a text."""
+    """An id is always a string, also if the key property is a number."""
     if not isinstance(entity_id, str):
         raise InputError(f"an id is a text, not {shown(entity_id)}", hint='also where a key is a number: "10"')
 
@@ -226,10 +184,10 @@ def at_branch(store: Store, branch: str) -> Snapshot:
 
 
 def at_commit(store: Store, commit_id: str) -> Snapshot:
-    """The graph as a commit left it. A tag's name means the commit that it names.
+    """The graph at a commit, given by its id or by a tag.
 
     Raises:
-        NotFoundError: no branch has the commit, and no tag the name.
+        NotFoundError: there is no such commit and no such tag.
         VersionReclaimedError: cleanup has removed it.
     """
     tag = find_tag(store.objects, commit_id) if is_tag_name(commit_id) else None
@@ -245,8 +203,8 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
     """A manifest version of a branch.
 
     Raises:
-        NotFoundError: the branch has not come so far.
-        VersionReclaimedError: it is gone.
+        NotFoundError: the branch has no such version yet.
+        VersionReclaimedError: cleanup has removed it.
     """
     if version < 1:
         raise InputError("manifest versions count from 1")
@@ -261,10 +219,10 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
 
 
 def at_time(store: Store, branch: str, micros: int) -> Snapshot:
-    """A branch as it was at a time, in microseconds since 1970.
+    """A branch at a time, in microseconds since 1970.
 
     Raises:
-        NotFoundError: the graph is younger.
+        NotFoundError: the branch has no commit that early.
     """
     for commit in commits(store.capture(branch)):
         if commit.created_at <= micros:

@@ -1,8 +1,8 @@
-"""The check at the gate that staged files are still there.
+"""Check under the lease that staged files still exist.
 
-A cleanup that spares no young file (`orphans_older_than=0`) removes what a write has staged and not committed. Lance
-commits such a write all the same, and its rows are lost. So the files are looked at under the lease, before anything
-moves. On S3 this happens beside the other checks at the gate, and takes no extra time.
+A cleanup that does not spare recent files (`orphans_older_than=0`) removes files that a write has staged but not
+committed. Lance commits such a write anyway, and its rows are lost. So the files are checked under the lease, before
+any table moves. On S3 this runs in parallel with the other checks, and takes no extra time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from contextlib import contextmanager
 from omnigraph.commit.sidecar import TableIntent
 from omnigraph.commit.store import Store
 from omnigraph.errors import StagedFilesRemovedError
-from omnigraph.storage.tables import Staged
+from omnigraph.storage.staged import Staged
 from omnigraph.storage.uri import Scheme
 
 _AT_ONCE = 16
 _ASKED_ONE_BY_ONE = 64
-"""More files than this in one directory are looked up in a listing of it."""
+"""With more files than this in one directory, the directory is listed instead."""
 
 
 @contextmanager
 def check_staged(store: Store, intents: Sequence[TableIntent], staged: Sequence[Staged]) -> Iterator[None]:
-    """Check that staged files are there, while the block does its own checks.
+    """Check that staged files exist, while the block runs its own checks.
 
     Raises:
-        StagedFilesRemovedError: one is gone. Nothing has happened; the write may be staged again.
+        StagedFilesRemovedError: a file is missing. Nothing has happened, and the write may be staged again.
     """
     files = {
         intent.key: [file for step in each.steps for file in step.files]
@@ -53,7 +53,7 @@ def check_staged(store: Store, intents: Sequence[TableIntent], staged: Sequence[
 
 
 def _groups(files: Sequence[str]) -> list[list[str]]:
-    """Files that are looked up together: all of a directory if there are many in it, otherwise each by itself."""
+    """Group files for lookup: all files of a directory if there are many, otherwise one by one."""
     directories: dict[str, list[str]] = {}
     for file in files:
         directories.setdefault(file.rpartition("/")[0], []).append(file)
@@ -65,7 +65,7 @@ def _groups(files: Sequence[str]) -> list[list[str]]:
 
 
 def _gone(store: Store, files: Sequence[str]) -> list[str]:
-    """Those of some files that are not there."""
+    """The files that are missing."""
     if len(files) > 1:
         there = {info.path for info in store.objects.list(files[0].rpartition("/")[0])}
         return [file for file in files if file not in there]
@@ -75,5 +75,5 @@ def _gone(store: Store, files: Sequence[str]) -> list[str]:
 
 
 def _is_directory(file: str) -> bool:
-    """Whether it stands for all files in it: an index, or the blobs beside a data file."""
+    """Whether a path is a directory: an index, or the blobs beside a data file."""
     return "." not in file.rpartition("/")[2]

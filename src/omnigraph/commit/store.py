@@ -1,4 +1,4 @@
-"""One graph's storage, opened: what every part of the protocol works with."""
+"""The open storage of one graph."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from threading import Lock
 
 from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
-from omnigraph.commit.gates import branch_gate
 from omnigraph.commit.lease import Lease
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest, closing, read_manifest, successor
-from omnigraph.commit.names import SYSTEM, branch_name
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest
+from omnigraph.commit.manifest_rows import read_manifest
+from omnigraph.commit.manifest_successor import closing, successor
+from omnigraph.commit.process_locks import branch_lock
+from omnigraph.commit.ref_names import SYSTEM, branch_name
 from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
 from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
@@ -31,24 +33,26 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.lance_manifest import version_of
+from omnigraph.storage.latest_version import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.ledger import Ledger, LedgerVersion
-from omnigraph.storage.newest import HINT, VERSIONS, read_hint, read_local, torn_version
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableConflictError, TableStorage, manifest_name, table_directory
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.table_ref import manifest_name, table_directory
+from omnigraph.storage.tables import TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
-"""The lease that stands for all branches and tags together; no branch can have this name."""
+"""The lease on all branches and tags. No branch can have this name."""
 PLACE = "__place"
-"""The lease of whoever brings a copied or moved graph to its new place."""
+"""The lease on the location of the graph."""
 CLEANUP = "__cleanup"
-"""The lease of whoever cleans up."""
+"""The lease of cleanup."""
 
 
 @dataclass(slots=True)
 class Timeouts:
-    """How long a writer waits for the lease, and how long an owner may be silent."""
+    """Seconds that a writer waits for the lease, and seconds without a heartbeat after which an owner is dead."""
 
     wait: float = lease.WAIT_SECONDS
     ttl: float = lease.TTL_SECONDS
@@ -56,15 +60,15 @@ class Timeouts:
 
 @dataclass(slots=True)
 class Store:
-    """The files of one graph. Safe to use from many threads.
+    """The storage of one graph. Safe to use from many threads.
 
     Attributes:
         objects: control objects.
-        leases: the lease objects. They need not survive a power failure: the manifest knows the last fencing number.
+        leases: the lease objects. They need not survive a power failure: the manifest has the last fencing number.
         tables: node and edge tables.
-        manifest: the ledger that decides what is visible.
+        manifest: the ledger of published states.
         audit: the ledger of settled writes.
-        closed: whether it is no longer to be used. What was captured before can still be read.
+        closed: whether the graph is closed. Captured states can still be read.
     """
 
     objects: ObjectStore
@@ -83,7 +87,7 @@ class Store:
 
         Args:
             uri: the graph root.
-            durable: whether a commit to a local directory is forced to disk before it is acknowledged.
+            durable: flush a commit to the local disk before it is acknowledged.
         """
         objects = open_store(uri, fsync=durable)
         root, options = uri.lance_uri(), uri.lance_storage_options
@@ -97,7 +101,7 @@ class Store:
         )
 
     def capture(self, branch: str) -> Manifest:
-        """The newest manifest of a branch: one consistent view of everything.
+        """Capture the newest manifest of a branch, which is one consistent state of the graph.
 
         Raises:
             BranchNotFoundError: there is no such branch.
@@ -115,22 +119,21 @@ class Store:
                 raise self._no_ledger(branch, incarnation, name)
             view = read_manifest(branch, incarnation, ledger)
         if view.closed:
-            raise self._no_branch(branch)  # its deletion stopped before the reference was removed
+            raise self._no_branch(branch)  # its deletion was interrupted before the reference was removed
         return self._remember(view)
 
     def newest(self, branch: str, name: str | None, known: LedgerVersion | None = None) -> LedgerVersion | None:
-        """The newest version of a branch's ledger; None when there is none.
+        """The newest version of a branch's ledger; None if there is none.
 
-        A newest version that is damaged or gone is not passed over in silence, unless a sidecar says that its write was
-        never acknowledged.
+        A damaged or missing newest version is an error, unless a sidecar shows that its write was never acknowledged.
 
         Args:
             branch: the graph branch.
-            name: the Lance branch of its manifest; None is that of `main`.
-            known: the newest that was seen so far.
+            name: the Lance branch of its manifest; None for `main`.
+            known: the newest version seen so far.
 
         Raises:
-            DamagedFileError: it is damaged or gone.
+            DamagedFileError: it is damaged or missing.
         """
         hint = self._hint(name, cold=known is None)
         try:
@@ -151,7 +154,7 @@ class Store:
         return found
 
     def _damaged(self, name: str | None, error: StorageError) -> StorageError:
-        """What is wrong with a ledger that cannot be opened: the newest file, if that is torn."""
+        """The error for a ledger that cannot be opened. Names the newest file, if it is torn."""
         exact = isinstance(error, DamagedFileError) and not error.path.endswith(VERSIONS)
         if exact or error.kind is not StorageErrorKind.PERMANENT:
             return error
@@ -159,19 +162,19 @@ class Store:
         return error if torn is None else DamagedFileError(str(self.objects.uri), torn.path, torn.reason)
 
     def _is_torn(self, name: str | None, version: int) -> bool:
-        """Whether a version is the newest, and recovery can see that its file is torn: then it sets the file aside."""
+        """Whether a version is the newest and its file is torn, so that recovery can quarantine it."""
         torn = torn_version(self.objects, table_directory(self.manifest.path, name))
         return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
-        """Whether a version was made, and acknowledged, that is not there. A hint may be damaged itself."""
+        """Whether a version was created and acknowledged, and is missing. The hint may be damaged itself."""
         made = f"{table_directory(self.manifest.path, name)}/_transactions"
         if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
             return False
         return not self._unacknowledged(branch, version)
 
     def _hint(self, name: str | None, *, cold: bool) -> int:
-        """The newest version that Lance has noted, looked at before the versions are: so it cannot be ahead of them."""
+        """The newest version in Lance's hint. Read before the versions are listed, so it cannot be ahead of them."""
         scheme = self.objects.uri.scheme
         if scheme is Scheme.MEMORY or (scheme is Scheme.S3 and not cold):
             return 0
@@ -183,7 +186,7 @@ class Store:
         return read_hint(data) or 0
 
     def _unacknowledged(self, branch: str, version: int) -> bool:
-        """Whether a write that stopped half way intends a manifest version."""
+        """Whether an interrupted write intends a manifest version."""
         waiting = [sidecar for sidecar in pending(self.objects) if sidecar.branch == branch]
         return any(sidecar.commit.manifest_version == version for sidecar in waiting)
 
@@ -192,7 +195,7 @@ class Store:
 
         Raises:
             BranchNotFoundError: there is no such branch.
-            VersionReclaimedError: the version is gone.
+            VersionReclaimedError: the version was removed.
         """
         incarnation, name = self._identity(branch)
         with self._unless_deleted(branch, incarnation):
@@ -202,7 +205,7 @@ class Store:
             return read_manifest(branch, incarnation, ledger)
 
     def manifest_of(self, commit: Commit) -> Manifest:
-        """The manifest version that a commit made, also when its branch is deleted.
+        """The manifest version of a commit, even if its branch is deleted.
 
         Raises:
             VersionReclaimedError: cleanup has removed it.
@@ -213,15 +216,15 @@ class Store:
         return view
 
     def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:
-        """A version of one Lance branch of the manifest; None when the Lance branch is gone.
+        """A version of one Lance branch of the manifest; None if the Lance branch does not exist.
 
         Args:
-            ledger: the Lance branch; None is that of `main`.
-            branch: the graph branch whose versions it holds, which may be deleted.
+            ledger: the Lance branch; None for `main`.
+            branch: its graph branch, which may be deleted.
             version: the manifest version.
 
         Raises:
-            VersionReclaimedError: the Lance branch is there, and the version is not.
+            VersionReclaimedError: the Lance branch exists, but not the version.
         """
         self._check_open()
         try:
@@ -235,7 +238,7 @@ class Store:
 
     @contextmanager
     def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
-        """Read a branch that somebody may delete meanwhile: then it is gone, and not unreadable."""
+        """Read a branch that may be deleted at the same time. Reports it as not found, not as unreadable."""
         try:
             yield
         except StorageError as error:
@@ -244,10 +247,10 @@ class Store:
             raise self._no_branch(branch) from error
 
     def _identity(self, branch: str) -> tuple[str, str | None]:
-        """The incarnation of a branch and the Lance branch of its manifest, as its reference says.
+        """The incarnation of a branch and the Lance branch of its manifest, from its reference.
 
         Raises:
-            InputError: no branch can be called that, or the graph is closed.
+            InputError: the name is invalid, or the graph is closed.
             BranchNotFoundError: there is no such branch.
         """
         self._check_open()
@@ -269,7 +272,7 @@ class Store:
         return BranchNotFoundError(branch, hint=did_you_mean(branch, others))
 
     def _no_ledger(self, branch: str, incarnation: str, name: str | None) -> OmnigraphError:
-        """A branch without a manifest: somebody has deleted it meanwhile, or its files are gone."""
+        """The error for a branch without a manifest: it was deleted, or its files are missing."""
         if self.branch_identifier(branch) != incarnation:
             return self._no_branch(branch)
         path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}"
@@ -277,22 +280,22 @@ class Store:
         return DamagedFileError(str(self.objects.uri), path, f"the manifest of branch '{branch}' is missing", hint=hint)
 
     def branch_names(self) -> list[str]:
-        """All branches but the system's own, `main` first, then by name. Costs one listing.
+        """All branches except internal ones, `main` first, then by name. Costs one listing.
 
-        One that is being created, or deleted meanwhile, may be among them: then there is no such branch.
+        May include a branch that is being created or deleted. A read of it then raises BranchNotFoundError.
         """
         self._check_open()
         return [MAIN, *(name for name in branch_ref_names(self.objects) if not name.startswith(SYSTEM))]
 
     def branch_identifier(self, branch: str) -> str | None:
-        """The incarnation of a branch; None when there is no such branch."""
+        """The incarnation of a branch; None if there is no such branch."""
         if branch == MAIN:
             return MAIN
         ref = find_branch(self.objects, branch)
         return None if ref is None else ref.incarnation
 
     def ledger_of(self, branch: str) -> str | None:
-        """The Lance branch of the manifest that holds the versions of a branch; None is that of `main`.
+        """The Lance branch of the manifest with the versions of a branch; None for `main`.
 
         Raises:
             BranchNotFoundError: there is no such branch.
@@ -300,7 +303,7 @@ class Store:
         return self._identity(branch)[1]
 
     def is_closed(self, ref: BranchRef) -> bool:
-        """Whether a branch is deleted although its reference is there: its deletion stopped half way."""
+        """Whether a branch is deleted although its reference exists: its deletion was interrupted."""
         newest = self.manifest.open(ref.ledger)
         return newest is not None and read_manifest(ref.name, ref.incarnation, newest).closed
 
@@ -310,12 +313,12 @@ class Store:
         return manifest
 
     def forget(self, branch: str) -> None:
-        """Drop what is known about a branch, so that the next look starts afresh."""
+        """Drop the cached state of a branch."""
         with self._lock:
             self._known.pop(branch, None)
 
     def close(self) -> None:
-        """Drop what is known about every branch, and refuse to look again."""
+        """Drop all cached states, and refuse further reads."""
         self.closed = True
         with self._lock:
             self._known.clear()
@@ -323,35 +326,38 @@ class Store:
     def exclusive(
         self, branch: str, *, wait: float | None = None, view: Manifest | None = None
     ) -> AbstractContextManager[Lease]:
-        """The right to move a branch: the process's gate first, then the lease.
+        """The right to write to a branch: first the in-process lock, then the lease.
 
         Args:
             branch: the graph branch.
-            wait: how long to wait for it, in seconds.
-            view: a recent state of the branch, which knows the last fencing number; saves looking for one.
+            wait: seconds to wait for it.
+            view: a recent state of the branch, with the last fencing number; saves a read.
         """
         patience = self.timeouts.wait if wait is None else wait
         return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
 
     def exclusive_to_remove(self, branch: str) -> AbstractContextManager[Lease]:
-        """The right to remove a branch, if nobody has it. The branch is not looked at: it may be past reading."""
+        """The right to remove a branch, if it is free. Does not read the branch, which may be damaged."""
         return self._alone(branch, lambda: 0, 0)
 
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
-        """The right to make and remove branches and tags. Whoever also needs a branch takes that first."""
+        """The right to create and remove branches and tags.
+
+        Take the lease of a branch first, if that is needed, too.
+        """
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
 
     def exclusive_place(self) -> AbstractContextManager[Lease]:
-        """The right to bring the graph to another place."""
+        """The right to adopt a new location."""
         return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
     def exclusive_cleanup(self) -> AbstractContextManager[Lease]:
-        """The turn to clean up. It keeps cleanups apart; the list of condemned versions keeps them safe."""
+        """The right to clean up. It serialises cleanups. The removal list makes them safe."""
         return self._alone(CLEANUP, lambda: 0, self.timeouts.wait)
 
     @contextmanager
     def _alone(self, name: str, fence: Callable[[], int], wait: float) -> Iterator[Lease]:
-        gate = branch_gate(self.objects.uri.identity, name)
+        gate = branch_lock(self.objects.uri.identity, name)
         began = time.monotonic()
         if not gate.acquire(timeout=wait):
             raise LeaseTimeoutError(f"branch '{name}' is being written by this process", hint="try again later")
@@ -363,20 +369,20 @@ class Store:
             gate.release()
 
     def _fence(self, branch: str) -> int:
-        """The fencing number that the branch's manifest has seen; a branch that is about to be made has seen none."""
+        """The fencing number in the branch's manifest; 0 for a branch that is about to be created."""
         try:
             return self.capture(branch).fence
         except BranchNotFoundError:
             return 0
 
     def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
-        """The one step that makes a write visible: all table versions, the commit and the head, or nothing.
+        """Publish a write: all table versions, the commit and the head become visible in one step, or nothing.
 
-        A publisher that loses to another reads again and retries while its expectations hold.
+        A publisher that loses a race reads again, and retries while its expectations hold.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
-            ReadSetChangedError: the branch head or a table is not what the write was prepared against.
+            ReadSetChangedError: the branch head or a table is not the one that the write was prepared against.
         """
         current = base
         change = replace(change, pins=tuple(replace(pin, ref=self.tables.sealed(pin.ref)) for pin in change.pins))
@@ -390,17 +396,17 @@ class Store:
                 self.forget(base.branch)
                 current = self.capture(base.branch)
                 if current.head.id == commit.id:
-                    # An earlier request of this very commit, whose answer was lost, was faster.
+                    # An earlier request for the same commit succeeded, and its response was lost.
                     self.manifest.make_durable(current.ledger)
                     return current
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
 
     def close_branch(self, view: Manifest, held: Lease) -> None:
-        """Publish the last version of a branch that is deleted, so that no write can follow the captured one.
+        """Publish the last version of a branch that is deleted, so that no write can follow.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
-            ReadSetChangedError: something was published since the view was captured. Nothing happened.
+            ReadSetChangedError: another version was published since the state was captured. Nothing happened.
         """
         if view.fence > held.fence:
             raise _overtaken(view.branch)
@@ -414,7 +420,7 @@ class Store:
 
 
 def _with_way_out(error: StorageError, name: str | None) -> StorageError:
-    """Say what can be done when the newest manifest of `main` is damaged: no command but `repair` works without it."""
+    """The error for a damaged newest manifest of `main`, with a hint: only `repair` works without it."""
     if name is not None or not isinstance(error, DamagedFileError):
         return error
     hint = "put the file back from a backup; 'omnigraph repair' shows how to go back to the version before it"
@@ -429,7 +435,7 @@ def _overtaken(branch: str) -> LeaseLostError:
 
 def _check_expectations(base: Manifest, current: Manifest, change: Change, held: Lease) -> None:
     if current.incarnation != base.incarnation:
-        # Deleted and made again, perhaps at the very same commit: the write belongs to the branch that is gone.
+        # The branch was deleted and created again, perhaps at the same commit. The write belongs to the old one.
         raise BranchNotFoundError(base.branch, hint="it was deleted, and made again, while it was written to")
     if current.fence > held.fence:
         raise _overtaken(base.branch)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from omnigraph.commit.condemned import NamingGuard
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.manifest import Commit
-from omnigraph.commit.names import tag_name
+from omnigraph.commit.ref_names import tag_name
 from omnigraph.commit.refs import TagRef, create_tag_ref, delete_tag_ref, find_tag, list_tag_refs
+from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import ConflictError, NotFoundError, ObjectChangedError, ObjectExistsError, OmnigraphError
 from omnigraph.lang.names import did_you_mean
@@ -25,15 +25,15 @@ def list_tags(store: Store) -> list[Tag]:
 def create_tag(store: Store, name: str, commit: Commit) -> Tag:
     """Name a commit.
 
-    The reference is written first and the commit looked at again afterwards: cleanup condemns versions before it reads
-    the references, so one of the two sees the other.
+    The reference is written first and the commit is checked afterwards. Cleanup lists versions for removal before it
+    reads the references, so one of the two sees the other.
 
     Raises:
-        ConflictError: the name is taken.
+        ConflictError: the name exists.
         VersionReclaimedError: cleanup has removed the commit's version, or is about to.
     """
     name = tag_name(name)
-    guard = NamingGuard(store, store.manifest_of(commit))
+    guard = ReferenceGuard(store, store.manifest_of(commit))
     ref = TagRef(name, commit.id, commit.branch, commit.ledger, commit.manifest_version, now_micros())
     reach(Failpoint.TAG_CREATE_CHECKED)
     try:
@@ -44,14 +44,14 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
     try:
         guard.check()
     except OmnigraphError:
-        with suppress(ObjectChangedError):  # somebody has deleted it already
+        with suppress(ObjectChangedError):  # another process has deleted it
             delete_tag_ref(store.objects, made)
         raise
     return made
 
 
 def delete_tag(store: Store, name: str) -> None:
-    """Remove a tag; the commit stays, and is no longer kept from cleanup.
+    """Remove a tag. The commit stays, but cleanup may remove it.
 
     Raises:
         NotFoundError: there is no such tag.
@@ -60,7 +60,7 @@ def delete_tag(store: Store, name: str) -> None:
     if found is None:
         raise NotFoundError(f"there is no tag '{name}'", hint=did_you_mean(name, list_tag_refs(store.objects)))
     reach(Failpoint.TAG_DELETE_CHECKED)
-    store.manifest.delete_tag(name)  # a migration that is still at work must not make the reference again
+    store.manifest.delete_tag(name)  # a running migration must not create the reference again
     try:
         delete_tag_ref(store.objects, found)
     except ObjectChangedError:

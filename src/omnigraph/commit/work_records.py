@@ -1,15 +1,15 @@
-"""Records of work that reads or writes for long: what cleanup must not take from under it.
+"""Work records: keep cleanup away from versions and files of long-running reads and writes.
 
-Work leaves one object, `__work/<ulid>.json`: its process, a heartbeat that grows, its kind, and the table versions that
-it needs. Cleanup keeps those versions. Work that writes files also keeps every file that is younger than its record and
-belongs to no version yet.
+Running work has one object, `__work/<ulid>.json`: its process, a heartbeat counter, its kind, and the table versions
+that it needs. Cleanup keeps these versions. For work that writes files, it also keeps every file that is younger than
+the record and belongs to no version yet.
 
-A record is written first and then the list of condemned versions is read: work whose version is about to go, or gone,
-is refused with `VersionReclaimedError`. Cleanup does it the other way round, so one of the two sees the other.
+The record is written first, and the removal list is read afterwards: if a needed version is listed or missing, the work
+fails with `VersionReclaimedError`. Cleanup works in the opposite order, so one of the two sees the other.
 
-Whether a record is alive is never a matter of clocks. On the same machine its process is looked at. From another one
-its heartbeat is watched: it is dead when the heartbeat has stood still for one lease time on the watcher's own clock.
-Whoever declares a record dead removes it, so that work which only slept finds out before it publishes anything.
+Liveness does not depend on clocks. On the same machine, the process is checked. From another machine, the heartbeat is
+watched: a record is dead if its heartbeat has not changed for one lease time on the watcher's clock. A watcher removes
+a dead record, so that work that was only paused notices it before it publishes anything.
 """
 
 # See docs/decisions/0148-work-leaves-a-record.md
@@ -29,10 +29,10 @@ from enum import StrEnum
 import orjson
 from ulid_transform import ulid_now
 
-from omnigraph.commit.condemned import check_present, state_refs
+from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.lease import TTL_SECONDS, Owner
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.member_sums import summed, unsummed
+from omnigraph.commit.removal_list import check_present, state_refs
 from omnigraph.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
@@ -41,27 +41,27 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 
 DIRECTORY = "__work"
-"""The directory of all records, below the root of the graph."""
+"""Directory of all records, below the root of the graph."""
 
 BEAT_SECONDS = TTL_SECONDS / 3
-"""How often a record is renewed."""
+"""Interval between renewals of a record."""
 
 LONG_SECONDS = 5.0
-"""A query that runs longer than this leaves a record. A shorter one costs nothing."""
+"""A query that runs longer than this gets a record. Shorter ones cost nothing."""
 
 _NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _VERSION = 1
 
 Needs = dict[str, dict[str, list[int]]]
-"""Table versions by table and fork; the empty name is the table itself."""
+"""Table versions by table and fork. The empty name is the main branch of the table."""
 
 
 class WorkKind(StrEnum):
-    """What leaves a record."""
+    """Kinds of work with a record."""
 
     LOAD = "load"
     MERGE = "merge"
@@ -79,7 +79,7 @@ class WorkKind(StrEnum):
 
     @property
     def writes(self) -> bool:
-        """Whether such work writes files into tables before anything points at them."""
+        """Whether such work writes files into tables before a manifest points at them."""
         return self in _WRITERS
 
 
@@ -94,18 +94,18 @@ _WRITERS = (
 
 @dataclass(frozen=True, slots=True)
 class WorkRecord:
-    """A record as others see it.
+    """A record as other processes see it.
 
     Attributes:
-        name: its ULID. Rows that the work puts aside lie in a directory of the same name.
-        kind: None when the record cannot be read; then it counts as one that writes.
-        owner: its process; None when the record cannot be read.
-        beat: what has to change for the record to count as alive from another machine.
+        name: its ULID. The staging directory of the work has the same name.
+        kind: None if the record cannot be read; then it counts as work that writes.
+        owner: its process; None if the record cannot be read.
+        beat: the heartbeat, which has to change for the record to count as alive from another machine.
         began: when it was first written, by the clock of the store.
         seen: when it was last written, by that clock.
-        commits: the commits that it needs. Bases of merges between them and the heads of branches stay, too.
+        commits: the commits that it needs. Merge bases between them and the heads of branches are kept, too.
         needs: the table versions that it needs.
-        etag: the state of the object that was read.
+        etag: etag of the object that was read.
     """
 
     name: str
@@ -124,12 +124,12 @@ class WorkRecord:
 
     @property
     def writes(self) -> bool:
-        """Whether files that belong to no version may be its."""
+        """Whether files that belong to no version may belong to this work."""
         return self.kind is None or self.kind.writes
 
 
 class Work:
-    """A record of this process. Made by `at_work`."""
+    """A record of this process. Created by `at_work`."""
 
     def __init__(
         self, objects: ObjectStore, kind: WorkKind, name: str, needs: Iterable[Manifest | Iterable[TableRef]] = ()
@@ -170,12 +170,12 @@ class Work:
             self._needs |= set(view)
 
     def check(self) -> None:
-        """Make sure, by looking, that no cleanup has taken this work for dead.
+        """Read the record, and check that no cleanup took this work for dead.
 
-        To be called after the write's sidecar was written: from then on cleanup sees the sidecar.
+        To be called after the write's sidecar was written, because cleanup sees the sidecar from then on.
 
         Raises:
-            VersionReclaimedError: the record is gone, and so may be files that the work needs.
+            VersionReclaimedError: the record is missing, and files that the work needs may be missing, too.
         """
         if self._objects.uri.scheme is Scheme.MEMORY:
             return
@@ -187,10 +187,10 @@ class Work:
                 hint="nothing of it is visible; run it again",
             ) from None
 
-    # Writing the record
+    # Writes of the record
 
     def begin(self) -> None:
-        """Write the record, then see that what it needs is there.
+        """Write the record, then check that the needed versions exist.
 
         Raises:
             VersionReclaimedError: cleanup has removed a version, or is about to.
@@ -207,8 +207,8 @@ class Work:
             raise
 
     def renew(self) -> None:
-        """Write the next heartbeat. A record that somebody removed stays away."""
-        with self._lock, suppress(OmnigraphError):  # a store out of reach is asked again
+        """Write the next heartbeat. Does not create a record that was removed."""
+        with self._lock, suppress(OmnigraphError):  # a store that cannot be reached is tried again
             if self._etag is not None and not self._ended:
                 self._beat += 1
                 self._write()
@@ -219,7 +219,7 @@ class Work:
             self._ended = True
             if self._etag is not None:
                 self._etag = None
-                with suppress(OmnigraphError):  # cleanup removes the records of processes that ended
+                with suppress(OmnigraphError):  # cleanup removes the records of ended processes
                     self._objects.delete(record_path(self.name))
 
     def _write(self) -> None:
@@ -228,13 +228,13 @@ class Work:
             self._etag = self._objects.create(path, self._dump())
             return
         if self._began is None:
-            # Files are as old as the store says, so their age is compared with the store's clock alone.
+            # The store sets the age of files, so it is compared only with the store's clock.
             with suppress(ObjectNotFoundError):
                 self._began = int(self._objects.head(path).modified.timestamp() * 1_000_000)
         try:
             self._etag = self._objects.replace(path, self._dump(), self._etag)
         except ObjectChangedError:
-            # A renewal whose answer was lost has changed it, or somebody removed it.
+            # A renewal whose response was lost has changed it, or it was removed.
             self.check()
             self._etag = self._objects.get(path).etag
 
@@ -251,27 +251,27 @@ class Work:
             "commits": sorted(self._commits),
             "needs": needs,
         }
-        return orjson.dumps(summed(members))
+        return orjson.dumps(with_checksum(members))
 
 
 def record_path(name: str) -> str:
     return f"{DIRECTORY}/{name}.json"
 
 
-# Of this process
+# Records of this process
 
 
 @contextmanager
 def at_work(
     objects: ObjectStore, kind: WorkKind, *needs: Manifest | Iterable[TableRef], name: str | None = None
 ) -> Iterator[Work]:
-    """Leave a record while the block lasts.
+    """Keep a record while the block runs.
 
     Args:
         objects: the graph's objects. A record need not survive a power failure, because its process does not either.
         kind: the kind of work.
-        needs: the states, or table versions, that have to stay.
-        name: a ULID in lower case, when the work has one already.
+        needs: the states, or table versions, to keep.
+        name: a ULID in lower case, if the work has one already.
 
     Raises:
         VersionReclaimedError: cleanup has removed a version, or is about to.
@@ -279,7 +279,7 @@ def at_work(
     """
     work = Work(objects, kind, name or ulid_now().lower(), needs)
     if objects.uri.scheme is Scheme.MEMORY:
-        yield work  # no other process can reach it, and it is never cleaned up
+        yield work  # no other process can reach it, and cleanup does not support it
         return
     work.begin()
     _beater.add(work)
@@ -292,9 +292,9 @@ def at_work(
 
 @contextmanager
 def reading(objects: ObjectStore, kind: WorkKind, view: Manifest | Iterable[TableRef]) -> Iterator[None]:
-    """Leave a record while a read lasts, where this process may write one.
+    """Keep a record while a read runs, if this process may write one.
 
-    A reader that cannot write reads without a record: cleanup may then take its version, and it fails with
+    Without write permission the read has no record. If cleanup removes its version, it fails with
     `VersionReclaimedError`.
     """
     try:
@@ -311,7 +311,7 @@ def reading(objects: ObjectStore, kind: WorkKind, view: Manifest | Iterable[Tabl
 
 @contextmanager
 def reading_if_long(objects: ObjectStore, kind: WorkKind, view: Manifest | Iterable[TableRef]) -> Iterator[None]:
-    """Leave a record if the block lasts longer than `LONG_SECONDS`. A shorter one touches no storage."""
+    """Keep a record if the block runs longer than `LONG_SECONDS`. A shorter block does not touch storage."""
     if objects.uri.scheme is Scheme.MEMORY:
         yield
         return
@@ -325,7 +325,7 @@ def reading_if_long(objects: ObjectStore, kind: WorkKind, view: Manifest | Itera
 
 @dataclass(eq=False, slots=True)
 class _Late:
-    """A read that gets a record when it turns out to be long."""
+    """A read that gets a record if it runs long."""
 
     objects: ObjectStore
     kind: WorkKind
@@ -340,7 +340,7 @@ class _Late:
             if self.ended or self.work is not None:
                 return
             work = Work(self.objects, self.kind, ulid_now().lower(), [self.view])
-            # Without a record the read goes on: it may be done before its version goes, and says so if not.
+            # Without a record the read continues. It fails if cleanup removes its version before it is done.
             with suppress(OmnigraphError):
                 work.begin()
             self.work = work
@@ -353,7 +353,7 @@ class _Late:
 
 
 class _Beater:
-    """One thread that renews all records of the process, and begins those of reads that turn out to be long."""
+    """One thread that renews all records of the process, and creates those of long reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -364,7 +364,7 @@ class _Beater:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        """Threads and records stay with the process that was forked."""
+        """After a fork, threads and records stay with the parent process."""
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._works, self._late, self._thread = set(), set(), None
 
@@ -421,16 +421,16 @@ class _Beater:
 _beater = _Beater()
 
 
-# Of others
+# Records of other processes
 
 
 def read_records(objects: ObjectStore) -> list[WorkRecord]:
-    """All records, oldest first, those of the dead too. Files that are no record are ignored."""
+    """All records, oldest first, including dead ones. Skips other files."""
     found = []
     for info in objects.list(DIRECTORY):
         named = _NAME.fullmatch(info.path)
         if named is not None:
-            with suppress(ObjectNotFoundError):  # it ended meanwhile
+            with suppress(ObjectNotFoundError):  # it has just ended
                 found.append(_read(objects, named[1], info.modified))
     return found
 
@@ -438,7 +438,7 @@ def read_records(objects: ObjectStore) -> list[WorkRecord]:
 def _read(objects: ObjectStore, name: str, modified: datetime) -> WorkRecord:
     stored = objects.get(record_path(name))
     try:
-        members = unsummed(orjson.loads(stored.data))
+        members = verify_checksum(orjson.loads(stored.data))
         micros = members["began"]
         return WorkRecord(
             name,
@@ -462,14 +462,14 @@ def _refs(needs: Mapping[str, Mapping[str, Sequence[int]]]) -> Iterator[TableRef
 
 
 class Watch:
-    """Tells live records from dead ones. Remembers the heartbeats that it saw, by this process's own clock."""
+    """Finds dead records by their heartbeats, on the clock of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[str, float]] = {}
 
     def is_alive(self, record: WorkRecord, ttl: float) -> bool:
-        """Whether a record is alive, as far as that is known now."""
+        """Whether a record is alive, as far as known."""
         if record.owner is not None and record.owner.host == Owner.here().host:
             return not record.owner.is_dead()
         now = time.monotonic()
@@ -481,13 +481,13 @@ class Watch:
         return now - since < ttl
 
     def live(self, objects: ObjectStore, ttl: float, *, wait: bool) -> tuple[list[WorkRecord], list[WorkRecord]]:
-        """The records that are alive, and those that are dead.
+        """The live records, and the dead ones.
 
         Args:
             objects: the graph's objects.
-            ttl: how long a heartbeat may stand still.
-            wait: whether to wait until every record of another machine was seen to beat, or to stand still for so
-                long. Otherwise those that were not watched for long enough count as alive.
+            ttl: seconds without a heartbeat after which a record is dead.
+            wait: wait until the heartbeat of every record of another machine has changed, or has not changed for `ttl`.
+                Otherwise records that were not watched long enough count as alive.
         """
         first: dict[str, str] = {}
         while True:
@@ -512,12 +512,12 @@ watch = Watch()
 
 
 def remove_dead(objects: ObjectStore, records: Iterable[WorkRecord]) -> list[WorkRecord]:
-    """Remove records of the dead, so that one that only slept finds out. Returns those that beat again meanwhile."""
+    """Remove dead records, so that paused work notices it. Returns those whose heartbeat has changed meanwhile."""
     awake = []
     for record in records:
         try:
             objects.delete_if(record.path, record.etag)
-            objects.delete(record.path)  # what a store may leave in its place; nobody uses the name again
+            objects.delete(record.path)  # a store may leave a tombstone; the name is never reused
         except ObjectChangedError:
             awake.append(record)
     return awake

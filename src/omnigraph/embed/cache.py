@@ -1,4 +1,4 @@
-"""Asking an embedder only for what nobody knows yet."""
+"""Embeds texts, and uses cached vectors where possible."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from typing import Protocol
 import numpy as np
 
 from omnigraph.embed.embedder import Embedder, Purpose, Vectors, unit_vectors
-from omnigraph.embed.shelf import Found, Keys, Shelves, text_keys
 from omnigraph.settings import EMBED_CACHE
-from omnigraph.storage.cache_directory import cache_directory
+from omnigraph.storage.files.cache_directory import cache_directory
+from omnigraph.storage.files.vector_cache import Found, Keys, VectorCache, text_keys
 
 PORTION = 2048
-"""How many texts are asked for before their vectors are put by: what fails later costs nothing twice."""
+"""Texts per request to the embedder. Vectors are cached after each, so a later failure does not repeat them."""
 
 _MEMORY = 128 << 20
 
 
-class Kept(Protocol):
-    """Vectors by the keys of their texts."""
+class CachedVectors(Protocol):
+    """A cache of vectors by text key."""
 
     def find(self, keys: Keys) -> tuple[Found, Vectors]: ...
 
-    def keep(self, keys: Keys, vectors: Vectors) -> None: ...
+    def put(self, keys: Keys, vectors: Vectors) -> None: ...
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one piece of work has embedded. While it lasts, no text is embedded twice.
+    """Counts and memory of one operation. Within it, no text is embedded twice.
 
     Attributes:
-        computed: vectors that the embedder was asked for.
-        found: vectors that were there already, for texts that came up before or were kept on disk.
-        models: what the vectors of properties were computed with: by type and property, the model and the property
-            with the texts.
+        computed: number of vectors that the embedder computed.
+        found: number of vectors that were cached, in this operation or on disk.
+        models: the model and the text property of each computed vector property, by type and property.
     """
 
     computed: int = 0
@@ -46,41 +45,41 @@ class Tally:
     models: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     _known: dict[tuple[int, Purpose], _Memory] = field(default_factory=dict)
 
-    def known(self, dimension: int, purpose: Purpose) -> Kept:
-        """What was embedded so far."""
+    def known(self, dimension: int, purpose: Purpose) -> CachedVectors:
+        """The vectors of this operation so far."""
         return self._known.setdefault((dimension, purpose), _Memory(dimension))
 
 
 def embed_texts(
     embedder: Embedder, texts: Sequence[str], dimension: int, purpose: Purpose, tally: Tally | None = None
 ) -> Vectors:
-    """The vector of each text, of length 1. Texts are distinct and not blank.
+    """The unit vector of each text. Texts are distinct and not blank.
 
     Raises:
-        EmbeddingError: the embedder cannot give them, or gave something else.
+        EmbeddingError: the embedder fails, or returns invalid vectors.
     """
-    kept: Kept | None = _on_disk(embedder, len(texts), dimension, purpose)
-    if kept is None and tally is not None:
-        kept = tally.known(dimension, purpose)
-    if kept is None:
+    cached: CachedVectors | None = _on_disk(embedder, len(texts), dimension, purpose)
+    if cached is None and tally is not None:
+        cached = tally.known(dimension, purpose)
+    if cached is None:
         return unit_vectors(embedder.embed(texts, dimension, purpose=purpose), len(texts), dimension, embedder.name)
     keys = text_keys(texts)
-    found, vectors = kept.find(keys)
+    found, vectors = cached.find(keys)
     missing = np.flatnonzero(~found)
     for start in range(0, len(missing), PORTION):
         places = missing[start : start + PORTION]
         some = [texts[place] for place in places]
         raw = embedder.embed(some, dimension, purpose=purpose)
         vectors[places] = unit_vectors(raw, len(some), dimension, embedder.name)
-        kept.keep(keys[places], vectors[places])
+        cached.put(keys[places], vectors[places])
     if tally is not None:
         tally.computed += len(missing)
         tally.found += len(texts) - len(missing)
     return vectors
 
 
-def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -> Kept | None:
-    """Where the vectors of a model are kept, if it says under which name, and it is worth while."""
+def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -> CachedVectors | None:
+    """The disk cache of an embedder; None if it has no cache key, or there are too few texts."""
     key = getattr(embedder, "cache_key", None)
     if not isinstance(key, str) or count < getattr(embedder, "cache_from", 1):
         return None
@@ -88,16 +87,16 @@ def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -
     limit = EMBED_CACHE.amount()
     if directory is None or limit == 0:
         return None
-    return _shelves(str(directory), limit).shelf(f"{purpose} {key}", dimension)
+    return _vector_cache(str(directory), limit).model(f"{purpose} {key}", dimension)
 
 
 @cache
-def _shelves(directory: str, limit: int) -> Shelves:
-    return Shelves(Path(directory) / "vectors", limit)
+def _vector_cache(directory: str, limit: int) -> VectorCache:
+    return VectorCache(Path(directory) / "vectors", limit)
 
 
 class _Memory:
-    """Vectors in memory: so many bytes of them, and then it begins anew."""
+    """Vectors in memory, up to a maximum size. Starts empty again when it is full."""
 
     def __init__(self, dimension: int) -> None:
         self._places: dict[bytes, int] = {}
@@ -111,13 +110,13 @@ class _Memory:
         vectors[found] = self._rows[places[found]]
         return found, vectors
 
-    def keep(self, keys: Keys, vectors: Vectors) -> None:
+    def put(self, keys: Keys, vectors: Vectors) -> None:
         count = len(self._places)
         if count + len(keys) > self._most:
             self._places, count = {}, 0
         if count + len(keys) > len(self._rows):
-            room = np.empty((max(2 * len(self._rows), count + len(keys)), vectors.shape[1]), np.float32)
-            room[:count] = self._rows[:count]
-            self._rows = room
+            larger = np.empty((max(2 * len(self._rows), count + len(keys)), vectors.shape[1]), np.float32)
+            larger[:count] = self._rows[:count]
+            self._rows = larger
         self._rows[count : count + len(keys)] = vectors
         self._places |= {key.tobytes(): count + place for place, key in enumerate(keys)}

@@ -15,10 +15,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from omnigraph.amounts import readable
+from omnigraph.amounts import format_size
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import TableWrite
+from omnigraph.commit.table_writes import TableWrite
 from omnigraph.engine.engines import Choice, Engine, SparkOptions, engine_named
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
@@ -237,7 +237,7 @@ def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int |
     if total is None:
         return Choice(Engine.LOCAL, "the size of the input is unknown")
     threshold = spark_threshold()
-    why = f"{readable(total)} {unit}, and from {readable(threshold)} on it goes to Spark"
+    why = f"{format_size(total)} {unit}, and from {format_size(threshold)} on it goes to Spark"
     if total < threshold:
         return Choice(Engine.LOCAL, why)
     try:

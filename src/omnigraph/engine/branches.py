@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.commit import branches, hidden, snapshots
+from omnigraph.commit import branches, snapshots, transaction_branches
 from omnigraph.commit.branches import Branch
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.session import Session
@@ -42,5 +42,5 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     bound = session.default_branch
     if name.strip() == bound != MAIN:
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another one")
-    hidden.reclaim(session.store)  # a crashed transaction on the branch no longer depends on it
+    transaction_branches.reclaim(session.store)  # a crashed transaction on the branch no longer depends on it
     branches.delete_branch(session.store, name, expect_head, incarnation)

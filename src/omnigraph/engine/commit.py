@@ -8,7 +8,8 @@ from dataclasses import replace
 from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.writer import Prepare, Prepared, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import TableWrite
+from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.engine.preconditions import check_unchanged, unchanged
 from omnigraph.engine.requests import CommitFields, WriteFields
 from omnigraph.engine.session import Session

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from omnigraph.commit.manifest import Commit, Manifest, TablePin
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, Prepared, TableWrite
+from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.backends import Computed, ComputeVectors, backend_of
 from omnigraph.engine.backends import choose as choose_engine
 from omnigraph.engine.commit import write_request, write_tables
@@ -17,7 +18,7 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import CancelledError, InputError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.upkeep.vectors import (
     Chosen,
     Counts,
@@ -85,7 +86,7 @@ def _table_bytes(session: Session, branch: str, types: Sequence[str]) -> int:
         for name, node in session.schemas.of(view).catalog.nodes.items()
         if (not types or name in types) and any(prop.embed for prop in node.properties.values())
     ]
-    fragments = (part for key in keys for part in session.store.tables.fragments(view.tables[key].ref))
+    fragments = (part for key in keys for part in session.store.tables.at(view.tables[key].ref).fragments())
     return sum(fragment.size for fragment in fragments)
 
 
@@ -135,7 +136,7 @@ class _Work:
     def _write(self, accepted: AcceptedSchema, chosen: Chosen, pin: TablePin, computed: Computed) -> TableWrite:
         schema = arrow_schema(accepted, TypeKind.NODE, chosen.declared.name)
         source = revision(self.session.store.tables, pin.ref, schema, computed.parts)
-        return TableWrite(chosen.key, Operation.CHANGE, source=source, models=chosen.models(pin.models))
+        return Change(chosen.key, source, models=chosen.models(pin.models))
 
     def receipt(self, commit: Commit | None) -> EmbedReceipt:
         name = self.session.embedder.name

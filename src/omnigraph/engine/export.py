@@ -54,4 +54,4 @@ def _recorded(session: Session, view: Snapshot, pieces: Iterator[Piece]) -> Iter
 def _table_bytes(session: Session, view: Snapshot, parts: list[TypeExport]) -> int:
     """The size of the tables that an export reads."""
     refs = [view.pin(part.key).ref for part in parts]
-    return sum(fragment.size for ref in refs for fragment in session.store.tables.fragments(ref))
+    return sum(fragment.size for ref in refs for fragment in session.store.tables.at(ref).fragments())

@@ -8,12 +8,12 @@ from dataclasses import replace
 from omnigraph.commit import branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.refs import BranchRef
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.work_records import Work, WorkKind, at_work
-from omnigraph.commit.writer import Prepared, WriteRequest
+from omnigraph.commit.write_request import Prepared, WriteRequest
 from omnigraph.engine.backends import (
     LoadRows,
     StagedRowsOutdatedError,
@@ -162,7 +162,7 @@ class _Run:
         """
         store = self.session.store
         try:
-            return store.capture(self.branch) if self.request.check else healed(store, self.branch), False
+            return store.capture(self.branch) if self.request.check else recovered_view(store, self.branch), False
         except BranchNotFoundError:
             if self.request.base is None:
                 raise

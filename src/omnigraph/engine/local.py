@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.work_records import WorkKind, reading
-from omnigraph.commit.writer import TableWrite
 from omnigraph.engine.backends import Computed, register_backend
 from omnigraph.engine.engines import Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExportRequest, LoadRequest
@@ -169,9 +169,9 @@ class LocalVectors:
         spool, counts = Spool(self._budget), Counts()
         if pin.row_count == 0:
             return Computed(counts, lambda: iter(()))
-        numbers = [fragment.number for fragment in self._tables.fragments(pin.ref)]
-        batches = self._tables.read_fragments(
-            pin.ref, numbers, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
+        numbers = [fragment.number for fragment in self._tables.at(pin.ref).fragments()]
+        batches = self._tables.at(pin.ref).read_fragments(
+            numbers, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
         )
         for rows, more in revised(chosen, batches):
             if rows is not None:

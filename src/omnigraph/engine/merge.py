@@ -8,14 +8,14 @@ from hashlib import sha256
 import orjson
 
 from omnigraph.commit.ancestors import generation_of
-from omnigraph.commit.condemned import state_refs
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
+from omnigraph.commit.ref_names import branch_name
+from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.writer import Prepared
+from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.backends import backend_of, choose, spark_threshold
 from omnigraph.engine.branches import delete_branch
 from omnigraph.engine.commit import write_request, write_tables
@@ -53,7 +53,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         earlier = find_idempotent(store.capture(request.into), request.idempotency_key)
         if earlier is not None:
             return answered(request.into, digest, earlier)
-    source = store.capture(request.source) if request.preview else healed(store, request.source)
+    source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
@@ -97,7 +97,7 @@ def _compared_bytes(session: Session, source: Manifest, target: Manifest) -> int
     tables = session.store.tables
     pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
     refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
-    bound = sum(fragment.size for ref in refs for fragment in tables.fragments(ref))
+    bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
     if bound < spark_threshold():
         return bound
     work = Merge(session.store, source, session.schemas.of, Choices(), LocalComparer(tables), Room())

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Prepared
+from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.query_text import query_text
 from omnigraph.engine.requests import MutateRequest
@@ -41,7 +41,7 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
     text, name, params = query_text(request.text), request.name, {} if request.params is None else request.params
     _check_params(params)
     # Recovery of an interrupted write may change the schema that the query is compiled for.
-    query = _compile(session, text, name, healed(session.store, commit_request.branch))
+    query = _compile(session, text, name, recovered_view(session.store, commit_request.branch))
     commit_request = replace(commit_request, healed=True)
     keyed = request.idempotency_key is not None
     digest = of_query(text, query.name, bind(query.params, params)) if keyed else None

@@ -6,19 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from omnigraph.commit.copy_record import refuse_half_copy
+from omnigraph.commit.commit_metadata import check_actor
+from omnigraph.commit.copy_record import refuse_incomplete_copy
 from omnigraph.commit.create import create_graph
-from omnigraph.commit.formats import bring_up_to_date
+from omnigraph.commit.format_upgrade import upgrade_format
+from omnigraph.commit.location import Relocation, adopt_location
 from omnigraph.commit.manifest import MAIN
-from omnigraph.commit.place import Relocation, settle_place
-from omnigraph.commit.said import check_actor
 from omnigraph.commit.store import Store
 from omnigraph.embed import Embedder
 from omnigraph.engine.session import Session
 from omnigraph.errors import CorruptionError, InputError, NotFoundError
 from omnigraph.settings import FSYNC
 from omnigraph.storage.objects import probe_create_if_absent
-from omnigraph.storage.objects.room import unless_full
+from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory
 from omnigraph.upkeep import backup
 from omnigraph.upkeep.backup import CopyReceipt
@@ -74,7 +74,7 @@ def open_session(
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = store_at(uri, storage_options)
     if store.newest(MAIN, None) is None:
-        refuse_half_copy(store.objects)
+        refuse_incomplete_copy(store.objects)
         raise NotFoundError(
             f"there is no graph at {store.objects.uri}",
             hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
@@ -85,7 +85,7 @@ def open_session(
     try:
         return Session(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
     except (NotFoundError, CorruptionError):
-        refuse_half_copy(store.objects)  # a copy gets its schema files last
+        refuse_incomplete_copy(store.objects)  # a copy gets its schema files last
         raise
 
 
@@ -147,10 +147,10 @@ def relocate(uri: Uri, *, storage_options: Mapping[str, str] | None = None) -> R
     """
     store = store_at(uri, storage_options)
     if store.manifest.open() is None:
-        refuse_half_copy(store.objects)
+        refuse_incomplete_copy(store.objects)
         raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the place where it is now")
-    bring_up_to_date(store, read_only=True)
-    done = settle_place(store, always=True)
+    upgrade_format(store, read_only=True)
+    done = adopt_location(store, always=True)
     if done is None:
         raise InputError("a graph in memory has no other place")
     return done

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import find_ancestor, find_commit
 from omnigraph.commit.manifest import Manifest, TablePin
-from omnigraph.commit.read_set import pins, reads_of, unnoted
+from omnigraph.commit.read_set import pins, reads_of, untracked
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Prepared, ReadQuery, TableWrite, Unchanged
+from omnigraph.commit.write_request import Prepared, ReadQuery, Unchanged
 from omnigraph.engine.query import query
 from omnigraph.engine.query_text import ListedRead, query_text
 from omnigraph.engine.requests import QueryRequest
@@ -29,7 +29,8 @@ from omnigraph.errors import ChangedSinceError, InputError, shown
 from omnigraph.merge.classify import classify
 from omnigraph.merge.sides import Columns, looked_up
 from omnigraph.merge.touched import touched
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 _NONE = pa.array([], pa.utf8())
 
@@ -71,7 +72,7 @@ def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted
     _Check(store, view, wanted.commit).run(prepared)
     if not wanted.reads:
         return prepared
-    before, now = (Snapshot(store, state) for state in (_state(store, view, wanted.commit), unnoted(view)))
+    before, now = (Snapshot(store, state) for state in (_state(store, view, wanted.commit), untracked(view)))
     for number, read in enumerate(wanted.reads, 1):
         results = [query(session, QueryRequest(read.text, read.params, read.name, at=state)) for state in (before, now)]
         # A query without an order may return its rows in any order.
@@ -104,7 +105,8 @@ class _Check:
     def run(self, prepared: Prepared) -> None:
         ids: dict[str, list[pa.Array]] = {}
         for write in prepared.writes:
-            found = self._touched(write)
+            _, now = self._pins(write.key)
+            found = write.touched_ids(self._tables.at(now.ref))
             if found is None:
                 self._compare_all(write.key)
             else:
@@ -113,22 +115,6 @@ class _Check:
             self._compare_matches(prepared, ids)
         for key, parts in sorted(ids.items()):
             self._compare(key, pa.concat_arrays([_NONE, *parts]).unique())
-
-    def _touched(self, write: TableWrite) -> pa.Array | None:
-        """The ids of the rows that a write writes or removes; None when nobody can name them, or all are touched."""
-        if write.replaces or write.fragments:
-            return None
-        parts = [_NONE]
-        if write.rows is not None:
-            parts += write.rows["id"].chunks
-        if write.source is not None:
-            parts += [batch.column("id") for batch in write.source.batches(["id"])]
-        if write.deleted is not None:
-            parts.append(write.deleted)
-        if write.where is not None:
-            found = Snapshot(self._store, self._view).scan(write.key, columns=["id"], filter=write.where)
-            parts += found["id"].chunks
-        return pa.concat_arrays(parts)
 
     def _compare_matches(self, prepared: Prepared, ids: dict[str, list[pa.Array]]) -> None:
         """The conditions of a write match the same entities."""
@@ -173,7 +159,7 @@ class _Check:
         old, new = self._before.get(key), self._now.get(key)
         if old is None or new is None or old.id != new.id:
             raise self._changed(key)
-        if old.ref != new.ref and not _alike(*(self._tables.schema(pin.ref) for pin in (old, new))):
+        if old.ref != new.ref and not _alike(*(self._tables.at(pin.ref).schema() for pin in (old, new))):
             raise self._changed(key)
         return old, new
 
@@ -183,7 +169,7 @@ class _Check:
 
 def _rows(tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
     """Rows as they are compared: what is noted about columns does not matter."""
-    stored = tables.schema(ref)
+    stored = tables.at(ref).schema()
     columns = Columns.of(stored)
     rows, schema = looked_up(tables, ref, ids, columns), columns.schema(stored)
     return pa.table([rows[name] for name in schema.names], schema=schema)

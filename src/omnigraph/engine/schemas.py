@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.registry import check_tables
 from omnigraph.commit.schema_files import ContractWatch, past_contract
+from omnigraph.commit.schema_tables import check_tables
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.errors import OmnigraphError, ReadSetChangedError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from omnigraph.commit import hidden, snapshots
-from omnigraph.commit.formats import bring_up_to_date
+from omnigraph.commit import snapshots, transaction_branches
+from omnigraph.commit.format_upgrade import upgrade_format
+from omnigraph.commit.location import adopt_location
 from omnigraph.commit.manifest import MAIN
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.place import settle_place
 from omnigraph.commit.recovery import recover_all
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.embed import Embedder, default_embedder
@@ -19,7 +19,7 @@ from omnigraph.engine.schemas import Schemas, SchemaVersion
 from omnigraph.errors import InputError, ReadOnlyError, shown
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.views import View, Views
-from omnigraph.storage.objects.room import unless_full
+from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.write.external_blobs import BlobPolicy
 
 At = Snapshot | str | datetime | int
@@ -61,10 +61,10 @@ class Session:
         self.actor = actor
         self.blobs = blobs or BlobPolicy()
         self._embedder = embedder
-        bring_up_to_date(store, read_only=read_only)
+        upgrade_format(store, read_only=read_only)
         if not read_only:
-            settle_place(store)
-            hidden.reclaim(store)
+            adopt_location(store)
+            transaction_branches.reclaim(store)
             with unless_full():
                 recover_all(store)
         self.schemas = Schemas(store)
@@ -181,7 +181,7 @@ class Session:
         """Read the newest state, and finish interrupted writes if this session may write."""
         self.store.forget(self.default_branch)
         if not self.read_only:
-            hidden.reclaim(self.store)
+            transaction_branches.reclaim(self.store)
             recover_all(self.store)
         self.schemas.clear()
         self.schema = self.schemas.version_of(self.store.capture(self.default_branch))

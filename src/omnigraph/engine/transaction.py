@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from omnigraph.commit import hidden
+from omnigraph.commit import transaction_branches
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
-from omnigraph.commit.names import SystemBranch
-from omnigraph.commit.recovery import healed
+from omnigraph.commit.recovery import recovered_view
+from omnigraph.commit.ref_names import SystemBranch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import GRAPH_HEAD, Operation, Prepared, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import Change, TableWrite
+from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.requests import TransactionRequest
 from omnigraph.engine.session import Session
@@ -56,7 +57,7 @@ class OpenTransaction:
         self.branch = session.branch_or_default(request.branch)
         self._request = write_request(session, self.branch, WriterKind.BRANCH_MERGE, request)
         self.mutations: list[Mutation] = []
-        self.begun = healed(session.store, self.branch)
+        self.begun = recovered_view(session.store, self.branch)
         self.work: SystemBranch | None = None
         self.earlier = find_idempotent(self.begun, request.idempotency_key)
         if self.earlier is not None:
@@ -64,7 +65,7 @@ class OpenTransaction:
         elif request.expect_head not in (None, self.begun.head.id):
             raise PreconditionFailedError(self.branch, str(request.expect_head), self.begun.head.id)
         else:
-            self.work = hidden.begin(session.store, self.begun)
+            self.work = transaction_branches.begin(session.store, self.begun)
 
     def commit(self) -> Commit | None:
         """Commit the changes to the branch. None means that there are none.
@@ -81,7 +82,7 @@ class OpenTransaction:
     def end(self) -> None:
         """Drop the hidden branch."""
         if self.work is not None:
-            hidden.end(self._session.store, self.work)
+            transaction_branches.end(self._session.store, self.work)
 
 
 def _check_kind(earlier: Commit) -> None:
@@ -130,12 +131,11 @@ def _commit(
 
 def _brought(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:
     """The table writes that turn the first state into the second."""
-    writes = []
+    writes: list[TableWrite] = []
     for key, pin in view.tables.items():
         before = begun.tables[key]
         if pin.ref != before.ref:
-            found = store.tables.difference(before.ref, pin.ref)
+            found = store.tables.at(pin.ref).changes_since(before.ref)
             if not found.is_empty:
-                rows, gone = found.rows, found.deleted
-                writes.append(TableWrite(key, Operation.CHANGE, source=rows, deleted=gone, models=pin.models))
+                writes.append(Change(key, found.rows, found.deleted, models=pin.models))
     return writes

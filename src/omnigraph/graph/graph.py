@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Prepare, WriteRequest
+from omnigraph.commit.write_request import Prepare, WriteRequest
 from omnigraph.embed import Embedder
 from omnigraph.engine import maintenance, opening
 from omnigraph.engine.commit import write_tables

@@ -25,8 +25,8 @@ from omnigraph.merge.holders import holders
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import Overlay, State
 from omnigraph.merge.three_way import SchemaOf, ThreeWay
-from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.latest_version import VERSIONS
+from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.write.rules.constraints import Room
 from omnigraph.write.rules.validator import broken
 
@@ -97,7 +97,7 @@ class Bases:
     def _is_there(self, view: Manifest) -> bool:
         """Whether all tables of a state can be read. Of a single base, that is asked where a table is compared."""
         heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
-        return all(pin.ref in heads or self.store.tables.has(pin.ref) for pin in view.tables.values())
+        return all(pin.ref in heads or self.store.tables.at(pin.ref).exists() for pin in view.tables.values())
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
         """One state merged into another. Whatever is in conflict is undecided."""
@@ -126,5 +126,5 @@ class Bases:
     def _overlay(self, key: str, compared: Compared | None, undecided: pa.Array, target: Manifest) -> Overlay:
         if compared is not None:
             return Overlay(compared.rows, compared.deleted, undecided)
-        schema = self.store.tables.schema(target.tables[key].ref)
+        schema = self.store.tables.at(target.tables[key].ref).schema()
         return Overlay(Columns.of(schema).schema(schema).empty_table(), undecided=undecided)

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
-from omnigraph.commit.writer import Operation, TableWrite
+from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.merge.choices import SETTLED, Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify, compared
 from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
 from omnigraph.merge.touched import Touched, touched
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import digests
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
@@ -245,7 +246,7 @@ class LocalComparer:
         counts = []
         for ref, some in numbers.items():
             chosen = set(some)
-            counts.append(sum(part.rows for part in self._tables.fragments(ref) if part.number in chosen))
+            counts.append(sum(part.rows for part in self._tables.at(ref).fragments() if part.number in chosen))
         return max(counts)
 
     def _take(self, spool: Spool, name: str, schema: pa.Schema) -> pa.Table:
@@ -255,8 +256,8 @@ class LocalComparer:
 def rows_write(tables: TableStorage, compared: Compared, target: Manifest, models: Models) -> TableWrite:
     """What writes a change whose rows are here."""
     key = compared.versions.key
-    source = compared.source(tables, tables.schema(target.tables[key].ref).names)
-    return TableWrite(key, Operation.CHANGE, source=source, deleted=compared.deleted, models=models)
+    source = compared.source(tables, tables.at(target.tables[key].ref).schema().names)
+    return Change(key, source, compared.deleted, models=models)
 
 
 def _name(part: int, side: int) -> str:

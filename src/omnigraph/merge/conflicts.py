@@ -178,9 +178,9 @@ class _Sides:
 
     def _rows(self, state: State, key: str, ids: list[str], names: set[str] | None) -> dict[str, dict[str, Any]]:
         pin = state.pin(key)
-        if pin is None or state.is_unknown(key) or not ids or not self._tables.has(pin.ref):
+        if pin is None or state.is_unknown(key) or not ids or not self._tables.at(pin.ref).exists():
             return {}
-        every = Columns.of(self._tables.schema(pin.ref))
+        every = Columns.of(self._tables.at(pin.ref).schema())
         columns = every if names is None else every.only(names)
         rows = state.rows(self._tables, key, pin.ref, pa.array(ids, pa.utf8()), columns).combine_chunks()
         values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
@@ -199,11 +199,11 @@ class _Sides:
         found = dict.fromkeys(wanted, 0)
         if not wanted:
             return found
-        if pin is None or state.is_unknown(key) or key in state.overlays or not self._tables.has(pin.ref):
+        if pin is None or state.is_unknown(key) or key in state.overlays or not self._tables.at(pin.ref).exists():
             return None
         for end in ("src", "dst"):
             nodes = pa.chunked_array([[node for at, node in wanted if at == end]], pa.utf8())
-            for node in self._tables.lookup(pin.ref, end, nodes, columns=[end])[end].to_pylist():
+            for node in self._tables.at(pin.ref).lookup(end, nodes, columns=[end])[end].to_pylist():
                 found[end, node] += 1
         return found
 

@@ -17,7 +17,7 @@ from omnigraph.commit.ancestors import History
 from omnigraph.commit.manifest import Manifest, models_of
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import TableWrite
+from omnigraph.commit.table_writes import TableWrite
 from omnigraph.errors import Conflict, MergeSchemaError
 from omnigraph.merge.base import UNKNOWN, Bases
 from omnigraph.merge.changes import change_of
@@ -30,7 +30,7 @@ from omnigraph.merge.returning import Returning, Settled
 from omnigraph.merge.sides import differing_parts
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.constraints import Room
 from omnigraph.write.rules.validator import Spell, broken
 
@@ -163,7 +163,7 @@ class Merge:
             apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
             for ref, numbers in apart.items():
                 chosen = set(numbers)
-                size += sum(part.size for part in tables.fragments(ref) if part.number in chosen)
+                size += sum(part.size for part in tables.at(ref).fragments() if part.number in chosen)
         return size
 
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:

@@ -108,7 +108,7 @@ class Orphans:
         if len(ids):
             compared = self.tables[key]
             own = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
-            known = self._store.tables.lookup(self._target.tables[key].ref, "id", own, columns=["id"]).num_rows
+            known = self._store.tables.at(self._target.tables[key].ref).lookup("id", own, columns=["id"]).num_rows
             self.tables[key] = compared.without_rows(ids, inserted=len(own) - known)
             self._decided.note(self._decided.edges, key, ids)
 

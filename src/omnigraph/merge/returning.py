@@ -116,7 +116,7 @@ class Returning:
         """Keep edges of the target that only the source has deleted."""
         ref = self._target.tables[key].ref
         nodes = pa.chunked_array([settled.ours[node]], pa.utf8())
-        rows = self._tables.lookup(ref, end, nodes, columns=["id", other_end])
+        rows = self._tables.at(ref).lookup(end, nodes, columns=["id", other_end])
         going = _in(rows["id"], tables[key].deleted) & ~_in(rows["id"], settled.edges.get(key, _NONE))
         rows = rows.filter(pa.array(going))
         back = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))["id"].combine_chunks()
@@ -137,8 +137,8 @@ class Returning:
         """Take edges from the source that only the target has deleted."""
         source, target = self._source.tables[key].ref, self._target.tables[key].ref
         nodes = pa.chunked_array([settled.theirs[node]], pa.utf8())
-        rows = self._tables.lookup(source, end, nodes, columns=["id", other_end])
-        known = self._tables.lookup(target, "id", rows["id"], columns=["id"])["id"]
+        rows = self._tables.at(source).lookup(end, nodes, columns=["id", other_end])
+        known = self._tables.at(target).lookup("id", rows["id"], columns=["id"])["id"]
         compared = tables.get(key)
         out = _in(rows["id"], known) | _in(rows["id"], settled.edges.get(key, _NONE))
         if compared is not None:
@@ -160,7 +160,7 @@ class Returning:
         key, columns = versions.key, versions.columns
         mine = plain(looked_up(self._tables, versions.source, ids, columns), versions.schema)
         before = self._base.pin(key)
-        if before is None or self._base.is_unknown(key) or not self._tables.has(before.ref):
+        if before is None or self._base.is_unknown(key) or not self._tables.at(before.ref).exists():
             return mine.slice(0, 0)
         base = self._base.rows(self._tables, key, before.ref, ids, columns)
         known = mine.filter(pc.is_in(mine["id"], value_set=base["id"]))
@@ -169,7 +169,7 @@ class Returning:
 
     def _exists(self, tables: Mapping[str, Compared], key: str, ids: pa.ChunkedArray) -> Mask:
         """Which nodes the merged state has."""
-        stored = self._tables.lookup(self._target.tables[key].ref, "id", ids, columns=["id"])["id"]
+        stored = self._tables.at(self._target.tables[key].ref).lookup("id", ids, columns=["id"])["id"]
         found = _in(ids, stored)
         if key in tables:
             found &= ~_in(ids, tables[key].deleted)
@@ -180,7 +180,7 @@ class Returning:
 def untouched(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
     """What becomes of a table that the source has not changed: nothing so far."""
     ref = source.tables[key].ref
-    stored = tables.schema(ref)
+    stored = tables.at(ref).schema()
     columns = Columns.of(stored)
     versions = Versions(key, ref, ref, target.tables[key].ref, columns, columns.schema(stored))
     return Compared(versions, versions.schema.empty_table())

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from omnigraph.merge.classify import ROW_ID
 from omnigraph.merge.touched import Touched
 from omnigraph.storage.blobs import stored_blobs
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 1 << 16
 _BLOBS_AT_ONCE = 4096
@@ -96,11 +97,11 @@ class Versions:
 
 def differing_parts(tables: TableStorage, versions: Versions) -> list[tuple[int, ...]]:
     """The numbers of those parts of each version that are not in all three."""
-    names = [tables.parts(ref) for ref in versions.all]
+    names = [tables.at(ref).fragment_digests() for ref in versions.all]
     common = set(names[0]).intersection(*names[1:])
     found = []
     for ref, parts in zip(versions.all, names, strict=True):
-        numbers = [part.number for part in tables.fragments(ref)]
+        numbers = [part.number for part in tables.at(ref).fragments()]
         found.append(tuple(n for n, name in zip(numbers, parts, strict=True) if name not in common))
     return found
 
@@ -111,7 +112,7 @@ def part_rows(
     """The rows of some parts of a version that may differ, as they are compared."""
     if not numbers:
         return
-    for batch in tables.read_fragments(ref, numbers, columns=columns.read, batch_rows=BATCH_ROWS):
+    for batch in tables.at(ref).read_fragments(numbers, columns=columns.read, batch_rows=BATCH_ROWS):
         rows = pa.Table.from_batches([batch])
         if touched is not None:
             rows = rows.filter(pa.array(touched.among(rows["id"])))
@@ -121,7 +122,7 @@ def part_rows(
 
 def looked_up(tables: TableStorage, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
     """The rows of some ids, as they are compared."""
-    rows = tables.lookup(ref, "id", pa.chunked_array([ids], pa.utf8()), columns=columns.read)
+    rows = tables.at(ref).lookup("id", pa.chunked_array([ids], pa.utf8()), columns=columns.read)
     return with_prints(tables, ref, rows, columns)
 
 
@@ -144,8 +145,8 @@ def blob_cells(
     """The blobs of some rows with their content, and other columns beside them; a portion at a time."""
     for first in range(0, len(row_ids), _BLOBS_AT_ONCE):
         some = row_ids.slice(first, _BLOBS_AT_ONCE)
-        stored = tables.take_rows(ref, some, columns=[*beside, *names])
-        yield from tables.content(ref, stored.append_column(ROW_ID, some))
+        stored = tables.at(ref).take_rows(some, columns=[*beside, *names])
+        yield from tables.at(ref).content(stored.append_column(ROW_ID, some))
 
 
 def _print(cell: dict[str, Any] | None) -> bytes | None:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.merge.sides import Columns, looked_up
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 _NONE = pa.array([], pa.utf8())
 
@@ -76,7 +77,7 @@ class State:
             ids: the ids.
             columns: what is compared.
         """
-        schema = columns.schema(tables.schema(ref))
+        schema = columns.schema(tables.at(ref).schema())
         overlay = self.overlays.get(key)
         stored = ids if overlay is None else _without(ids, overlay.ids)
         found = looked_up(tables, ref, stored, columns) if len(stored) else schema.empty_table()

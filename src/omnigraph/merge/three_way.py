@@ -16,7 +16,8 @@ from omnigraph.merge.compare import Collected, Compared, Comparer
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.merge.states import State
 from omnigraph.merge.touched import FEW
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.constraints import value_rules
 from omnigraph.write.rules.validator import unique_groups
 from omnigraph.write.spill import DEFAULT_BUDGET
@@ -113,7 +114,7 @@ class ThreeWay:
         if not unknown and self._unmoved(key) and len(aside) == 0:
             return None
         own = [one for one in ((None if unknown else before), pin, there) if one is not None and one.id == pin.id]
-        schemas = [self._tables.schema(one.ref) for one in own]
+        schemas = [self._tables.at(one.ref).schema() for one in own]
         complete = len(own) == (2 if unknown else 3)
         if there is None or not complete or any(not _alike(schemas[0], schema) for schema in schemas):
             found.apart.append(key)
@@ -131,7 +132,7 @@ class ThreeWay:
 
     def _is_there(self, ref: TableRef, pin: TablePin, there: TablePin | None) -> bool:
         """Whether a version of the base can be read; what the source or the target points at certainly can."""
-        return ref == pin.ref or (there is not None and ref == there.ref) or self._tables.has(ref)
+        return ref == pin.ref or (there is not None and ref == there.ref) or self._tables.at(ref).exists()
 
     def _unmoved(self, key: str) -> bool:
         """Whether the source has the stored rows of the base."""
@@ -140,7 +141,7 @@ class ThreeWay:
 
     def _same(self, one: TableRef, other: TableRef) -> bool:
         return one == other or (
-            one.path == other.path and self._tables.fingerprint(one) == self._tables.fingerprint(other)
+            one.path == other.path and self._tables.at(one).fingerprint() == self._tables.at(other).fingerprint()
         )
 
     def _aside(self, versions: Versions, choices: Choices) -> Compared:

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import VersionReclaimedError
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import Digests, digests
 
 FEW = 20_000
@@ -59,7 +60,7 @@ def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = N
     count = 0
     try:
         for begin, end in _steps(refs, tables.fork_points(refs[0].path)):
-            for some in tables.touched(begin, end):
+            for some in tables.at(end).touched_since(begin):
                 count += len(some)
                 if most is not None and count > most:
                     return None

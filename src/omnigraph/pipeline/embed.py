@@ -18,7 +18,7 @@ from omnigraph.errors import EmbeddingError
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.fragments import Fragment
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
 
 PART_BYTES = 64 << 20
@@ -67,7 +67,7 @@ class SparkVectors:
     def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
         place, ref = self._spark.place, pin.ref
         parallelism = self._spark.session.parallelism
-        parts = _parts(place.tables.fragments(ref), chosen, parallelism) if pin.row_count else []
+        parts = _parts(place.tables.at(ref).fragments(), chosen, parallelism) if pin.row_count else []
         numbered = list(enumerate(parts))
         what = f"embedding {chosen.declared.name}"
         done = self._spark.map(what, numbered, lambda part: _computed(place, chosen, ref, part[1], part[0]))
@@ -100,8 +100,8 @@ def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> l
 
 def _computed(place: Place, chosen: Chosen, ref: TableRef, part: _Part, number: int) -> _Done:
     """What a task does."""
-    batches = place.tables.read_fragments(
-        ref, part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
+    batches = place.tables.at(ref).read_fragments(
+        part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
     )
     changed, counts = [], Counts()
     try:

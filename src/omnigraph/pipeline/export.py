@@ -31,9 +31,14 @@ from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.read.export.export import TypeExport, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
-from omnigraph.storage.local_output import check_output_directory, check_output_file, output_directory, output_file
-from omnigraph.storage.output_files import S3Output, output_in_s3
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.files.local_output import (
+    check_output_directory,
+    check_output_file,
+    output_directory,
+    output_file,
+)
+from omnigraph.storage.files.s3_output import S3Output, output_in_s3
+from omnigraph.storage.table_ref import TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +110,7 @@ def _check(target: str | S3Output, format: ExportFormat) -> None:
 def _written(spark: SparkSession, view: Snapshot, part: TypeExport, format: ExportFormat, place: Place) -> list[str]:
     """The parts of a type, in their order, where the tasks put them."""
     ref = view.pin(part.key).ref
-    found = place.tables.fragments(ref)
+    found = place.tables.at(ref).fragments()
     groups = list(grouped(found))
     if not groups:
         return []
@@ -186,7 +191,9 @@ class _Reading:
         columns = ["id", *(("src", "dst") if self.kind is TypeKind.EDGE else ()), *self.types]
         tables = self.place.tables
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            for batch in tables.read_fragments(self.ref, self.groups[number], columns=columns, batch_rows=BATCH_ROWS):
+            for batch in tables.at(self.ref).read_fragments(
+                self.groups[number], columns=columns, batch_rows=BATCH_ROWS
+            ):
                 lines = lines_of(pa.Table.from_batches([batch]), self.kind, self.name, self.types)
                 yield pa.record_batch([batch.column("id"), lines.cast(pa.utf8())], names=[_ORDER, _ROW])
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
+from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.store import Store
-from omnigraph.commit.writer import Operation, TableWrite, fork_table
+from omnigraph.commit.table_writes import ChangeFragments, TableWrite
 from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.merge.choices import Choice, Resolved, resolved
@@ -32,8 +33,8 @@ from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold
 from omnigraph.pipeline.spark.shuffle import Exchange, Relation, Side, decoded, encoded
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
-from omnigraph.storage.change import Replaced
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.row_changes import RemovedRows
+from omnigraph.storage.table_ref import TableRef
 
 _SIFTED = 1_000_000
 """Up to so many rows that may differ, tasks are told which these are; beyond it they compare all rows of a part."""
@@ -138,7 +139,7 @@ class SparkComparer:
                 found.append(self._write(compared, target, models))
         except BaseException:
             for write in found:
-                self._unfork(write.base)
+                self._unfork(write.fork)
             raise
         return found
 
@@ -159,9 +160,9 @@ class SparkComparer:
         except BaseException:
             self._unfork(fork)
             raise
-        return TableWrite(key, Operation.CHANGE, fragments=fragments, replaced=replaced, base=fork, models=models)
+        return ChangeFragments(key, fragments, replaced, fork=fork, models=models)
 
-    def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], Replaced]:
+    def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], RemovedRows]:
         key = compared.versions.key
         kind, _, name = key.partition(":")
         change = Loaded(TypeKind(kind), name, list(self._parts(compared)), False)
@@ -210,7 +211,7 @@ class SparkComparer:
             for i in range(0, len(numbers), step)
         ]
         chosen = set(numbers)
-        count = sum(part.rows for part in self._place.tables.fragments(ref) if part.number in chosen)
+        count = sum(part.rows for part in self._place.tables.at(ref).fragments() if part.number in chosen)
         return exchange.read(pieces, versions.schema, count if may is None else min(count, may.count))
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph.pipeline.spark.tasks import SparkWork
-from omnigraph.storage.layouts import Layouts
-from omnigraph.storage.packing import Packed
+from omnigraph.storage.compaction import CompactedGroup
+from omnigraph.storage.layouts import build_index_segment, compact
 from omnigraph.upkeep.optimize import BuildJob, PackJob
 
 
@@ -25,14 +25,14 @@ class SparkWorkers:
     def shares(self) -> bool:
         return True
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         place = self.spark.place
-        return self.spark.map("packing", jobs, lambda job: Layouts(place.tables).pack(job.ref, job.pack))
+        return self.spark.map("packing", jobs, lambda job: compact(place.tables.at(job.ref), job.pack))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         place = self.spark.place
 
         def build(job: BuildJob) -> bytes:
-            return Layouts(place.tables).build_segment(job.ref, job.spec, job.parts)
+            return build_index_segment(place.tables.at(job.ref), job.spec, job.parts)
 
         return self.spark.map("building indexes", jobs, build)

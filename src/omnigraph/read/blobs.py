@@ -16,7 +16,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import Scalar
 from omnigraph.storage.blobs import StoredBlob
-from omnigraph.storage.local_output import output_file
+from omnigraph.storage.files.local_output import output_file
 
 RANGE_BYTES = 4 * 1024 * 1024
 """How many bytes one read gives at most."""
@@ -94,7 +94,7 @@ class Blob:
         return self.size
 
     def _bytes(self, start: int, end: int) -> bytes:
-        return self._snapshot.read_blob(self._key, self._column, self._row_id, start, end) if end > start else b""
+        return self._snapshot.table(self._key).read_blob(self._column, self._row_id, start, end) if end > start else b""
 
 
 def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id: str, prop: str) -> Blob:
@@ -134,7 +134,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
 def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> None:
     """The column is that of the property, and not of another that had its name."""
-    metadata = snapshot.schema(key).field(prop).metadata or {}
+    metadata = snapshot.table(key).schema().field(prop).metadata or {}
     found = metadata.get(PROPERTY_ID.encode())
     if found != str(number).encode():
         raise BlobIntegrityError(f"{key}.{prop}", "the column is that of another property")

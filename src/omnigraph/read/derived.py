@@ -11,10 +11,7 @@ of anything, so that a directory that cannot be read or written is no error: rea
 from __future__ import annotations
 
 import logging
-import mmap
 import os
-import stat
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -22,26 +19,23 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import orjson
 
 from omnigraph.read.space.space import Integers
 from omnigraph.settings import CACHE_DISK
-from omnigraph.storage.cache_directory import cache_directory, open_cached
+from omnigraph.storage.files.cache_directory import cache_directory, open_cached
+from omnigraph.storage.files.disk_cache import MappedFile, file_state, is_abandoned, published
 
 _FORMAT = 3
-_HEADER, _ARRAYS, _UNFINISHED = ".json", ".arrays", ".part"
+_HEADER, _ARRAYS = ".json", ".arrays"
 _ALIGNED = 64
 _BLOCK = 4096
 """A file takes at least so many bytes of disk."""
 
 _MOST = 2_000
 """How many things are kept at most, however small."""
-
-_ABANDONED_SECONDS = 3600.0
-"""Arrays without a header, and files under another name, belong to a writer for so long. Then it is dead."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,11 +90,10 @@ class Stored:
         self._members = members
         """For each array: its type, where it begins, how many values it has, and its checksum."""
         self._end = max((b + count * np.dtype(kind).itemsize for kind, b, count, _ in members.values()), default=0)
-        with open_cached(path) as file:
-            if os.fstat(file.fileno()).st_size != self._end:
-                raise DamagedError(f"{path} has not the size that it should have")
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._bytes = memoryview(self._map)
+        self._file = MappedFile(path)
+        if self._file.size != self._end:
+            raise DamagedError(f"{path} has not the size that it should have")
+        self._bytes = memoryview(self._file.map)
 
     @property
     def is_whole(self) -> bool:
@@ -108,7 +101,7 @@ class Stored:
 
         Nothing here cuts a file, and none is writable. Somebody else may still do it.
         """
-        return self._map.size() == self._end
+        return self._file.is_whole
 
     def __getitem__(self, name: str) -> Integers:
         """An array.
@@ -155,7 +148,7 @@ class DerivedFiles:
         try:
             with os.scandir(self._directory) as entries:
                 named = [entry for entry in entries if _is_header_of(entry.name, _short(table))]
-                states = [(entry.name, _state(entry)) for entry in named]
+                states = [(entry.name, file_state(entry)) for entry in named]
                 used = sorted(((state.st_mtime_ns, name) for name, state in states if state is not None), reverse=True)
         except OSError as error:
             _log.debug("no topologies can be listed: %s", error)
@@ -207,7 +200,7 @@ class DerivedFiles:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_room(end + _BLOCK, kept=arrays_name)
-            with self._renamed(arrays_name) as path, path.open("wb") as file:
+            with published(self._directory / arrays_name) as path, path.open("wb") as file:
                 for name, array in arrays.items():
                     file.seek(members[name][1])
                     file.write(_bytes(array))
@@ -233,33 +226,31 @@ class DerivedFiles:
         assert self._directory is not None
         body = orjson.dumps({"format": _FORMAT, **asdict(made), "arrays": arrays_name, "members": members})
         name = f"{_short(made.table)}-{made.edges.fingerprint}{_HEADER}"
-        with self._renamed(name) as path:
+        with published(self._directory / name) as path:
             path.write_bytes(b"%d\n%b" % (zlib.crc32(body), body))
         return self._open(self._directory / name)
-
-    def _renamed(self, name: str) -> _Renamed:
-        assert self._directory is not None
-        return _Renamed(self._directory / name)
 
     def _make_room(self, size: int, kept: str) -> None:
         """Remove what was not used for longest, until so many bytes are free."""
         assert self._directory is not None
         sizes: dict[str, int] = {}
         used: dict[str, float] = {}
+        abandoned: set[str] = set()
         arrays_of: dict[str, str] = {}
         with os.scandir(self._directory) as entries:
             for entry in entries:
-                state = _state(entry)
+                state = file_state(entry)
                 if state is None:
                     continue
                 sizes[entry.name] = max(state.st_size, _BLOCK)
                 used[entry.name] = state.st_mtime
+                if is_abandoned(state):
+                    abandoned.add(entry.name)
                 if entry.name.endswith(_HEADER):
                     arrays_of[entry.name] = _arrays_named_in(Path(entry.path))
         total = sum(sizes.values()) - sizes.get(kept, 0)
         wanted = set(arrays_of.values())
-        deadline = time.time() - _ABANDONED_SECONDS
-        for name in [n for n in sizes if not n.endswith(_HEADER) and n not in wanted and used[n] < deadline]:
+        for name in [n for n in sizes if not n.endswith(_HEADER) and n not in wanted and n in abandoned]:
             total -= self._remove(name, sizes)
         oldest = sorted(arrays_of, key=lambda name: used[name])
         while oldest and (total + size > self._limit or len(oldest) >= _MOST):
@@ -274,33 +265,6 @@ class DerivedFiles:
         assert self._directory is not None
         (self._directory / name).unlink(missing_ok=True)
         return sizes.pop(name, 0)
-
-
-class _Renamed:
-    """A file that appears under its name when it is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._unfinished = path.with_name(f"{path.name}.{uuid4().hex}{_UNFINISHED}")
-
-    def __enter__(self) -> Path:
-        return self._unfinished
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            # Who writes into a file that is mapped somewhere ends the processes that read it.
-            self._unfinished.chmod(stat.S_IRUSR)
-            os.replace(self._unfinished, self._path)
-        else:
-            self._unfinished.unlink(missing_ok=True)
-
-
-def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """What is known about a file; None when another process has just removed it."""
-    try:
-        return entry.stat()
-    except FileNotFoundError:
-        return None
 
 
 def _arrays_named_in(header: Path) -> str:

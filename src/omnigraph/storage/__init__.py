@@ -1,1 +1,1 @@
-"""Where a graph lies: addresses, control objects and tables. The only home of `obstore` and `lance`."""
+"""Storage: addresses, control objects, tables and files. The only package that imports `obstore` and `lance`."""

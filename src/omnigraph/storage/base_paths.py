@@ -1,11 +1,10 @@
-"""Base paths: where the forks of a table look for the files that they share with it.
+"""Base paths: where the forks of a table find the files that they share with it.
 
-A fork copies nothing: its manifests name the directories of the table, and of the forks in between, by absolute paths.
-When a graph is copied or moved, those paths lead to the old place. So every dataset is opened here, and the base paths
-of a fork are replaced in memory by what they are below the root that the caller gave. `moved_manifest` does the same
-to a manifest file.
+A fork copies nothing: its manifests have the absolute paths of the table's directory and of the forks in between. After
+a graph is copied or moved, these paths point to the old location. So every dataset is opened here, and the base paths
+of a fork are replaced in memory by paths below the given root. `moved_manifest` does the same for a manifest file.
 
-Offsets inside a manifest file point at what lies before its message, so a longer path moves nothing.
+Offsets inside a manifest file refer only to bytes before its message, so a longer path does not move them.
 """
 
 # See docs/decisions/0133-base-paths-are-replaced-in-memory.md
@@ -20,20 +19,19 @@ from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
 from omnigraph.errors import CorruptionError, DamagedFileError
-from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields, split
+from omnigraph.storage.table_files import below
 
 _BASES = 18
-"""The field of a manifest that holds its base paths."""
+"""Field of a manifest: its base paths."""
 _PATH = 4
-"""The field of a base path that holds the path itself."""
+"""Field of a base path: the path."""
 
 
 class MovedDataset(LanceDataset):
-    """A dataset whose base paths on disk name another place than in memory.
+    """A dataset whose base paths differ on disk and in memory.
 
-    Reads, commits and further forks work as with any other. `delta`, and whatever else makes Lance open the same
-    version once more, does not.
+    Reads, commits and forks work. `delta`, and other calls that make Lance open the same version again, do not.
     """
 
 
@@ -46,15 +44,15 @@ def open_dataset(
     options: Mapping[str, str] | None = None,
     session: Session | None = None,
 ) -> LanceDataset:
-    """Open a table or a fork of it. It reads files below `root` only, whatever its manifest says.
+    """Open a table or a fork of it. It reads only files below `root`, whatever its manifest says.
 
     Args:
-        root: the graph root as Lance takes it.
-        table: the table's place below it.
-        fork: the fork; None is the table itself.
-        version: an exact version; None is the newest.
+        root: the graph root in the form that Lance takes.
+        table: path of the table below it.
+        fork: the fork; None for the table itself.
+        version: an exact version; None for the newest.
         options: storage options for object stores.
-        session: where Lance keeps what it has read.
+        session: Lance's cache.
 
     Raises:
         ValueError: Lance cannot open it.
@@ -73,7 +71,9 @@ def at_root(
     options: Mapping[str, str] | None = None,
     session: Session | None = None,
 ) -> LanceDataset:
-    """The same version of a dataset, with base paths below `root`. A commit that restores one can bring old ones back.
+    """The same version of a dataset, with base paths below `root`.
+
+    A commit that restores a version can bring old base paths back.
 
     Raises:
         DamagedFileError: it has files outside of its table.
@@ -100,15 +100,15 @@ def _plain(options: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
-    """A manifest file with base paths below `root`; None when they are so already.
+    """A manifest file with base paths below `root`; None if it has them already.
 
     Args:
         file: the content of the file.
-        table: the place of its table below the root.
-        root: the graph root as Lance takes it.
+        table: path of its table below the root.
+        root: the graph root in the form that Lance takes.
 
     Raises:
-        CorruptionError: it is no whole manifest, or has files outside of its table.
+        CorruptionError: it is damaged, or has files outside of its table.
     """
     try:
         head, message, tail = split(file)
@@ -123,7 +123,7 @@ def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
 
 
 def _moved(old: str, table: str, root: str) -> str:
-    """A base path below another root. It is that of the table or of a fork of it, so the old root need not be known.
+    """A base path below another root. It is the path of the table or a fork, so the old root is not needed.
 
     >>> _moved("/old/nodes/t/tree/a", "nodes/t", "s3://bucket/new")
     's3://bucket/new/nodes/t/tree/a'
@@ -138,14 +138,14 @@ def _moved(old: str, table: str, root: str) -> str:
 
 
 def _with_bases(message: bytes, moved: Callable[[str], str]) -> bytes:
-    """A manifest message with other base paths; everything else is copied byte by byte."""
+    """A manifest message with other base paths. Everything else is copied byte by byte."""
     return _with_field(
         message, _BASES, lambda base: _with_field(base, _PATH, lambda path: moved(path.decode()).encode())
     )
 
 
 def _with_field(message: bytes, wanted: int, changed: Callable[[bytes], bytes]) -> bytes:
-    """A message in protocol buffers with another content of the fields of one number."""
+    """A protocol buffers message with new content in all fields of one number."""
     return b"".join(
         encoded(number, changed(value)) if number == wanted and isinstance(value, bytes) else message[start:end]
         for number, value, start, end in fields(message)

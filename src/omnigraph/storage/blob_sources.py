@@ -1,4 +1,4 @@
-"""Where external blobs are: their addresses in one spelling, and looking at and reading what they name."""
+"""External blobs: normalised addresses, size lookups and reads."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SHOWN = 200
 
 
 class UnusableUriError(ValueError):
-    """A text that is not the address of a source. Says why, and not what it was: that may hold a password."""
+    """A string is not a valid source address. The message does not quote it, since it may contain a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceUri:
-    """The address of a source, or of a directory of them. Two spellings of one address are equal.
+    """The address of a source, or of a directory of sources. Normalised, so two spellings of one address are equal.
 
     Example:
         >>> str(SourceUri.parse("S3://assets/fleet/a b.jpg"))
@@ -49,14 +49,14 @@ class SourceUri:
 
     @classmethod
     def parse(cls, text: str, *, directory: bool = False) -> SourceUri:
-        """Read an address.
+        """Parse an address.
 
         Args:
-            text: as somebody wrote it.
-            directory: whether it is that of a directory, which may end with a slash.
+            text: the text.
+            directory: whether it is a directory, which may end with a slash.
 
         Raises:
-            UnusableUriError: it is none, or has something in it that no address of a source may have.
+            UnusableUriError: it is not a valid source address.
         """
         match = _FORM.fullmatch(text)
         if match is None:
@@ -71,7 +71,7 @@ class SourceUri:
         return cls(Scheme(scheme), authority, names)
 
     def contains(self, other: SourceUri) -> bool:
-        """Whether another address lies below this one."""
+        """Whether another address is below this one."""
         depth = len(self.names)
         return (
             (self.scheme, self.authority) == (other.scheme, other.authority)
@@ -81,7 +81,7 @@ class SourceUri:
 
     @property
     def path(self) -> str:
-        """The file, for an address of one; otherwise the object in its bucket."""
+        """The file path, or the key in the bucket."""
         return ("/" if self.scheme is Scheme.LOCAL else "") + "/".join(self.names)
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ def _check_parts(scheme: str, authority: str, path: str, rest: str) -> None:
 
 
 def _name(part: str) -> str:
-    """One name of a path, its escapes undone."""
+    """One unescaped path segment."""
     if _BROKEN_ESCAPE.search(part):
         raise UnusableUriError("it has a broken escape")
     try:
@@ -123,7 +123,7 @@ def _name(part: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """An address that may be shown: without user information, query and fragment, and not too long."""
+    """An address for display: without user information, query and fragment, and shortened."""
     match = _FORM.fullmatch(text)
     if match is None:
         return "the reference"
@@ -133,25 +133,25 @@ def redacted(text: str) -> str:
 
 
 class SourceFailedError(Exception):
-    """A source that could not be read, and why."""
+    """A source could not be read, and why."""
 
 
 @dataclass(slots=True)
 class BlobSources:
-    """Looks at sources and reads them. Safe to use from many threads.
+    """Reads sources. Safe to use from many threads.
 
     Attributes:
-        options: how to reach an S3 store; overrides the environment.
+        options: options of the S3 store; override the environment.
     """
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     _buckets: dict[str, ObjectStore] = field(default_factory=dict, repr=False)
 
     def size(self, source: SourceUri) -> int:
-        """How many bytes a source has.
+        """Size of a source in bytes.
 
         Raises:
-            SourceFailedError: there is none, or it cannot be read.
+            SourceFailedError: it does not exist, or cannot be read.
         """
         if source.scheme is Scheme.LOCAL:
             with _opened(source.path) as file:
@@ -159,7 +159,7 @@ class BlobSources:
         return self._ask(source, lambda bucket: bucket.head(source.path).size)
 
     def read(self, source: SourceUri) -> bytes:
-        """All of a source.
+        """Read a whole source.
 
         Raises:
             SourceFailedError: it cannot be read.
@@ -170,16 +170,16 @@ class BlobSources:
         return self._ask(source, lambda bucket: bucket.get(source.path).data)
 
     def check_directory(self, source: SourceUri) -> None:
-        """A directory that sources may lie in is there. A bucket is not asked.
+        """Check that a directory of sources exists. Does not check buckets.
 
         Raises:
-            SourceFailedError: it is not.
+            SourceFailedError: it does not exist.
         """
         if source.scheme is Scheme.LOCAL and not os.path.isdir(source.path):
             raise SourceFailedError("there is no such directory")
 
     def resolved(self, source: SourceUri) -> SourceUri:
-        """A file without symbolic links on the way to it. Anything else as it is."""
+        """Resolve the symbolic links of a file path. Returns other addresses unchanged."""
         if source.scheme is not Scheme.LOCAL:
             return source
         names = os.path.realpath(source.path).split("/")[1:]
@@ -201,9 +201,9 @@ class BlobSources:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """A file. Never a link: whoever checked the path has followed those."""
+    """Open a file, but not a link: the caller has resolved links before it checked the path."""
     try:
-        # Without waiting: opening a pipe would block until somebody writes to it.
+        # Non-blocking: opening a pipe would block until another process writes to it.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -1,4 +1,4 @@
-"""How Blob columns lie in a table: Lance's blob layout on disk, cells of bytes or references above it."""
+"""Blob columns: Lance's blob layout on disk, and cells of bytes or references in memory."""
 
 # See docs/decisions/0050-a-blob-is-a-cell.md
 
@@ -21,14 +21,14 @@ from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage.scans import filtered
 
 CELL = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.utf8())])
-"""A blob among rows that are to be written, or that were read with their content.
+"""A blob in rows to write, or in rows that were read with their content.
 
-Null is no value. Otherwise a cell has `data`, which are its bytes, or `uri`, which says where they are. A cell with
-neither means that what is stored under the row's id stays as it is: an update of other properties need not read it.
+A null cell is no value. Otherwise a cell has `data`, its bytes, or `uri`, the address of its bytes. A cell with neither
+keeps the blob that is stored under the row's id, so an update of other properties need not read it.
 """
 
 MATERIALIZED = 32 * 1024 * 1024
-"""How many bytes of stored blobs are held at once where many are read. A single blob may be larger."""
+"""Bytes of stored blobs that are held in memory at once. A single blob may be larger."""
 
 ROW_ID = "_rowid"
 _ROW_ADDRESS = "_rowaddr"
@@ -39,7 +39,7 @@ _CHECK = "_omnigraph_check"
 
 
 class BlobKind(IntEnum):
-    """Where Lance keeps a blob: the number in its descriptor."""
+    """Storage kind of a blob: the number in Lance's descriptor."""
 
     INLINE = 0
     PACKED = 1
@@ -49,11 +49,11 @@ class BlobKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """What is known about a stored blob without reading it.
+    """Metadata of a stored blob.
 
     Attributes:
-        size: how many bytes it has; None for a reference, which is never followed.
-        uri: where a reference leads; None for content that the graph holds itself.
+        size: its size in bytes; None for a reference, which is never followed.
+        uri: the address of a reference; None for content in the graph.
     """
 
     size: int | None
@@ -65,11 +65,10 @@ class StoredBlob:
     """One cell of a table.
 
     Attributes:
-        info: what it holds; None when it is null.
-        row_id: the row's id in Lance.
-        file: the data file that the row lies in. No file is ever changed, so its name, and the place in it, say what
-            the content is.
-        descriptor: the place in the file, as Lance notes it.
+        info: its metadata; None if it is null.
+        row_id: the row id in Lance.
+        file: the data file of the row. Files never change, so its name and the position in it identify the content.
+        descriptor: the position in the file, from Lance.
     """
 
     info: BlobInfo | None
@@ -82,19 +81,19 @@ class StoredBlob:
 
 
 def is_blob(kind: pa.DataType) -> bool:
-    """Whether a column of rows holds blobs: cells, or plain bytes."""
+    """Whether a column has blobs: cells, or plain bytes."""
     return bool(kind == CELL or pa.types.is_large_binary(kind))
 
 
 def row_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of rows that are to be written, given that of their values: bytes become cells."""
+    """The schema of rows to write, from the schema of their values: bytes become cells."""
     return pa.schema(
         [field.with_type(CELL) if is_blob(field.type) else field for field in schema], metadata=schema.metadata
     )
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema that a table is created with: every column of blobs becomes a Lance blob column."""
+    """The schema to create a table with: every blob column becomes a Lance blob column."""
     fields = []
     for field in schema:
         if is_blob(field.type):
@@ -110,24 +109,24 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def kept(count: int) -> pa.Array:
-    """Cells that leave alone what is stored under the ids of their rows."""
+    """Cells that keep the stored blobs of their rows."""
     nothing = [pa.nulls(count, CELL.field(i).type) for i in range(CELL.num_fields)]
     return pa.StructArray.from_arrays(nothing, fields=list(CELL))
 
 
 def is_kept(cells: pa.Array) -> pa.Array:
-    """Which cells mean what is stored already."""
+    """Mask of the cells that keep the stored blob."""
     inner = pc.and_(pc.struct_field(cells, "data").is_null(), pc.struct_field(cells, "uri").is_null())
     return pc.and_(cells.is_valid(), inner)
 
 
 def blob_columns(rows: pa.Table) -> list[str]:
-    """The columns of rows that hold cells."""
+    """The columns of rows that have cells."""
     return [field.name for field in rows.schema if field.type == CELL]
 
 
 def stored_columns(rows: pa.Table, stored: pa.Schema) -> pa.Table:
-    """Rows in the layout of a table: columns in its order, blobs as Lance takes them."""
+    """Convert rows to the layout of a table: its column order, and blobs in Lance's form."""
     columns = []
     for field in stored:
         column = rows[field.name]
@@ -150,9 +149,9 @@ def _lance_blobs(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
-    """Rows with the content of their kept cells, read from a version that has rows of the same ids.
+    """Replace cells that keep a stored blob by its content, read from a version with the same ids.
 
-    A few at a time, so that not all of the content is in memory at once.
+    Yields chunks of rows, so that not all content is in memory at once.
     """
     if not any(pc.any(is_kept(chunk)).as_py() for name in blob_columns(rows) for chunk in rows[name].chunks):
         yield rows
@@ -172,7 +171,7 @@ def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _stored(dataset: LanceDataset, ids: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """What is stored for the kept cells of some rows, in their order: descriptors, and the rows' ids in Lance."""
+    """The stored blobs of the cells that keep theirs, in row order: descriptors and Lance row ids."""
     kept_cells = {name: is_kept(cells) for name, cells in columns.items()}
     wanted = functools.reduce(pc.or_, kept_cells.values())
     found = filtered(dataset, [_ID, *columns, ROW_ID], pc.field(_ID).isin(ids.filter(wanted))).combine_chunks()
@@ -192,24 +191,24 @@ def _stored(dataset: LanceDataset, ids: pa.Array, columns: Mapping[str, pa.Array
 
 
 def is_external(descriptors: pa.Array) -> pa.Array:
-    """Which stored blobs are references. Null where there is no blob."""
+    """Mask of the stored blobs that are references. Null where there is no blob."""
     return pc.equal(_member(descriptors, "kind"), pa.scalar(int(BlobKind.EXTERNAL), pa.uint8()))
 
 
 def _member(descriptors: pa.Array, name: str) -> pa.Array:
-    """A member of descriptors, null where there is no blob: Lance leaves other values there."""
+    """A member of descriptors, with null where there is no blob: Lance leaves other values there."""
     return pc.if_else(descriptors.is_valid(), pc.struct_field(descriptors, name), None)
 
 
 def with_content(dataset: LanceDataset, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
-    """Scanned rows with cells in the place of descriptors, a portion at a time.
+    """Replace descriptors in scanned rows by cells; one chunk at a time.
 
-    Where the cuts are depends on the sizes of the blobs and on nothing else.
+    Only the sizes of the blobs determine the chunks.
 
     Args:
-        dataset: the version that the rows are from.
-        rows: as a scan gives them, with `_rowid`.
-        largest: blobs with more bytes are not read. Their cells are kept ones.
+        dataset: the version of the rows.
+        rows: scanned rows, with `_rowid`.
+        largest: larger blobs are not read. Their cells have neither bytes nor an address.
     """
     columns = [name for name in stored_blobs(dataset.schema) if name in rows.column_names]
     if not columns:
@@ -229,12 +228,12 @@ def with_content(dataset: LanceDataset, rows: pa.Table, largest: int | None = No
 
 
 def stored_blobs(schema: pa.Schema) -> list[str]:
-    """The columns of a table that are blobs."""
+    """The blob columns of a table."""
     return [field.name for field in schema if getattr(field.type, "extension_name", "") == _LANCE_BLOB]
 
 
 def portions(sizes: np.ndarray[Any, np.dtype[np.int64]], limit: int = MATERIALIZED) -> Iterator[tuple[int, int]]:
-    """Cuts rows into runs whose blobs have about `limit` bytes; depends on nothing but the sizes."""
+    """Split rows into ranges whose blobs have about `limit` bytes. Only the sizes determine the ranges."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -245,10 +244,10 @@ def portions(sizes: np.ndarray[Any, np.dtype[np.int64]], limit: int = MATERIALIZ
 
 
 def check_descriptors(descriptors: pa.Array, place: str) -> None:
-    """What a table says about its blobs makes sense.
+    """Check the blob descriptors of a table.
 
     Raises:
-        BlobIntegrityError: it does not.
+        BlobIntegrityError: a descriptor is invalid.
     """
     kind, uri = _member(descriptors, "kind"), _member(descriptors, "blob_uri")
     external = is_external(descriptors)
@@ -264,14 +263,14 @@ def check_descriptors(descriptors: pa.Array, place: str) -> None:
 def read_cells(
     dataset: LanceDataset, column: str, descriptors: pa.Array, row_ids: pa.Array, largest: int | None = None
 ) -> pa.Array:
-    """The cells of some rows, with their bytes. References are given as they are, and never followed.
+    """The cells of some rows, with their bytes. References are not followed.
 
     Args:
         dataset: the version.
         column: the column.
-        descriptors: what a scan gives for it.
-        row_ids: the rows' ids in Lance.
-        largest: blobs with more bytes are not read. Their cells are kept ones.
+        descriptors: scanned descriptors of the column.
+        row_ids: Lance row ids of the rows.
+        largest: larger blobs are not read. Their cells have neither bytes nor an address.
     """
     check_descriptors(descriptors, column)
     external = is_external(descriptors)
@@ -292,16 +291,16 @@ def read_cells(
 
 
 BlobCheck = Callable[[str, int | None], None]
-"""Checks a file of blobs, given its name in the directory of data files and the base directory that it lies in."""
+"""Checks a blob file, given its name in the data directory and the number of its base directory."""
 
 
 def check_blobs_by(dataset: LanceDataset, check: BlobCheck) -> None:
-    """Have the files of blobs of a version checked before they are read. There may be many, so only those that are."""
+    """Check blob files of a version before they are read. Only those that are read, since there may be many."""
     setattr(dataset, _CHECK, check)
 
 
 def _check_files(dataset: LanceDataset, column: str, descriptors: pa.Array, row_ids: pa.Array) -> None:
-    """Check the files that some blobs lie in, other than the data files themselves."""
+    """Check the blob files of some blobs. Data files are checked elsewhere."""
     check: BlobCheck | None = getattr(dataset, _CHECK, None)
     if check is None or len(row_ids) == 0:
         return
@@ -315,12 +314,12 @@ def _check_files(dataset: LanceDataset, column: str, descriptors: pa.Array, row_
     pairs = pa.table({"fragment": pc.shift_right(places.combine_chunks(), pa.scalar(32, pa.uint64())), "blob": blobs})
     for pair in pairs.group_by(["fragment", "blob"]).aggregate([]).to_pylist():
         file = _newest_file(dataset, column, pair["fragment"])
-        bits = f"{pair['blob']:032b}"[::-1]  # Lance names a file of blobs by its number in this way
+        bits = f"{pair['blob']:032b}"[::-1]  # Lance's file name for a blob file with this number
         check(f"{file.path.removesuffix('.lance')}/{bits}.blob", file.base_id)
 
 
 def blob_info(descriptor: dict[str, Any] | None) -> BlobInfo | None:
-    """One descriptor, as a value."""
+    """One descriptor."""
     if descriptor is None:
         return None
     external = descriptor["kind"] == BlobKind.EXTERNAL
@@ -328,7 +327,7 @@ def blob_info(descriptor: dict[str, Any] | None) -> BlobInfo | None:
 
 
 def find_blob(dataset: LanceDataset, column: str, entity_id: str) -> StoredBlob | None:
-    """What is stored about the blob of one entity. None when there is no such entity."""
+    """Metadata of the blob of one entity; None if the entity does not exist."""
     wanted = [_ID, column, ROW_ID, _ROW_ADDRESS]
     found = filtered(dataset, wanted, pc.field(_ID) == pa.scalar(entity_id)).combine_chunks()
     if found.num_rows == 0:
@@ -341,7 +340,7 @@ def find_blob(dataset: LanceDataset, column: str, entity_id: str) -> StoredBlob 
 
 
 def _data_file(dataset: LanceDataset, column: str, address: int) -> str:
-    """The file that a column of a row lies in: the newest of its fragment that has the column."""
+    """The file with a column of a row: the newest file of its fragment that has the column."""
     return str(_newest_file(dataset, column, address >> 32).path)
 
 
@@ -356,7 +355,7 @@ def _newest_file(dataset: LanceDataset, column: str, number: int) -> DataFile:
 
 
 def read_range(dataset: LanceDataset, column: str, row_id: int, start: int, end: int) -> bytes:
-    """Some of the bytes of a blob that is no reference."""
+    """A byte range of a blob that is not a reference."""
     if getattr(dataset, _CHECK, None) is not None:
         row = dataset._take_rows(pa.array([row_id], pa.uint64()), columns=[column]).combine_chunks()
         _check_files(dataset, column, row[column].combine_chunks(), pa.array([row_id], pa.uint64()))

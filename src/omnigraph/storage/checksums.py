@@ -1,14 +1,14 @@
-"""Checksums of the files of tables, recorded when a write is committed.
+"""Checksums of table files, recorded when a write is committed.
 
-Lance keeps no checksums: most flipped bits in a data file become wrong answers. The files of a table never change, so a
-write records the length and checksum of each file that it staged, in one small object, before it commits its first
-table. Files of `__manifest` and manifest files have their checksums elsewhere (`ledger`, `TableRef.seal`).
+Lance has no checksums: most flipped bits in a data file become wrong results. Table files never change. So a write
+records the size and checksum of each file that it staged, in one small object, before it commits its first table.
+Checksums of `__manifest` and of manifest files are elsewhere (`ledger`, `TableRef.seal`).
 
-A record that is lost or damaged does no harm: its files have no checksum then. Records are folded into larger ones as
-they become many, so that reading them costs by files and not by commits.
+A lost or damaged record does no harm: its files then have no checksum. Small records are merged into larger ones, so
+the cost to read them depends on the number of files, not of commits.
 
-Only graphs on a local disk have records. What is written to an object store could only be summed by reading it back,
-and the store keeps checksums of its own.
+Only graphs on a local disk have records. In an object store, checksums would need a read of the written files, and the
+store has its own checksums.
 """
 
 # See docs/decisions/0136-checksums-are-kept-beside-the-tables.md
@@ -32,57 +32,57 @@ from omnigraph.storage.objects import ObjectStore
 
 CHECKSUMS_DIRECTORY = "__checksums"
 RECORDS_KEPT = 128
-"""How many records there may be before small ones are folded."""
+"""Number of records before small ones are merged."""
 
 _VERSION = 1
 _NAME = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.json")
 _CHUNK = 1 << 20
 _TICK = 50_000_000
-"""Two changes of a directory within so many nanoseconds may have the same time."""
+"""Two changes of a directory within this many nanoseconds may have the same time."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileSum:
-    """The length of a file, and the CRC-32 of its bytes."""
+class FileChecksum:
+    """Size and CRC-32 of a file."""
 
     size: int
     crc: int
 
 
-Sums = dict[str, FileSum]
-"""Checksums by the path of the file below the root of the graph."""
+Checksums = dict[str, FileChecksum]
+"""Checksums by file path below the root of the graph."""
 
 
-def sum_file(place: str) -> FileSum:
-    """The length and checksum of a file on disk.
+def file_checksum(place: str) -> FileChecksum:
+    """Size and checksum of a file on disk.
 
     Raises:
-        OSError: it is not there, or cannot be read.
+        OSError: it is missing, or cannot be read.
     """
     size = crc = 0
     with open(place, "rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
-    return FileSum(size, crc)
+    return FileChecksum(size, crc)
 
 
-def sum_files(root: str, paths: Iterable[str]) -> Sums:
-    """The checksums of files below a root; a directory stands for all files in it.
+def file_checksums(root: str, paths: Iterable[str]) -> Checksums:
+    """Checksums of files below a root. A directory stands for all files in it.
 
     Raises:
-        OSError: one is not there, or cannot be read.
+        OSError: a file is missing, or cannot be read.
     """
-    found: Sums = {}
+    found: Checksums = {}
     for path in paths:
         place = f"{root}/{path}"
         if os.path.isdir(place):
             for directory, _, names in os.walk(place):
                 for name in names:
                     file = os.path.join(directory, name)
-                    found[os.path.relpath(file, root)] = sum_file(file)
+                    found[os.path.relpath(file, root)] = file_checksum(file)
         else:
-            found[path] = sum_file(place)
+            found[path] = file_checksum(place)
     return found
 
 
@@ -90,58 +90,58 @@ def sum_files(root: str, paths: Iterable[str]) -> Sums:
 
 
 def record_path(name: str) -> str:
-    """Where the record of a write is, given its operation id."""
+    """Path of the record of a write, from its operation id."""
     return f"{CHECKSUMS_DIRECTORY}/{name}.json"
 
 
-def dump_record(sums: Mapping[str, FileSum]) -> bytes:
-    """A record: a line that says what the rest is, with its checksum, and the rest."""
+def dump_record(sums: Mapping[str, FileChecksum]) -> bytes:
+    """Encode a record: a header line with the checksum of the body, and the body."""
     body = orjson.dumps({path: [each.size, f"{each.crc:08x}"] for path, each in sorted(sums.items())})
     head = orjson.dumps({"version": _VERSION, "algorithm": "crc32", "sum": f"{zlib.crc32(body):08x}"})
     return head + b"\n" + body + b"\n"
 
 
-def load_record(data: bytes) -> Sums | None:
-    """The checksums in a record; None when it is damaged, or of a newer release."""
+def load_record(data: bytes) -> Checksums | None:
+    """Decode a record; None if it is damaged, or was written by a newer release."""
     head, _, body = data.partition(b"\n")
     body = body.removesuffix(b"\n")
     try:
         said = orjson.loads(head)
         if (said["version"], said["algorithm"], said["sum"]) != (_VERSION, "crc32", f"{zlib.crc32(body):08x}"):
             return None
-        return {path: FileSum(int(size), int(crc, 16)) for path, (size, crc) in orjson.loads(body).items()}
+        return {path: FileChecksum(int(size), int(crc, 16)) for path, (size, crc) in orjson.loads(body).items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def write_record(objects: ObjectStore, name: str, sums: Mapping[str, FileSum]) -> None:
+def write_record(objects: ObjectStore, name: str, sums: Mapping[str, FileChecksum]) -> None:
     """Write a record, unless there is nothing to record."""
     if sums:
         objects.put(record_path(name), dump_record(sums))
 
 
 def record_names(objects: ObjectStore) -> dict[str, int]:
-    """The paths of all records and their sizes; other files in the directory are none of ours."""
+    """Paths and sizes of all records. Skips other files in the directory."""
     listed = objects.list(CHECKSUMS_DIRECTORY)
     return {info.path: info.size for info in listed if _NAME.fullmatch(info.path.rpartition("/")[2])}
 
 
-def read_records(objects: ObjectStore, paths: Iterable[str]) -> dict[str, Sums | None]:
-    """What some records say; None for one that is damaged. One that is gone was folded."""
-    found: dict[str, Sums | None] = {}
+def read_records(objects: ObjectStore, paths: Iterable[str]) -> dict[str, Checksums | None]:
+    """Read records; None for a damaged one. A missing one was merged."""
+    found: dict[str, Checksums | None] = {}
     for path in paths:
         with suppress(ObjectNotFoundError):
             found[path] = load_record(objects.get(path).data)
     return found
 
 
-def fold_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = None) -> None:
-    """Make fewer records of many. May be interrupted, and run beside others: a file may then be in two records.
+def merge_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = None) -> None:
+    """Merge records. May be interrupted or run in parallel: a file may then be in two records.
 
     Args:
         objects: the graph's objects.
-        keep: whether a file is still there, for who has just removed some. All records are folded then; without it,
-            the small ones alone, so that each is written again only a few times however many there will be.
+        keep: tells whether a file still exists, for a caller that has removed files. Then all records are merged.
+            Without it, only small ones are, so that each is rewritten only a few times.
     """
     sizes = record_names(objects)
     chosen = sorted(sizes) if keep is not None else _small(sizes)
@@ -160,13 +160,13 @@ def fold_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = N
         objects.delete(path)
 
 
-def refresh_sums(objects: ObjectStore, root: str, paths: Iterable[str]) -> None:
-    """Record files anew that were rewritten on purpose: of two records, the later one holds."""
-    write_record(objects, ulid_now(), sum_files(root, paths))
+def record_rewritten(objects: ObjectStore, root: str, paths: Iterable[str]) -> None:
+    """Record new checksums of files that were rewritten on purpose. The later of two records is valid."""
+    write_record(objects, ulid_now(), file_checksums(root, paths))
 
 
 def _small(sizes: Mapping[str, int]) -> list[str]:
-    """The records to fold: the smallest, and larger ones only if those are at least half as large together."""
+    """The records to merge: the smallest, and larger ones only if those are together at least half as large."""
     chosen: list[str] = []
     total = 0
     for path, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
@@ -178,7 +178,7 @@ def _small(sizes: Mapping[str, int]) -> list[str]:
 
 
 class ChecksumIndex:
-    """The checksums of the files below a local root, read when they are first asked for.
+    """Checksums of the files below a local root. Reads the records at the first lookup.
 
     Args:
         root: the directory of the graph.
@@ -190,34 +190,34 @@ class ChecksumIndex:
         self._lock = Lock()
         self._read: set[str] = set()
         self._seen: int | None = None
-        self._sums: Sums = {}
+        self._sums: Checksums = {}
         self.damaged: set[str] = set()
-        """The paths of records that cannot be read."""
+        """Paths of records that cannot be read."""
 
-    def find(self, path: str) -> FileSum | None:
-        """What is recorded about a file. None when nothing is."""
+    def find(self, path: str) -> FileChecksum | None:
+        """The recorded checksum of a file; None if there is none."""
         found = self._sums.get(path)
         if found is None and self._changed():
             self.refresh()
             found = self._sums.get(path)
         return found
 
-    def below(self, directory: str) -> Sums:
-        """What is recorded about the files in a directory."""
+    def below(self, directory: str) -> Checksums:
+        """The recorded checksums of the files in a directory."""
         if self._changed():
             self.refresh()
         prefix = f"{directory}/"
         return {path: each for path, each in self._sums.items() if path.startswith(prefix)}
 
     def _changed(self) -> bool:
-        """Whether records came or went since the last look."""
+        """Whether records were added or removed since the last look."""
         try:
             return self._seen is None or os.stat(self._directory).st_mtime_ns != self._seen
         except OSError:
             return False
 
     def refresh(self) -> None:
-        """Read the records that were not read yet."""
+        """Read new records."""
         with self._lock:
             try:
                 seen = os.stat(self._directory).st_mtime_ns
@@ -231,7 +231,7 @@ class ChecksumIndex:
                     with open(f"{self._directory}/{name}", "rb") as file:
                         sums = load_record(file.read())
                 except OSError:
-                    continue  # folded meanwhile
+                    continue  # it was merged meanwhile
                 if sums is None:
                     self.damaged.add(f"{CHECKSUMS_DIRECTORY}/{name}")
                 else:

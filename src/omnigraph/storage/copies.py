@@ -1,4 +1,4 @@
-"""Copying many files from one store to another: streamed, several at once, each whole or not at all."""
+"""Copies of many files between stores: streamed, in parallel, each file completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ R = TypeVar("R")
 
 _WORKERS = 8
 _LARGE_AT_ONCE = threading.Semaphore(2)
-"""An upload of a large object has parts in memory: few at once."""
+"""An upload keeps parts of a large object in memory, so few run at once."""
 
 
 class FileStore(ObjectStore, Protocol):
-    """A store that files of any size can be copied to and from: a directory or a prefix in a bucket."""
+    """A store to copy files of any size to and from: a directory, or a prefix in a bucket."""
 
     def reading(self, path: str) -> Iterator[bytes]:
-        """The content of a file, piece by piece."""
+        """Read a file in chunks."""
 
     def writing(self, path: str) -> AbstractContextManager[io.RawIOBase]:
-        """Write a file, piece by piece. It is there when the block ends well."""
+        """Write a file in chunks. It appears when the block ends without an error."""
 
 
 def copy_files(
     source: FileStore, target: FileStore, files: Sequence[ObjectInfo], copied: Callable[[ObjectInfo], None]
 ) -> None:
-    """Copy files to the same paths below another root. Each appears when it is whole.
+    """Copy files to the same paths below another root. Each file appears when it is complete.
 
     Args:
-        source: where they are.
-        target: where they shall be.
-        files: what to copy, with the sizes that they have.
-        copied: is told of each one that is done, in any thread.
+        source: the source store.
+        target: the target store.
+        files: the files to copy, with their sizes.
+        copied: called for each copied file, in any thread.
 
     Raises:
-        ObjectNotFoundError: one is not there any more.
-        StorageError: one could not be read or written, or has another size.
+        ObjectNotFoundError: a file does not exist any more.
+        StorageError: a file could not be read or written, or has another size.
     """
 
     def copy(info: ObjectInfo) -> None:
@@ -55,7 +55,7 @@ def copy_files(
 
 
 def in_parallel(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Do something to each of many, several at once. The first failure ends it, as soon as what is begun is done."""
+    """Call a function for each item, in parallel. Stops at the first failure, after running calls are done."""
     with ThreadPoolExecutor(_WORKERS) as workers:
         futures = [workers.submit(do, item) for item in items]
         try:

@@ -1,7 +1,8 @@
-"""Changes between two versions of a table, by id: found from Lance's own records, not by comparing rows.
+"""Changes between two versions of a table, by id. Read from Lance's records, without comparing rows.
 
-Lance notes for each row which version wrote it last. A restore brings rows back with their old notes. Where one went
-back further than the earlier version, the rows of the fragments that differ are compared by row id and note instead.
+Lance records for each row the version that wrote it last. A restore brings rows back with their old records. If a
+restore went back beyond the earlier version, the rows of changed fragments are compared by row id and recorded version
+instead.
 """
 
 # See docs/decisions/0151-a-restore-of-visible-rows-is-noted.md
@@ -20,14 +21,14 @@ from lance.fragment import LanceFragment
 
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
-from omnigraph.storage.change import LOOKED_UP, ROW_ID, RowSource, matching
+from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.scans import scanner
 
 _ID = "id"
 _UPDATED = "_row_last_updated_at_version"
 _BATCH_BYTES = 16 << 20
 RESTORED = "omnigraph:restored"
-"""In the configuration of a table: the last version that a restore made which took back visible changes."""
+"""Configuration key of a table: the version of the last restore that undid visible changes."""
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
@@ -38,9 +39,9 @@ class Difference:
     """The net difference between two versions of a table.
 
     Attributes:
-        rows: entities that are new or were written, with their final values, each id once.
-        count: how many those are.
-        deleted: ids that are in the first version alone, sorted.
+        rows: new and changed entities with their final values, each id once.
+        count: number of these rows.
+        deleted: ids that exist only in the first version, sorted.
     """
 
     rows: RowSource
@@ -54,9 +55,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """The rows of a version that were written after an earlier one; what they cost to read follows their number.
+    """The rows of a version that were written after an earlier one. The cost to read them depends on their number.
 
-    Across a restore, `row_ids` names them; otherwise they are the rows with a note after the earlier version.
+    After a restore, `row_ids` names them. Otherwise they are the rows with a recorded version after the earlier one.
     """
 
     _dataset: LanceDataset
@@ -76,7 +77,7 @@ class WrittenRows:
             batch_bytes=_BATCH_BYTES,
         )
         for batch in scan.to_reader():
-            # A fragment that was only packed anew holds rows that nobody wrote.
+            # A compacted fragment also has rows that were not written since.
             if self._row_ids is None:
                 written = pc.greater(batch.column(_UPDATED), self._after)
             else:
@@ -87,36 +88,36 @@ class WrittenRows:
 
 
 def difference(begin: LanceDataset, end: LanceDataset) -> Difference:
-    """The net changes between two versions of one branch of a table."""
+    """Net changes between two versions of one branch of a table."""
     rows, removed, _ = _changes(begin, end)
     written = pa.concat_arrays([_NONE, *(batch.column(_ID) for batch in rows.batches([_ID]))])
-    # A table that was overwritten has lost all row ids, and perhaps no id.
+    # An overwritten table has new row ids, but may have the same ids.
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=written)))
     return Difference(rows, len(written), removed.sort())
 
 
-def touched(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
-    """The ids of all rows that were written or removed between two versions of one branch, some of them twice."""
+def touched_ids(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
+    """Ids of all rows that were written or removed between two versions of one branch. May have duplicates."""
     rows, removed, replaced = _changes(begin, end)
     yield from (batch.column(_ID) for batch in rows.batches([_ID]))
     yield removed
     yield replaced
 
 
-def restored(dataset: LanceDataset) -> int:
-    """The last version up to this one that took back visible changes; 0 when there is none."""
+def last_restore(dataset: LanceDataset) -> int:
+    """The last restore up to this version that undid visible changes; 0 if there is none."""
     return int(dataset.config().get(RESTORED, 0))
 
 
 def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
-    """The rows that were written, the ids of those that are gone, and ids of more that changed."""
-    if restored(end) > begin.version:
+    """The written rows, the ids of removed rows, and ids of further changed rows."""
+    if last_restore(end) > begin.version:
         return _compared(begin, end)
     return _written(begin, end), _ids(begin, _removed_rows(begin, end)), _NONE
 
 
 def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
-    """The same by comparing: a row is as it was if its row id and the version that wrote it are."""
+    """The same by comparison: a row is unchanged if its row id and the version that wrote it are the same."""
     before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
     after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
     old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
@@ -131,7 +132,7 @@ def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.A
 
 
 def _notes(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
-    """The row ids of some fragments, with the versions that wrote them last."""
+    """Row ids of some fragments, with the versions that wrote them last."""
     columns = [ROW_ID, _UPDATED]
     if not fragments:
         return pa.table({name: pa.array([], pa.uint64()) for name in columns})
@@ -149,10 +150,10 @@ def _files(fragment: LanceFragment) -> list[str]:
 
 
 def _ids(dataset: LanceDataset, wanted: pa.Array) -> pa.Array:
-    """The ids of rows by row id."""
+    """Ids of rows by row id."""
     if len(wanted) == 0:
         return _NONE
-    if len(wanted) <= LOOKED_UP:
+    if len(wanted) <= LOOKUP_LIMIT:
         found = dataset._take_rows(wanted.to_pylist(), columns=[_ID])
     else:
         found = matching(scanner(dataset, columns=[_ID, ROW_ID]).to_reader(), ROW_ID, wanted)
@@ -160,13 +161,13 @@ def _ids(dataset: LanceDataset, wanted: pa.Array) -> pa.Array:
 
 
 def _removed_rows(begin: LanceDataset, end: LanceDataset) -> pa.Array:
-    """The row ids of the first version that the second has not. What it costs follows the change.
+    """Row ids that exist in the first version and not in the second. The cost depends on the size of the change.
 
-    Lance opens the versions once more for that, and so reads their base paths from disk. Where those name another
-    place, row ids are compared here: of all rows in the fragments that changed.
+    Lance opens the versions again for this, and reads their base paths from disk. If these name another location, the
+    row ids of all rows in changed fragments are compared here instead.
     """
     if not isinstance(begin, MovedDataset) and not isinstance(end, MovedDataset):
-        # They fail if somebody writes base paths anew at this very moment.
+        # Fails if another process rewrites base paths at the same time.
         with suppress(OSError, ValueError):
             found = end.delta(begin_version=begin.version, end_version=end.version).get_deleted_row_ids().read_all()
             return found[ROW_ID].combine_chunks()
@@ -185,7 +186,7 @@ def _compared_row_ids(begin: LanceDataset, end: LanceDataset) -> pa.Array:
         if _deletions(later) != _deletions(fragment):
             gone.append(np.setdiff1d(_row_ids(begin, fragment), _row_ids(end, later), assume_unique=True))
     found = np.concatenate([np.array([], np.uint64), *gone])
-    for later in after.values():  # rows that were written anew keep their row ids, wherever they are written to
+    for later in after.values():  # rewritten rows keep their row ids in other fragments
         if len(found) == 0:
             break
         found = found[~np.isin(found, _row_ids(end, later), assume_unique=True)]

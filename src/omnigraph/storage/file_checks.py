@@ -1,8 +1,8 @@
-"""Checking the files of a table version, on a local disk, before Lance reads them.
+"""Checks of the files of a table version on a local disk, before Lance reads them.
 
-Lance opens files by itself, so a version is checked as a whole when a process first opens it: its manifest file by the
-seal that the graph's manifest has of it, and each file that it needs by length, and by checksum where it is small. A
-file is checked once in a process: files never change.
+Lance opens files itself, so a version is checked as a whole when a process first opens it: its manifest file by the
+seal in the graph's manifest, and each of its files by size, small ones also by checksum. Files never change, so a
+process checks each file once.
 """
 
 # See docs/decisions/0137-a-damaged-index-is-left-out.md
@@ -17,8 +17,7 @@ from hashlib import blake2b
 
 from omnigraph.errors import CorruptionError, DamagedFileError
 from omnigraph.settings import CHECKED_BYTES
-from omnigraph.storage.checksums import ChecksumIndex, sum_file
-from omnigraph.storage.files import below
+from omnigraph.storage.checksums import ChecksumIndex, file_checksum
 from omnigraph.storage.lance_manifest import (
     ManifestFile,
     NeededFile,
@@ -30,26 +29,27 @@ from omnigraph.storage.lance_manifest import (
     split,
 )
 from omnigraph.storage.objects.os_failures import refuse_forbidden
+from omnigraph.storage.table_files import below
 
 _READERS = 4
 _MANY = 32
-"""From so many files on, several are read at once."""
+"""With at least this many files, several are read in parallel."""
 
 
 def checked_bytes() -> int:
-    """The largest file that is compared with its checksum when it is first opened."""
+    """Size of the largest file that is verified by checksum when it is first opened."""
     text = CHECKED_BYTES.text()
     return int(text if text.isdecimal() else CHECKED_BYTES.default)
 
 
 @dataclass(frozen=True, slots=True)
 class FileDamage:
-    """A file that is missing or not what was written.
+    """A missing or damaged file.
 
     Attributes:
         path: the file, below the root of the graph.
-        reason: what is wrong with it.
-        index: the index that it belongs to. Nothing is lost with it: it can be built again.
+        reason: the kind of damage.
+        index: the index that it belongs to. No data is lost: the index can be built again.
     """
 
     path: str
@@ -62,13 +62,13 @@ class FileDamage:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What a look at all files of a state of the graph found.
+    """The result of a check of all files of a state of the graph.
 
     Attributes:
-        checked: how many files there are.
-        size: how many bytes they have.
-        unsummed: how many have no recorded checksum: those of an object store, and of graphs that older releases wrote.
-        damages: the files that are damaged.
+        checked: number of files.
+        size: their size in bytes.
+        unsummed: number of files without a recorded checksum: in an object store, or written by older releases.
+        damages: the damaged files.
     """
 
     checked: int
@@ -78,11 +78,11 @@ class FileReport:
 
     @property
     def lost(self) -> bool:
-        """Whether there is damage that cannot be made up for: an index can be built again."""
+        """Whether data is damaged. A damaged index can be built again."""
         return any(damage.index is None for damage in self.damages)
 
     def to_json(self) -> dict[str, object]:
-        """The report as every surface gives it."""
+        """The report as a JSON object."""
         return {
             "checked": self.checked,
             "bytes": self.size,
@@ -92,14 +92,14 @@ class FileReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What a look at all files of a version found.
+class VerifiedFiles:
+    """The result of a check of all files of a table version.
 
     Attributes:
-        damages: the files that are damaged.
-        files: how many there are.
-        size: how many bytes they have.
-        unsummed: how many have no recorded checksum.
+        damages: the damaged files.
+        files: number of files.
+        size: their size in bytes.
+        unsummed: number of files without a recorded checksum.
     """
 
     damages: tuple[FileDamage, ...]
@@ -114,7 +114,7 @@ class FileChecks:
 
     Attributes:
         root: the directory.
-        limit: up to which size a file is compared with its checksum.
+        limit: size up to which files are verified by checksum.
     """
 
     root: str
@@ -127,15 +127,15 @@ class FileChecks:
         self.sums = ChecksumIndex(self.root)
 
     def manifest(self, path: str, version: int, expected: str | None) -> ManifestFile | None:
-        """Read the manifest file of a version. None when it is not there: then Lance says so.
+        """Read the manifest file of a version; None if it is missing, which Lance reports.
 
         Args:
             path: the file, below the root.
             version: the version.
-            expected: the seal of the file, where somebody knows it.
+            expected: the seal of the file, if it is known.
 
         Raises:
-            DamagedFileError: it is not what was written.
+            DamagedFileError: it is damaged.
         """
         data = self._bytes(path)
         if data is None:
@@ -151,16 +151,16 @@ class FileChecks:
         return found
 
     def seal_of(self, path: str, version: int) -> str | None:
-        """The seal of the manifest file of a version, which was written just now. None when it is not there.
+        """The seal of a manifest file that was just written; None if it is missing.
 
         Raises:
-            DamagedFileError: it is damaged already.
+            DamagedFileError: it is already damaged.
         """
         data = self._bytes(path)
         if data is None:
             return None
         try:
-            split(data)  # a look at each fragment would cost by the size of the table
+            split(data)  # checking every fragment would cost time by the size of the table
             return seal(data)
         except TornManifestError as error:
             raise DamagedFileError(self.root, path, damage(data, version) or str(error)) from None
@@ -176,15 +176,15 @@ class FileChecks:
             raise DamagedFileError(self.root, path, f"it cannot be read: {error.strerror}") from error
 
     def check(self, table: str, directory: str, manifest: ManifestFile) -> list[FileDamage]:
-        """Check the files of a version that this process has not checked yet. Returns the damaged files of indexes.
+        """Check the files of a version that this process has not checked yet. Returns damaged files of indexes.
 
         Args:
-            table: the directory of the table, below the root.
-            directory: that of its branch, where the manifest file is.
-            manifest: what the manifest file says.
+            table: directory of the table, below the root.
+            directory: directory of its branch, with the manifest file.
+            manifest: the parsed manifest file.
 
         Raises:
-            DamagedFileError: a file of data or deletions is damaged.
+            DamagedFileError: a data or deletion file is damaged.
         """
         files: list[tuple[str, NeededFile]] = []
         fresh: set[bytes] = set()
@@ -202,7 +202,7 @@ class FileChecks:
         return found
 
     def damages(self, table: str, directory: str, path: str, version: int, expected: str | None) -> list[FileDamage]:
-        """The damaged files of a version: its manifest file alone, or others that it needs."""
+        """The damaged files of a version: only its manifest file, or its other files."""
         try:
             manifest = self.manifest(path, version, expected)
             if manifest is None:
@@ -212,8 +212,8 @@ class FileChecks:
         except DamagedFileError as error:
             return [FileDamage(error.path, error.reason)]
 
-    def look(self, table: str, directory: str, manifest: ManifestFile, *, blobs: bool = True) -> Looked:
-        """Look at all files of a version anew, whatever their size, and whatever was checked before."""
+    def verify(self, table: str, directory: str, manifest: ManifestFile, *, blobs: bool = True) -> VerifiedFiles:
+        """Check all files of a version again, whatever their size."""
         needed = [file for fragment in manifest.fragments for file in fragment_files(fragment)]
         files = dict(self._placed(table, directory, manifest, [*needed, *manifest.indexes]))
         for path in [path for path in files if blobs and path.endswith(".lance") and "/data/" in path]:
@@ -227,13 +227,13 @@ class FileChecks:
                 continue
             size += os.stat(f"{self.root}/{path}").st_size
             unsummed += self.sums.find(path) is None
-        return Looked(tuple(damages), len(files), size, unsummed)
+        return VerifiedFiles(tuple(damages), len(files), size, unsummed)
 
     def check_file(self, path: str) -> None:
-        """Check one file by what is recorded about it, if this process has not done so.
+        """Check one file by its recorded checksum, unless this process has done so.
 
         Raises:
-            DamagedFileError: it is not what was written.
+            DamagedFileError: it is damaged.
         """
         if path not in self._sound:
             reason = self._damage(path, None)
@@ -242,7 +242,7 @@ class FileChecks:
             self._sound.add(path)
 
     def forget(self, table: str) -> None:
-        """Check the files of a table again, should they be opened again."""
+        """Check the files of a table again when they are opened again."""
         prefix = f"{table}/"
         self._known.clear()
         self._sound -= {path for path in self._sound if path.startswith(prefix)}
@@ -260,7 +260,7 @@ class FileChecks:
                 raise DamagedFileError(self.root, directory, f"a version of it lacks base directory {file.base}")
 
     def _base(self, table: str, directory: str, manifest: ManifestFile, number: int) -> str:
-        """A base directory of a version, below the root. The seal leaves them out, so a wrong one shows only here."""
+        """A base directory of a version, below the root. The seal does not cover it, so it is checked here."""
         try:
             return below(manifest.bases[number], table)
         except CorruptionError as error:
@@ -282,12 +282,12 @@ class FileChecks:
             return [found for found in readers.map(check, files) if found is not None]
 
     def _damage(self, path: str, size: int | None, *, whole: bool = False) -> str | None:
-        """What is wrong with a file; None when nothing is.
+        """The damage of a file; None if it is intact.
 
         Args:
             path: the file, below the root.
-            size: its length, where its manifest says it.
-            whole: compare it with its checksum, however large it is.
+            size: its size, if the manifest has it.
+            whole: verify the checksum, whatever its size.
         """
         place = f"{self.root}/{path}"
         recorded = self.sums.find(path)
@@ -298,7 +298,7 @@ class FileChecks:
                 return f"it has {found} bytes, not {expected}"
             if recorded is not None and found != recorded.size:
                 return f"it has {found} bytes, not {recorded.size}"
-            if recorded is not None and (whole or found <= self.limit) and sum_file(place).crc != recorded.crc:
+            if recorded is not None and (whole or found <= self.limit) and file_checksum(place).crc != recorded.crc:
                 return "its checksum is not the recorded one"
         except FileNotFoundError:
             return "it is missing"

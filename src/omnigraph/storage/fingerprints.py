@@ -1,4 +1,4 @@
-"""What a version of a table is made of, in short names."""
+"""Digests of the content of a table version."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hashlib import blake2b
 from lance import LanceDataset
 
 
-def parts(dataset: LanceDataset) -> tuple[str, ...]:
-    """A name for each fragment of a version, in their order: the same in two versions exactly when its rows are.
+def fragment_digests(dataset: LanceDataset) -> tuple[str, ...]:
+    """Digest of each fragment, in order: equal in two versions exactly if the fragment has the same rows.
 
-    Lance never changes a file, and gives each a name that no other has. So this tells apart what path and version
-    number do not: a table that was removed and made again, or that was put back from a copy and then took another way.
+    Lance never changes a file, and file names are unique. So digests distinguish versions that have the same path and
+    number: after a table was removed and created again, or restored from a copy and then changed differently.
     """
     found = []
     for fragment in dataset.get_fragments():
@@ -24,11 +24,11 @@ def parts(dataset: LanceDataset) -> tuple[str, ...]:
     return tuple(found)
 
 
-def fingerprint(place: str, parts: Iterable[str]) -> str:
-    """A name for all rows of a version: the same for two versions exactly when they are made of the same parts.
+def fingerprint(place: str, digests: Iterable[str]) -> str:
+    """Digest of all rows of a version: equal for two versions exactly if they have the same fragments.
 
     Args:
-        place: where the table is.
-        parts: what it is made of.
+        place: address of the table.
+        digests: digests of its fragments.
     """
-    return blake2b("\n".join([place, *parts]).encode(), digest_size=16).hexdigest()
+    return blake2b("\n".join([place, *digests]).encode(), digest_size=16).hexdigest()

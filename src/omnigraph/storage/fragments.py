@@ -1,4 +1,4 @@
-"""The parts of a table that processes can read apart from each other."""
+"""Fragments: the parts of a table that processes can read independently."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from omnigraph.storage.scans import scanner
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One part of a version of a table.
+    """One fragment of a table version.
 
     Attributes:
-        number: its name within the table.
-        rows: how many rows it has.
-        size: how many bytes its files have; 0 when that is not known.
+        number: its number in the table.
+        rows: its number of rows.
+        size: bytes of its files; 0 if unknown.
     """
 
     number: int
@@ -29,7 +29,7 @@ class Fragment:
 
 
 def fragments(dataset: LanceDataset) -> list[Fragment]:
-    """The parts of a version, in their order."""
+    """The fragments of a version, in order."""
     found = []
     for fragment in dataset.get_fragments():
         made = fragment.metadata
@@ -45,7 +45,7 @@ def read_fragments(
     filter: pc.Expression | str | None,
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some parts in the order in which they lie there, blobs with their content."""
+    """Stream the rows of some fragments in storage order, with the content of blobs."""
     chosen = [fragment for number in numbers if (fragment := dataset.get_fragment(number)) is not None]
     blobs = [name for name in stored_blobs(dataset.schema) if name in columns]
     scan = scanner(

@@ -1,4 +1,4 @@
-"""Indexes of a table: what to build, and which parts of the table have none yet."""
+"""Indexes of a table: their specification, coverage and build."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lance.dataset import Index
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.catalog import IndexKind
-from omnigraph.storage.analysis import settings
+from omnigraph.storage.text_analysis import settings
 
 _LANCE_KINDS = {
     IndexKind.BTREE: "BTREE",
@@ -23,21 +23,24 @@ _LANCE_KINDS = {
 }
 
 _PARAMETERS: dict[IndexKind, dict[str, Any]] = {
-    IndexKind.FTS: {"with_position": True},  # phrases need positions
+    IndexKind.FTS: {"with_position": True},  # phrase queries need positions
 }
 
 _PARTITION_ROWS = 4096
-"""About how many vectors a partition has where nobody says how many partitions there are."""
+"""Vectors per partition, approximately, if the number of partitions is not given."""
 
 
 _WHOLE = frozenset({IndexKind.BITMAP})
-"""Kinds that have one segment. Of a row that was replaced, a segment of theirs goes on telling the old value, and
-nobody looks at the row again: beside a segment that has the new value, the row would be found by both."""
+"""Kinds with only one segment.
+
+A segment of these kinds still returns the old value of a replaced row, and the row is not checked again. With a second
+segment for the new value, the row would be found by both.
+"""
 
 
 _SMALL = 2
 _LARGER = 4
-"""How many times as large the large segment of an index is, at least, as all that is beside it."""
+"""Minimum ratio between the large segment of an index and all its others together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,9 @@ class IndexSpec:
     """An index that a table should have.
 
     Attributes:
-        kind: any but `AUTO`.
-        parameters: what Lance takes beside the kind, such as `metric`; sorted by name. A vector index may have a
-            `method`, which is `IVF_FLAT` by default.
+        kind: any kind except `AUTO`.
+        parameters: parameters for Lance, such as `metric`, sorted by name. A vector index may have a `method`; the
+            default is `IVF_FLAT`.
     """
 
     column: str
@@ -56,14 +59,14 @@ class IndexSpec:
 
     @property
     def name(self) -> str:
-        """One name per column, kind and parameters: several kinds can live side by side, and other parameters show."""
+        """A unique name per column, kind and parameters, so that a table can have several indexes on a column."""
         if not self.parameters:
             return f"{self.column}_{self.kind.value}"
         return f"{self.column}_{self.kind.value}_{blake2b(repr(self.parameters).encode(), digest_size=6).hexdigest()}"
 
 
 def text_index(column: str, analyzer: ir.Analyzer, *, positions: bool) -> IndexSpec:
-    """The index of the words of a column."""
+    """The full-text index of a column."""
     parameters = {**settings(analyzer), "with_position": positions}
     return IndexSpec(column, IndexKind.FTS, tuple(sorted(parameters.items())))
 
@@ -74,8 +77,8 @@ class Coverage:
 
     Attributes:
         built: whether the index exists.
-        covered: rows that it covers.
-        uncovered: rows that it does not cover.
+        covered: number of covered rows.
+        uncovered: number of rows that are not covered.
     """
 
     built: bool
@@ -85,37 +88,37 @@ class Coverage:
 
 def coverage(dataset: LanceDataset, spec: IndexSpec) -> Coverage:
     built = any(index.name == spec.name for index in dataset.describe_indices())
-    left = set(uncovered(dataset, spec))
+    left = set(uncovered_fragments(dataset, spec))
     rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
     outside = sum(count for fragment, count in rows.items() if fragment in left)
     return Coverage(built, sum(rows.values()) - outside, outside)
 
 
 def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
-    """How many values, nulls aside, lie in the fragments that an index does not cover."""
-    left = set(uncovered(dataset, spec))
+    """Number of values, without nulls, in the fragments that an index does not cover."""
+    left = set(uncovered_fragments(dataset, spec))
     parts = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in left]
     return sum(int(part.count_rows(f"`{spec.column}` IS NOT NULL")) for part in parts)
 
 
-def others(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
-    """The segments of the indexes that none of some specifications asks for."""
+def undeclared_segments(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
+    """The segments of indexes that are not among the specifications."""
     names = {spec.name for spec in specs}
     yield from (segment for segment in _segments(dataset) if segment.name not in names)
 
 
 def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]:
-    """The segments whose place new ones take, and those that cover nothing any more."""
+    """The segments that new ones replace, and those that cover nothing any more."""
     new = {(index.name, fragment) for index in built for fragment in index.fragment_ids}
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
             yield segment
 
 
-def fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
-    """Whether segments that were built on an earlier version can take the place of others in this one.
+def segments_fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
+    """Whether segments that were built on an earlier version can replace others in this version.
 
-    Rows that were added, changed or removed since do not matter: no segment ever covers those.
+    Rows that were added, changed or removed since do not matter, because no segment covers them.
     """
     present = {fragment.fragment_id for fragment in dataset.get_fragments()}
     known = {segment.uuid for segment in _segments(dataset)}
@@ -124,25 +127,25 @@ def fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) ->
 
 
 def segment_ids(dataset: LanceDataset) -> set[str]:
-    """What names the segments of all indexes."""
+    """Ids of the segments of all indexes."""
     return {segment.uuid for segment in _segments(dataset)}
 
 
 def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[Index]:
-    """The segments with some ids, those of which files are damaged."""
+    """The segments with some ids, whose files are damaged."""
     yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
-def distinct(segments: Iterable[Index]) -> list[Index]:
-    """Segments, each once."""
+def distinct_segments(segments: Iterable[Index]) -> list[Index]:
+    """Remove duplicate segments."""
     return list({segment.uuid: segment for segment in segments}.values())
 
 
-def scattered(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
-    """The segments that should become one, together with what an index does not cover yet.
+def segments_to_merge(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
+    """The segments to merge into one, together with the fragments that the index does not cover.
 
-    An index is to have one large segment and one small one at most. When the small one is no longer that small, both
-    become one. Fragments can only be packed together if the same segments cover them.
+    An index should have at most one large and one small segment. When the small one grows too large, both are merged.
+    Fragments can be compacted together only if the same segments cover them.
     """
     rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
     names = {spec.name: spec for spec in specs if spec.kind is not IndexKind.VECTOR}
@@ -154,7 +157,7 @@ def scattered(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list[Index]:
     for name, segments in found.items():
         sizes = {s.uuid: sum(rows.get(fragment, 0) for fragment in s.fragment_ids) for s in segments}
         largest, *small = sorted(segments, key=lambda s: (-sizes[s.uuid], s.uuid))
-        left = sum(rows[fragment] for fragment in uncovered(dataset, names[name]))
+        left = sum(rows[fragment] for fragment in uncovered_fragments(dataset, names[name]))
         if not left and len(small) < _SMALL:
             continue
         rest = left + sum(sizes[s.uuid] for s in small)
@@ -176,7 +179,7 @@ def _segments(dataset: LanceDataset) -> Iterator[Index]:
             )
 
 
-def uncovered(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
+def uncovered_fragments(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     """The fragments that an index does not cover, in order."""
     covered = {
         fragment
@@ -188,20 +191,20 @@ def uncovered(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     return [f.fragment_id for f in dataset.get_fragments() if f.fragment_id not in covered]
 
 
-def unbuilt(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
-    """The fragments that an index has to be built for, in order: those that it does not cover, or all."""
-    left = uncovered(dataset, spec)
+def fragments_to_build(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
+    """The fragments to build an index for, in order: those that it does not cover, or all."""
+    left = uncovered_fragments(dataset, spec)
     return [f.fragment_id for f in dataset.get_fragments()] if left and spec.kind in _WHOLE else left
 
 
 def build(dataset: LanceDataset, spec: IndexSpec) -> Index | None:
-    """The files of a segment for the fragments that have none; None when all have. Nobody sees them yet."""
-    fragments = unbuilt(dataset, spec)
+    """Build a segment for the fragments without one; None if there are none. No reader sees it yet."""
+    fragments = fragments_to_build(dataset, spec)
     return build_segment(dataset, spec, fragments) if fragments else None
 
 
 def build_segment(dataset: LanceDataset, spec: IndexSpec, fragments: Sequence[int]) -> Index:
-    """The files of a segment for some fragments."""
+    """Build a segment for some fragments."""
     parameters = _PARAMETERS.get(spec.kind, {}) | dict(spec.parameters)
     if spec.kind is IndexKind.VECTOR and "num_partitions" not in parameters:
         rows = sum(f.count_rows() for f in dataset.get_fragments() if f.fragment_id in fragments)
@@ -214,12 +217,12 @@ def build_segment(dataset: LanceDataset, spec: IndexSpec, fragments: Sequence[in
         replace=True,
         **parameters,
     )
-    # A full-text index that is not merged is committed broken. Most other kinds would only be copied.
+    # A full-text index must be merged, otherwise its commit is broken. For most other kinds, a merge only copies.
     return dataset.merge_existing_index_segments([built]) if spec.kind is IndexKind.FTS else built
 
 
 def vector_metrics(dataset: LanceDataset) -> dict[str, str]:
-    """The columns that have an index of vectors, and the metric of each."""
+    """The columns with a vector index, and the metric of each."""
     return {
         index.field_names[0]: str(index.details["metric_type"]).lower()
         for index in dataset.describe_indices()
@@ -230,8 +233,8 @@ def vector_metrics(dataset: LanceDataset) -> dict[str, str]:
 _LOOKED_UP = frozenset({"BTree", "Bitmap"})
 
 
-def looked_up(dataset: LanceDataset) -> frozenset[str]:
-    """The columns whose values an index finds, in every fragment."""
+def indexed_columns(dataset: LanceDataset) -> frozenset[str]:
+    """The columns with a lookup index that covers all fragments."""
     fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
     found: set[str] = set()
     for index in dataset.describe_indices():

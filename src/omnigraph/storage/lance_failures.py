@@ -1,4 +1,4 @@
-"""What Lance's exceptions mean. It has few kinds of them and says the rest in words."""
+"""Lance's exceptions as errors of our family. Lance has few exception types, so messages are parsed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from omnigraph.errors import StorageError, StorageErrorKind
 from omnigraph.storage.objects.os_failures import os_advice
 
 _PLACE = re.compile(r",? ?/[^ ]*\.rs:\d+:\d+")
-"""Where in its own source Lance noticed; of no use to a reader."""
+"""Source location in Lance's messages, which does not help users."""
 REF_ERRORS = (OSError, ValueError, RuntimeError)
-"""What Lance raises when it cannot read or change a branch or tag."""
+"""Raised by Lance if it cannot read or change a branch or tag."""
 UNREADABLE = (OSError, ValueError, RuntimeError)
-"""What Lance raises when a file cannot be decoded."""
+"""Raised by Lance if a file cannot be decoded."""
 _FAILED_READ = re.compile(r"LanceError\(IO\)|^(External error: )?Not found")
 T = TypeVar("T")
 
@@ -31,19 +31,22 @@ _ADVICE = {
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether there is no such dataset, branch or version. Anything else means that it could not be read."""
+    """Whether a dataset, branch or version does not exist. Any other error means that it could not be read."""
     text = str(error)
     return text.startswith("Dataset at path") and "was not found" in text
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether Lance says with a plain OSError that another writer was first."""
+    """Whether a plain OSError of Lance means that another writer was first."""
     text = str(error)
     return "conflict" in text.lower() or "Too many concurrent writers" in text
 
 
-def with_refs(request: Callable[[], T]) -> T:
-    """Make a request that reads all refs. Lance lists them and then reads each, and fails if one is gone by then."""
+def read_refs(request: Callable[[], T]) -> T:
+    """Call a function that reads all refs.
+
+    Lance lists them, then reads each, and fails if one was removed in between.
+    """
     for _ in range(_ATTEMPTS):
         try:
             return request()
@@ -53,8 +56,8 @@ def with_refs(request: Callable[[], T]) -> T:
     return request()
 
 
-def without_ref(removal: Callable[[], None]) -> None:
-    """Remove a ref. A removal reads all refs too, and may fail for that after it has taken effect."""
+def remove_ref(removal: Callable[[], None]) -> None:
+    """Remove a ref. Lance reads all refs for this, too, and may fail after the removal took effect."""
     failed = False
 
     def request() -> None:
@@ -67,23 +70,23 @@ def without_ref(removal: Callable[[], None]) -> None:
             failed = _is_overtaken(error)
             raise
 
-    with_refs(request)
+    read_refs(request)
 
 
 def _is_overtaken(error: Exception) -> bool:
     return "Not found" in str(error) and "/_refs/" in str(error)
 
 
-def panics(error: BaseException) -> bool:
-    """Whether Lance gave up in the middle: a damaged file may make it do so. It says so with a BaseException."""
+def is_panic(error: BaseException) -> bool:
+    """Whether Lance panicked, for example because of a damaged file. It raises a BaseException then."""
     return type(error).__name__ == "PanicException"
 
 
 def lance_failure(error: BaseException, root: str, path: str, *, write: bool = False) -> StorageError:
-    """A failure as the rest of the system sees it.
+    """Convert an exception of Lance.
 
     Args:
-        error: what Lance raised.
+        error: the exception.
         root: the graph root.
         path: the dataset below it.
         write: whether the request may have taken effect.
@@ -104,9 +107,9 @@ def lance_failure(error: BaseException, root: str, path: str, *, write: bool = F
 def reporting(
     root: str, path: str, kinds: tuple[type[Exception], ...] = (OSError,), *, write: bool = False
 ) -> Iterator[None]:
-    """Turn what Lance raises into the store's own error; by default only what it raises for failed reads and writes.
+    """Convert Lance's exceptions; by default only those of failed reads and writes.
 
-    Depending on who notices it, a failed read is an OSError, or a ValueError that says so.
+    A failed read raises an OSError, or a ValueError with a message.
     """
     try:
         yield
@@ -115,6 +118,6 @@ def reporting(
             raise lance_failure(error, root, path, write=write) from error
         raise
     except BaseException as error:
-        if panics(error):
+        if is_panic(error):
             raise lance_failure(error, root, path, write=write) from error
         raise

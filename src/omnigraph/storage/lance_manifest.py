@@ -1,8 +1,8 @@
-"""The layout of Lance's manifest files, read without Lance: to tell a damaged file from a whole one, and what it needs.
+"""Parser of Lance's manifest files, without Lance: finds damaged files, and the files of a version.
 
 A file is `[transaction] [index section] [u32 length] [Manifest] [i64 position of length] [u16 0, u16 2] "LANC"`, with
-numbers in little-endian order and messages in protocol buffers. Lance itself notices a file that is cut, but not one of
-zeros, which it takes for an empty version 0, and not a flipped bit.
+little-endian numbers and protocol buffers messages. Lance detects a truncated file, but not a file of zeros, which it
+reads as an empty version 0, and not a flipped bit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _BASE_PATH_TAG = b"\x92\x01"
 _DELETION_SUFFIXES = ("arrow", "bin")
 
 Field = tuple[int, int | bytes, int, int]
-"""The number of a field, its value, and where in the message it begins and ends."""
+"""Number of a field, its value, and where it begins and ends in the message."""
 
 
 class TornManifestError(ValueError):
-    """The bytes are no whole manifest file. Internal: callers say which file it is."""
+    """The bytes are not a complete manifest file. Internal: callers add the file name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeededFile:
-    """A file that a version needs.
+    """A file of a version.
 
     Attributes:
-        name: its place below the directory of its table, branch or base.
-        size: its bytes, if the manifest says so.
-        base: the number of the base directory that it lies in; None is the directory of the manifest.
-        index: the id of the index that it belongs to; None for data and deletions.
+        name: its path below the directory of its table, branch or base.
+        size: its size in bytes, if the manifest has it.
+        base: number of its base directory; None for the directory of the manifest.
+        index: id of its index; None for data and deletions.
     """
 
     name: str
@@ -50,16 +50,16 @@ class NeededFile:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A manifest file, taken apart.
+    """A parsed manifest file.
 
     Attributes:
-        version: the version that it says it is.
-        fragments: the messages of its fragments, for `fragment_files`.
+        version: its version number.
+        fragments: messages of its fragments, for `fragment_files`.
         indexes: the files of its indexes.
-        bases: the base directories by number, as absolute paths.
-        transaction: the name of the file that says how it was made; empty when it does not say.
-        columns: the messages of its columns, for `column`.
-        metadata: the messages of the metadata of its schema, for `entry`.
+        bases: base directories by number, as absolute paths.
+        transaction: name of the transaction file; empty if unknown.
+        columns: messages of its columns, for `column`.
+        metadata: messages of its schema metadata, for `entry`.
     """
 
     version: int
@@ -73,14 +73,14 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class FragmentLayout:
-    """A fragment that is one data file.
+    """A fragment that consists of one data file.
 
     Attributes:
         path: the file, below `data`.
-        size: its bytes; None when the manifest does not say so.
-        rows: how many it has.
-        base: the number of the base directory that it lies in; None is the directory of the manifest.
-        columns: the numbers of the columns in it, in their order.
+        size: its size in bytes; None if the manifest does not have it.
+        rows: number of rows.
+        base: number of its base directory; None for the directory of the manifest.
+        columns: numbers of its columns, in order.
     """
 
     path: str
@@ -91,7 +91,7 @@ class FragmentLayout:
 
 
 def version_of(name: str) -> int | None:
-    """The version that a file in `_versions` holds, by its name; None for other files.
+    """The version number in the name of a file in `_versions`; None for other files.
 
     >>> version_of("18446744073709551612.manifest"), version_of("18446744073709551612.manifest.torn")
     (3, None)
@@ -101,10 +101,10 @@ def version_of(name: str) -> int | None:
 
 
 def split(file: bytes) -> tuple[bytes, bytes, bytes]:
-    """What comes before the manifest message, the message, and the end of the file.
+    """Split a file into the bytes before the manifest message, the message, and the footer.
 
     Raises:
-        TornManifestError: the file is cut, empty or overwritten.
+        TornManifestError: the file is truncated, empty or overwritten.
     """
     if len(file) < _FOOTER + 4 or file[-4:] != _MAGIC:
         raise TornManifestError("it is cut or overwritten")
@@ -118,10 +118,10 @@ def split(file: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def fields(message: bytes) -> Iterator[Field]:
-    """The fields of a message in protocol buffers, in order.
+    """The fields of a protocol buffers message, in order.
 
     Raises:
-        TornManifestError: it does not end where its last field does.
+        TornManifestError: the message is truncated.
     """
     place, end = 0, len(message)
     value: int | bytes
@@ -163,7 +163,7 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
 
 
 def encoded(number: int, content: bytes) -> bytes:
-    """A field that holds bytes: a text or another message."""
+    """Encode a field of bytes: a text or a nested message."""
     return _varint_bytes(number << 3 | _BYTES) + _varint_bytes(len(content)) + content
 
 
@@ -177,10 +177,10 @@ def _varint_bytes(number: int) -> bytes:
 
 
 def read(file: bytes) -> ManifestFile:
-    """Take a manifest file apart.
+    """Parse a manifest file.
 
     Raises:
-        TornManifestError: it is damaged in a way that shows.
+        TornManifestError: it is visibly damaged.
     """
     head, message, _ = split(file)
     version, section, transaction = 0, None, ""
@@ -209,7 +209,7 @@ def read(file: bytes) -> ManifestFile:
 
 
 def damage(file: bytes, version: int) -> str | None:
-    """What is wrong with the file of a version, as far as it shows without a checksum; None when nothing is."""
+    """The damage of a version's file that is visible without a checksum; None if there is none."""
     if not file:
         return "it is empty"
     if not any(file):
@@ -224,10 +224,10 @@ def damage(file: bytes, version: int) -> str | None:
 
 
 def seal(file: bytes) -> str:
-    """A checksum of a manifest file, without the base directories: those change when a graph is moved.
+    """Checksum of a manifest file, without the base directories, which change when a graph is moved.
 
     Raises:
-        TornManifestError: it is damaged in a way that shows.
+        TornManifestError: it is visibly damaged.
     """
     if _BASE_PATH_TAG not in file:
         return f"{zlib.crc32(file):08x}"
@@ -237,12 +237,12 @@ def seal(file: bytes) -> str:
 
 
 def without_indexes(message: bytes) -> bytes:
-    """A manifest message that knows of no index. What is read with it is found by scanning."""
+    """A manifest message without indexes. Reads with it use scans."""
     return b"".join(message[start:end] for number, _, start, end in fields(message) if number != _INDEX_SECTION)
 
 
 def fragment_files(fragment: bytes) -> list[NeededFile]:
-    """The data files of a fragment, and the file of its deletions.
+    """The data files of a fragment, and its deletion file.
 
     Raises:
         TornManifestError: the message is damaged.
@@ -271,10 +271,10 @@ def fragment_files(fragment: bytes) -> list[NeededFile]:
 
 
 def fragment_layout(fragment: bytes) -> FragmentLayout:
-    """A fragment of a ledger: one data file with all columns, of which no row is deleted.
+    """A fragment of a ledger: one data file with all columns, and no deleted rows.
 
     Raises:
-        TornManifestError: it is another one.
+        TornManifestError: it has another form.
     """
     files, rows, deletions = [], 0, False
     for number, value, _, _ in fields(fragment):
@@ -308,7 +308,7 @@ def _packed(value: int | bytes) -> list[int]:
 
 
 def column(message: bytes) -> tuple[int, str]:
-    """The number and the name of a column.
+    """Number and name of a column.
 
     Raises:
         TornManifestError: the message is damaged.
@@ -318,7 +318,7 @@ def column(message: bytes) -> tuple[int, str]:
 
 
 def entry(message: bytes) -> tuple[str, bytes]:
-    """The name and the value of an entry of metadata.
+    """Name and value of a metadata entry.
 
     Raises:
         TornManifestError: the message is damaged.
@@ -394,13 +394,13 @@ _OPERATIONS = {
     110: "UpdateConfig",
     111: "DataReplacement",
 }
-"""The operations of a transaction by the number of their field."""
+"""The operations of a transaction, by field number."""
 
 
 def operation(transaction: bytes) -> str | None:
-    """The name of the operation in a transaction file; None when it is damaged, or of no known kind.
+    """Name of the operation in a transaction file; None if it is damaged or unknown.
 
-    Not asked of Lance, which cannot decode every transaction that it writes.
+    Parsed here, because Lance cannot decode all transactions that it writes.
     """
     try:
         numbers = [number for number, _, _, _ in fields(transaction) if number >= 100]
@@ -410,7 +410,7 @@ def operation(transaction: bytes) -> str | None:
 
 
 def restored_version(transaction: bytes) -> int | None:
-    """The version whose content a transaction file brings back; None when it is no restore, or damaged."""
+    """The version that a transaction file restores; None if it is no restore, or damaged."""
     try:
         for number, value, _, _ in fields(transaction):
             if _OPERATIONS.get(number) == "Restore":
@@ -422,5 +422,5 @@ def restored_version(transaction: bytes) -> int | None:
 
 
 def base_paths(message: bytes) -> dict[int, str]:
-    """The base directories in a manifest message by number, as absolute paths."""
+    """Base directories in a manifest message by number, as absolute paths."""
     return dict(_base(_message(value)) for number, value, _, _ in fields(message) if number == _BASE_PATH)

@@ -1,7 +1,7 @@
-"""Layouts: the same rows of a table in other files, with other segments of indexes, until they become its next version.
+"""Layouts: the rows of a table version in other files, with other index segments.
 
-Packing and building are described by values that any process can carry out. What they make is a version that only its
-makers know of, and is committed as one staged write.
+Compaction and index builds are values that any process can run. Their result is a detached version, which only its
+creator knows, until `stage_layout` stages it as one write.
 """
 
 from __future__ import annotations
@@ -14,40 +14,45 @@ from typing import Any
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
-from omnigraph.storage.indexes import (
-    IndexSpec,
-    build_segment,
-    distinct,
-    others,
-    scattered,
-    segment_ids,
-    superseded,
-    unbuilt,
-)
-from omnigraph.storage.lance_failures import reporting
-from omnigraph.storage.packing import (
-    Pack,
-    Packed,
-    carry_out,
+from omnigraph.storage.compaction import (
+    CompactedGroup,
+    CompactionGroup,
+    compact_group,
     fragments_of,
-    has_room,
+    has_free_numbers,
     is_intact,
     plan,
     rewrite,
 )
-from omnigraph.storage.tables import Staged, TableRef, TableStorage, table_directory
+from omnigraph.storage.indexes import (
+    IndexSpec,
+    build_segment,
+    distinct_segments,
+    fragments_to_build,
+    segment_ids,
+    segments_to_merge,
+    superseded,
+    undeclared_segments,
+)
+from omnigraph.storage.lance_failures import reporting
+from omnigraph.storage.staged import Staged, staged
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A version of a table in other files, which only its makers know of: to build indexes on, and to stage.
+    """A detached version of a table with the same rows in other files: to build indexes on, and to stage.
 
     Attributes:
-        base: the version that has the same rows.
-        ref: that version itself.
-        removed: how many fragments go.
-        added: how many come for them.
-        manifests: the files that make it a version, below the root. They can go when no index is built on it any more.
+        base: the version that it was made from.
+        ref: the detached version.
+        removed: the number of fragments that it replaces.
+        added: the number of new fragments.
+        manifests: its manifest files, below the root. They can be removed when all indexes are built.
+        segments_dropped: the index segments that it does not have.
+        compacted: the compacted groups of fragments.
+        operation: the operation that replaces the fragments.
     """
 
     base: TableRef
@@ -55,178 +60,189 @@ class Layout:
     removed: int
     added: int
     manifests: tuple[str, ...]
-    _dropped: tuple[Index, ...]
-    _packed: tuple[Packed, ...]
-    _operation: LanceOperation.Rewrite | None
+    segments_dropped: tuple[Index, ...]
+    compacted: tuple[CompactedGroup, ...]
+    operation: LanceOperation.Rewrite | None
 
     @property
     def dropped(self) -> frozenset[str]:
-        """What names the segments of indexes that it does without."""
-        return frozenset(segment.uuid for segment in self._dropped)
+        """Ids of the index segments that it does not have."""
+        return frozenset(segment.uuid for segment in self.segments_dropped)
 
     @property
-    def come(self) -> set[int]:
-        """The numbers of the fragments that come."""
-        groups = () if self._operation is None else self._operation.groups
+    def new_fragments(self) -> set[int]:
+        """Numbers of the new fragments."""
+        groups = () if self.operation is None else self.operation.groups
         return {fragment.id for group in groups for fragment in group.new_fragments}
 
     @classmethod
-    def as_it_is(cls, base: TableRef) -> Layout:
-        """That of a version itself."""
+    def unchanged(cls, base: TableRef) -> Layout:
+        """The layout of a version itself."""
         return cls(base, base, 0, 0, (), (), (), None)
 
 
-class Layouts:
-    """Makes layouts of tables.
+# Index segments
+
+
+def unbuilt_fragments(table: TableView, spec: IndexSpec) -> list[int]:
+    """The fragments that an index has to be built for, in order."""
+    with reporting(table.datasets.root, table.ref.path):
+        return fragments_to_build(table.datasets.open_with_indexes(table.ref), spec)
+
+
+def build_index_segment(table: TableView, spec: IndexSpec, numbers: Sequence[int]) -> bytes:
+    """Build an index for some fragments, in any process. Returns the input of `stage_layout`.
 
     Args:
-        tables: the tables.
+        table: the version, or that of a `Layout`.
+        spec: the index.
+        numbers: the fragments. The index covers none of them yet.
     """
+    dataset = table.datasets.open_uncached(table.ref)  # Lance cannot build with a handle that other threads use
+    with reporting(table.datasets.root, table.ref.path, write=True):
+        return pickle.dumps(build_segment(dataset, spec, numbers))
 
-    def __init__(self, tables: TableStorage) -> None:
-        self._tables = tables
-        self._root = tables._root
 
-    def unbuilt(self, ref: TableRef, spec: IndexSpec) -> list[int]:
-        """The parts of a version that an index has to be built for, in order."""
-        with reporting(self._root, ref.path):
-            return unbuilt(self._tables._intact(ref), spec)
+def merge_index_segments(table: TableView, segments: Sequence[bytes]) -> bytes:
+    """Merge segments of the same index into one."""
+    if len(segments) == 1:
+        return segments[0]
+    dataset = table.datasets.open_uncached(table.ref)
+    with reporting(table.datasets.root, table.ref.path, write=True):
+        whole = dataset.merge_existing_index_segments([pickle.loads(each) for each in segments])
+    return pickle.dumps(whole)
 
-    def build_segment(self, ref: TableRef, spec: IndexSpec, numbers: Sequence[int]) -> bytes:
-        """Build an index for some parts of a version, in whatever process. Returns what `stage` takes.
 
-        Args:
-            ref: the version, or a `Layout`'s.
-            spec: the index.
-            numbers: the parts, none of which it covers.
-        """
-        dataset = self._tables._load(ref)  # a handle of its own: Lance refuses to build with one that others use
-        with reporting(self._root, ref.path, write=True):
-            return pickle.dumps(build_segment(dataset, spec, numbers))
+# Compaction
 
-    def merge_segments(self, ref: TableRef, segments: Sequence[bytes]) -> bytes:
-        """One segment of several that were built for the same index."""
-        if len(segments) == 1:
-            return segments[0]
-        dataset = self._tables._load(ref)
-        with reporting(self._root, ref.path, write=True):
-            whole = dataset.merge_existing_index_segments([pickle.loads(each) for each in segments])
-        return pickle.dumps(whole)
 
-    def plan(self, ref: TableRef, rows_per_fragment: int, laid_out: Layout | None = None) -> list[Pack]:
-        """What there is to pack in a version; or in a layout, beside what was packed for that already."""
-        done = set() if laid_out is None else laid_out.come
-        with reporting(self._root, ref.path):
-            found = plan(self._tables._intact(ref if laid_out is None else laid_out.ref), rows_per_fragment)
-        return [pack for pack in found if not fragments_of(pack) & done]
+def plan_compaction(table: TableView, rows_per_fragment: int, laid_out: Layout | None = None) -> list[CompactionGroup]:
+    """The fragments of a version to compact; of a layout, those that it has not compacted yet."""
+    done = set() if laid_out is None else laid_out.new_fragments
+    with reporting(table.datasets.root, table.ref.path):
+        dataset = table.datasets.open_with_indexes(table.ref if laid_out is None else laid_out.ref)
+        found = plan(dataset, rows_per_fragment)
+    return [group for group in found if not fragments_of(group) & done]
 
-    def pack(self, ref: TableRef, each: Pack) -> Packed:
-        """Pack some fragments of a version, in whatever process."""
-        dataset = self._tables._load(ref)
-        with reporting(self._root, ref.path, write=True):
-            return carry_out(dataset, each)
 
-    def intact(self, ref: TableRef, packed: Sequence[Packed]) -> list[Packed]:
-        """Those results of packing that hold for a later version, too: nobody has changed what they were made from."""
-        with reporting(self._root, ref.path):
-            dataset = self._tables._open(ref)
-            return [each for each in packed if is_intact(dataset, each)]
+def compact(table: TableView, group: CompactionGroup) -> CompactedGroup:
+    """Compact a group of fragments, in any process."""
+    dataset = table.datasets.open_uncached(table.ref)
+    with reporting(table.datasets.root, table.ref.path, write=True):
+        return compact_group(dataset, group)
 
-    def trim(self, base: TableRef, specs: Sequence[IndexSpec]) -> Layout | None:
-        """A version without the segments of indexes that should become one; None when there are none."""
-        with reporting(self._root, base.path):
-            dropped = scattered(self._tables._intact(base), specs)
-        if not dropped:
-            return None
-        ref, manifest = self._detached(base, LanceOperation.CreateIndex([], dropped))
-        return Layout(base, ref, 0, 0, (manifest,), tuple(dropped), (), None)
 
-    def lay_out(self, base: TableRef, trimmed: Layout | None, packed: Sequence[Packed]) -> Layout:
-        """The version that packing makes of another, or of that as it was trimmed. HEAD stays where it is."""
-        begun = trimmed or Layout.as_it_is(base)
-        with reporting(self._root, base.path):
-            operation = rewrite(self._tables._intact(begun.ref), packed)
-        ref, manifest = self._detached(begun.ref, operation)
-        removed, added = sum(each.removed for each in packed), sum(each.added for each in packed)
-        manifests = (*begun.manifests, manifest)
-        return Layout(base, ref, removed, added, manifests, begun._dropped, tuple(packed), operation)
+def still_valid(table: TableView, compacted: Sequence[CompactedGroup]) -> list[CompactedGroup]:
+    """The compacted groups whose original fragments are unchanged in a later version."""
+    with reporting(table.datasets.root, table.ref.path):
+        dataset = table.dataset
+        return [each for each in compacted if is_intact(dataset, each)]
 
-    def _detached(self, base: TableRef, operation: Any) -> tuple[TableRef, str]:
-        """A version that only its makers know of, and the file that makes it one."""
-        with reporting(self._root, base.path, write=True):
-            dataset = self._tables._intact(base)
-            made = LanceDataset.commit(dataset, Transaction(base.version, operation), detached=True)
-        ref = base.at(int(made.version))
-        return ref, f"{table_directory(base.path, base.branch)}/_versions/d{ref.version}.manifest"
 
-    def stage(
-        self, base: TableRef, layout: Layout | None, segments: Sequence[bytes], *, kept: Sequence[IndexSpec]
-    ) -> Staged | None:
-        """Another layout of a table, with further indexes. Nothing when there is nothing to do.
+def without_scattered_segments(table: TableView, specs: Sequence[IndexSpec]) -> Layout | None:
+    """A layout without the index segments that should be merged into one; None if there are none."""
+    with reporting(table.datasets.root, table.ref.path):
+        dropped = segments_to_merge(table.datasets.open_with_indexes(table.ref), specs)
+    if not dropped:
+        return None
+    ref, manifest = _detached(table, LanceOperation.CreateIndex([], dropped))
+    return Layout(table.ref, ref, 0, 0, (manifest,), tuple(dropped), (), None)
 
-        Args:
-            base: the version.
-            layout: how its rows are packed, and which segments went for that; None leaves them.
-            segments: what `build_segment` returned, on the layout if there is one.
-            kept: the indexes that the table may have; all others go.
-        """
-        begun = layout or Layout.as_it_is(base)
-        with reporting(self._root, base.path):
-            dataset = self._tables._intact(begun.ref)
-            built: list[Index] = [pickle.loads(each) for each in segments]
-            gone = distinct([*others(dataset, kept), *superseded(dataset, built)])
-        return self._staged(base, begun, begun._operation, built, gone)
 
-    def _staged(
-        self,
-        base: TableRef,
-        layout: Layout,
-        operation: LanceOperation.Rewrite | None,
-        built: Sequence[Index],
-        gone: Sequence[Index],
-    ) -> Staged | None:
-        dropped, version = list(layout._dropped), base.version
+def lay_out(table: TableView, trimmed: Layout | None, compacted: Sequence[CompactedGroup]) -> Layout:
+    """The layout of a version after compaction. Does not move the table.
+
+    Args:
+        table: the version.
+        trimmed: the result of `without_scattered_segments`.
+        compacted: the compacted groups.
+    """
+    begun = trimmed or Layout.unchanged(table.ref)
+    begun_table = TableView(table.datasets, begun.ref)
+    with reporting(table.datasets.root, table.ref.path):
+        operation = rewrite(table.datasets.open_with_indexes(begun.ref), compacted)
+    ref, manifest = _detached(begun_table, operation)
+    removed, added = sum(each.removed for each in compacted), sum(each.added for each in compacted)
+    manifests = (*begun.manifests, manifest)
+    return Layout(table.ref, ref, removed, added, manifests, begun.segments_dropped, tuple(compacted), operation)
+
+
+def _detached(table: TableView, operation: Any) -> tuple[TableRef, str]:
+    """Commit a detached version. Returns it, and the path of its manifest file."""
+    base = table.ref
+    with reporting(table.datasets.root, base.path, write=True):
+        dataset = table.datasets.open_with_indexes(base)
+        made = LanceDataset.commit(dataset, Transaction(base.version, operation), detached=True)
+    ref = base.at(int(made.version))
+    return ref, f"{base.directory}/_versions/d{ref.version}.manifest"
+
+
+# Staging
+
+
+def stage_layout(
+    table: TableView, layout: Layout | None, segments: Sequence[bytes], *, kept: Sequence[IndexSpec]
+) -> Staged | None:
+    """Stage another layout of a table, with more index segments. None if nothing changes.
+
+    Args:
+        table: the version to change.
+        layout: the new layout of its rows; None keeps their files.
+        segments: results of `build_index_segment`, built on the layout if there is one.
+        kept: the indexes that the table may have; all others are dropped.
+    """
+    begun = layout or Layout.unchanged(table.ref)
+    with reporting(table.datasets.root, table.ref.path):
+        dataset = table.datasets.open_with_indexes(begun.ref)
+        built: list[Index] = [pickle.loads(each) for each in segments]
+        gone = distinct_segments([*undeclared_segments(dataset, kept), *superseded(dataset, built)])
+    return _Staging(table, begun, built, gone).stage(table.ref)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """A layout with its index segments, to be staged against the version that it was made from or a later one."""
+
+    table: TableView
+    layout: Layout
+    built: Sequence[Index]
+    gone: Sequence[Index]
+
+    def stage(self, base: TableRef) -> Staged | None:
+        dropped, version, operation = list(self.layout.segments_dropped), base.version, self.layout.operation
         transactions = []
         if operation is not None:
-            if dropped:  # what packs fragments together that they cover apart would be refused
+            if dropped:  # Lance refuses to compact fragments that different segments cover
                 transactions.append(Transaction(version, LanceOperation.CreateIndex([], dropped)))
             transactions.append(Transaction(version + len(transactions), operation))
             dropped, version = [], version + len(transactions)
-        made = [replace(index, dataset_version=version) for index in built]
-        going = distinct([*dropped, *gone])
-        if made or going:
-            transactions.append(Transaction(version, LanceOperation.CreateIndex(made, going)))
-        staged: Staged | None = None
+        added = [replace(index, dataset_version=version) for index in self.built]
+        removed = distinct_segments([*dropped, *self.gone])
+        if added or removed:
+            transactions.append(Transaction(version, LanceOperation.CreateIndex(added, removed)))
+        write: Staged | None = None
         for transaction in reversed(transactions):
-            step = self._tables._staged(base.at(transaction.read_version), transaction)
-            staged = replace(step, then=staged)
-        if staged is None:
-            return None
-        return replace(staged, _again=lambda later: self._moved(base, later, layout, operation, built, gone))
+            step = staged(self.table.datasets.root, base.at(transaction.read_version), transaction)
+            write = replace(step, then=write)
+        return None if write is None else replace(write, restage=self._restage)
 
-    def _moved(
-        self,
-        base: TableRef,
-        later: TableRef,
-        layout: Layout,
-        operation: LanceOperation.Rewrite | None,
-        built: Sequence[Index],
-        gone: Sequence[Index],
-    ) -> Staged | None:
-        """The same layout for a later version, with the files that were written before.
+    def _restage(self, later: TableRef) -> Staged | None:
+        """Stage the same files against a later version.
 
-        None when fragments that were packed or indexed have changed since, or indexes have.
+        Returns:
+            None if fragments that were compacted or indexed have changed since, or indexes have.
         """
-        with reporting(self._root, base.path):
-            dataset = self._tables._open(later)
-            if segment_ids(dataset) != segment_ids(self._tables._open(base)):
+        datasets, operation = self.table.datasets, self.layout.operation
+        with reporting(datasets.root, later.path):
+            dataset = datasets.open(later)
+            if segment_ids(dataset) != segment_ids(self.table.dataset):
                 return None
-            if not all(is_intact(dataset, each) for each in layout._packed):
+            if not all(is_intact(dataset, each) for each in self.layout.compacted):
                 return None
-            if operation is not None and not has_room(dataset, operation):
+            if operation is not None and not has_free_numbers(dataset, operation):
                 return None
             present = {fragment.fragment_id for fragment in dataset.get_fragments()}
-        covered = {number for index in built for number in index.fragment_ids}
-        if not covered - layout.come <= present:
+        covered = {number for index in self.built for number in index.fragment_ids}
+        if not covered - self.layout.new_fragments <= present:
             return None
-        return self._staged(later, layout, operation, built, gone)
+        return replace(self, table=TableView(datasets, later)).stage(later)

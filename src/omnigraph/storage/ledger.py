@@ -1,7 +1,8 @@
-"""A ledger: a small table that is replaced part by part, strictly one version after another.
+"""A ledger: a small table whose versions are published strictly one after another.
 
-`__manifest` and the recovery audit are ledgers. A publish names the parts it keeps and the rows it adds, writes only
-those rows, and succeeds only if nobody published since: the compare-and-swap that everything else leans on.
+`__manifest` and the recovery audit are ledgers. A publish names the parts that it keeps and adds rows as new parts. It
+writes only these rows, and succeeds only if no other version was published since. This is the compare-and-swap that the
+whole commit protocol relies on.
 """
 
 # See docs/decisions/0030-the-manifest-has-a-state-part.md
@@ -30,35 +31,43 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.storage.base_paths import at_root, open_dataset
-from omnigraph.storage.files import Needs, below, needs, versions
 from omnigraph.storage.lance_failures import (
     REF_ERRORS,
     UNREADABLE,
     is_conflict,
     is_missing,
+    is_panic,
     lance_failure,
-    panics,
+    read_refs,
+    remove_ref,
     reporting,
-    with_refs,
-    without_ref,
+)
+from omnigraph.storage.latest_version import (
+    VERSIONS,
+    base_directories,
+    latest_damage,
+    missing_latest,
+    versions_on_disk,
 )
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
-from omnigraph.storage.newest import VERSIONS, base_directories, damaged_newest, lost_newest, versions_on_disk
-from omnigraph.storage.tables import Sync, TableConflictError, branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.table_files import Needs, below, needs, versions
+from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.tables import Sync
 
 UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, TypeError, ValueError, pa.ArrowException)
-"""What decoding raises for rows that nobody wrote."""
+"""Raised by decoders for rows with invalid content."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerVersion:
-    """One exact version of a ledger. Opaque but for its members.
+    """One exact version of a ledger. Opaque except for its attributes.
 
     Attributes:
-        branch: the branch that it is on; None is the ledger itself.
-        parts: the number of rows of each part, in order.
+        branch: its branch; None for the main branch.
+        parts: number of rows of each part, in order.
         path: the file of the version, below the root.
     """
 
@@ -80,38 +89,38 @@ class LedgerVersion:
         """The rows of one part.
 
         Raises:
-            DamagedFileError: its file is not what was written.
+            DamagedFileError: its file is damaged.
         """
         return self._rows([index])
 
     def read_parts(self, indexes: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Columns of some parts, in the order of the parts.
+        """Columns of some parts, in order.
 
         Raises:
-            DamagedFileError: the file of one is not what was written.
+            DamagedFileError: a file is damaged.
         """
         return self._rows(sorted(indexes), columns)
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """A name for each part. Parts of two versions or branches that have the same one have the same rows."""
+        """Name of each part. Parts of different versions or branches with the same name have the same rows."""
         return tuple(fragment.files[0].path for fragment in self._fragments)
 
     def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Rows of all parts.
+        """The rows of all parts.
 
         Raises:
-            DamagedFileError: the file of one is not what was written.
+            DamagedFileError: a file is damaged.
         """
         return self._rows(None, columns, filter)
 
     def _rows(
         self, indexes: Sequence[int] | None, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
     ) -> pa.Table:
-        """Rows of some parts; None for all.
+        """The rows of some parts; None for all.
 
-        Nothing else reads parts, so none is read before its file was compared with its checksum. A file is compared
-        once in a process, so reading it again costs nothing more.
+        All reads of parts go through here, and each file is verified by its checksum first. A process verifies a file
+        once.
         """
         parts = range(len(self.parts)) if indexes is None else indexes
         for index in parts:
@@ -136,12 +145,12 @@ class LedgerVersion:
         return table
 
     def decoded(self, rows: pa.Table, decode: Callable[[pa.Table], T], indexes: Sequence[int] | None = None) -> T:
-        """What rows say. Rows that cannot be decoded are damage, and the error names their file.
+        """Decode rows. Rows that cannot be decoded are damage, and the error names their file.
 
         Args:
-            rows: from parts of this version.
+            rows: rows from parts of this version.
             decode: decodes them, or the rows of a whole part.
-            indexes: the parts that they are from; by default all.
+            indexes: their parts; by default all.
 
         Raises:
             DamagedFileError: they cannot be decoded.
@@ -153,14 +162,14 @@ class LedgerVersion:
             raise self._damaged(parts, error, lambda index: decode(self.read_part(index))) from error
 
     def damaged_row(self, column: str, value: str, error: Exception) -> DamagedFileError | None:
-        """The error for a row that cannot be decoded, with the file that it is in; None when this version lacks it."""
+        """The error for a row that cannot be decoded, with its file; None if this version does not have it."""
         for index in range(len(self.parts)):
             if value in self.read_parts([index], [column])[column].to_pylist():
                 return self._damaged([index], error, self.read_part)
         return None
 
     def _damaged(self, indexes: Sequence[int], error: Exception, attempt: Callable[[int], object]) -> DamagedFileError:
-        """The error for parts that cannot be read or decoded. Of several, each is tried to find the damaged one."""
+        """The error for parts that cannot be read or decoded. Tries each part to find the damaged one."""
         if len(indexes) > 1:
             for index in indexes:
                 try:
@@ -176,7 +185,7 @@ class LedgerVersion:
 
 @dataclass(frozen=True, slots=True)
 class LedgerBranch:
-    """A branch: where it began, and an identifier that a later branch of the same name does not share."""
+    """A branch: where it was created, and an identifier that differs for a later branch with the same name."""
 
     name: str
     parent: str | None
@@ -196,10 +205,10 @@ class Ledger:
     """One ledger below a graph root.
 
     Args:
-        root: the graph root as Lance takes it.
-        path: the ledger's place below it.
+        root: the graph root in the form that Lance takes.
+        path: path of the ledger below it.
         options: storage options for object stores.
-        sync: makes files durable, given their paths below the root; None when the store does that by itself.
+        sync: makes files durable, given their paths below the root; None if the store does that itself.
     """
 
     def __init__(
@@ -216,7 +225,7 @@ class Ledger:
         self._parts = Parts(root)
 
     def create(self, schema: pa.Schema, rows: pa.Table) -> LedgerVersion:
-        """The first version, with one part. Exactly one of several creators succeeds.
+        """Create the first version, with one part. Exactly one of several concurrent creators succeeds.
 
         Raises:
             TableConflictError: the ledger exists.
@@ -230,11 +239,11 @@ class Ledger:
         return self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(sealed, fragments)), fragments)
 
     def open(self, branch: str | None = None, version: int | None = None) -> LedgerVersion | None:
-        """A version, by default the newest; None when there is no such ledger or branch.
+        """Open a version, by default the newest; None if the ledger or branch does not exist.
 
         Raises:
-            VersionReclaimedError: the branch is there, and the version is not.
-            StorageError: it cannot be read, so nobody can say whether it is there.
+            VersionReclaimedError: the branch exists, but not the version.
+            StorageError: it cannot be read, so it is unknown whether it exists.
         """
         dataset = self._find(branch, version)
         if dataset is not None:
@@ -247,8 +256,8 @@ class Ledger:
 
     def _find(self, branch: str | None, version: int | None) -> LanceDataset | None:
         try:
-            # No shared session: its caches go by path and version, and a branch that was deleted and made again has
-            # the same paths and versions with other contents.
+            # No shared session: its cache keys are path and version, and a branch that was deleted and created again
+            # has the same paths and versions with other contents.
             return open_dataset(self._root, self.path, branch, version, options=self._options)
         except OmnigraphError:
             raise
@@ -257,15 +266,15 @@ class Ledger:
                 return None
             raise self._unopened(error, branch, version) from error
         except BaseException as error:
-            if not panics(error):
+            if not is_panic(error):
                 raise
             raise self._unopened(error, branch, version) from error
 
     def _unopened(self, error: BaseException, branch: str | None, version: int | None) -> Exception:
-        """What to say about a version that Lance cannot open: which file is damaged, if one is."""
+        """The error for a version that Lance cannot open. Names the damaged file, if there is one."""
         directory = table_directory(self.path, branch)
         failure = lance_failure(error, self._root, directory)
-        damaged = damaged_newest(self._root, directory, version)
+        damaged = latest_damage(self._root, directory, version)
         if damaged is not None or failure.kind is not StorageErrorKind.PERMANENT or not self._parts.on_disk:
             return damaged or failure
         newest = max(versions_on_disk(self._root, directory), default=0) if version is None else version
@@ -273,7 +282,7 @@ class Ledger:
         return DamagedFileError(self._root, path, f"it cannot be read: {failure.message}") if newest else failure
 
     def _version(self, branch: str | None, dataset: LanceDataset, requested: int | None = None) -> LedgerVersion:
-        """A version that was opened, if it is what was written. Of zeros, Lance makes an empty version 0."""
+        """Check a version that was opened. Lance reads a file of zeros as an empty version 0."""
         found = int(dataset.version)
         path = f"{table_directory(self.path, branch)}/_versions/{manifest_name(found)}"
         try:
@@ -281,7 +290,7 @@ class Ledger:
         except (OmnigraphError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            if not isinstance(error, Exception) and not panics(error):
+            if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise DamagedFileError(self._root, path, "it cannot be read") from error
 
@@ -289,7 +298,7 @@ class Ledger:
         directory = table_directory(self.path, branch)
         found = int(dataset.version)
         if found == 0 or requested not in (None, found):
-            damaged = damaged_newest(self._root, directory, requested)
+            damaged = latest_damage(self._root, directory, requested)
             raise damaged or DamagedFileError(self._root, f"{directory}/_versions", "its newest file is no version")
         fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
         path = f"{directory}/_versions/{manifest_name(found)}"
@@ -301,7 +310,7 @@ class Ledger:
         return LedgerVersion(branch, found, rows, path, dataset, fragments, files, self._parts)
 
     def _part_path(self, branch: str | None, bases: Mapping[int, str], part: FragmentMetadata) -> str:
-        """Where the file of a part is, below the root: a branch has parts that lie with those that it was made from."""
+        """Path of a part's file, below the root. Parts of a branch may be in the directory of its parent."""
         file = part.files[0]
         directory = table_directory(self.path, branch)
         if file.base_id is not None and file.base_id in bases:
@@ -309,7 +318,7 @@ class Ledger:
         return f"{directory}/data/{file.path}"
 
     def versions(self, branch: str | None = None) -> list[int]:
-        """The versions that there are, oldest first; none when there is no such ledger or branch."""
+        """All versions, oldest first; empty if the ledger or branch does not exist."""
         found = self._find(branch, None)
         if found is None:
             return []
@@ -317,7 +326,7 @@ class Ledger:
             return versions(found)
 
     def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
-        """The files that some versions need, and those that others do."""
+        """The files of some versions, and those of the others."""
         found = self._find(branch, None)
         if found is None:
             return Needs()
@@ -325,19 +334,19 @@ class Ledger:
             return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
 
     def open_whole(self) -> LedgerVersion | None:
-        """The newest version, for who has to have all that was ever published; None when there is no such ledger.
+        """The newest version, for callers that need every published version; None if the ledger does not exist.
 
         Raises:
-            DamagedFileError: the newest version is damaged, or gone.
+            DamagedFileError: the newest version is damaged or missing.
         """
         found = self.open()
-        lost = lost_newest(self._root, self.path, 0 if found is None else found.version)
+        lost = missing_latest(self._root, self.path, 0 if found is None else found.version)
         if lost is not None:
             raise lost
         return found
 
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
-        """The newest version of the branch of a version; cheap when that is the newest still."""
+        """The newest version of the same branch; cheap if that is the given version."""
         try:
             latest = int(known._dataset.latest_version)
         except (OSError, ValueError, RuntimeError):
@@ -349,16 +358,16 @@ class Ledger:
     def publish(
         self, base: LedgerVersion, keep: Sequence[int], add: Sequence[pa.Table], *, schema: pa.Schema | None = None
     ) -> LedgerVersion:
-        """The next version: the kept parts of the base, in order, then one part for each added table.
+        """Publish the next version: the kept parts of the base, in order, then one part per added table.
 
         Args:
             base: the version that must be the newest.
-            keep: the parts of the base that stay.
+            keep: the parts of the base to keep.
             add: the new parts.
             schema: the same columns with other metadata; by default those of the base.
 
         Raises:
-            TableConflictError: somebody published since `base`. Nothing happened.
+            TableConflictError: another version was published since `base`. Nothing happened.
         """
         with reporting(self._root, self.path):
             added = [
@@ -370,7 +379,7 @@ class Ledger:
         kept = {part.files[0].path: base._files[i][1] for i, part in enumerate(base._fragments)}
         sums = kept | self._parts.sums(table_directory(self.path, base.branch), added)
         sealed = sealed_schema(schema or base.schema, base.version + 1, fragments, sums)
-        # Overwrite without retries is the one operation that Lance commits strictly.
+        # Overwrite without retries is the only operation that Lance commits strictly.
         transaction = Transaction(base.version, LanceOperation.Overwrite(sealed, fragments))
         return self._commit(base._dataset, base.branch, transaction, added)
 
@@ -381,7 +390,7 @@ class Ledger:
         transaction: Transaction,
         added: Sequence[FragmentMetadata],
     ) -> LedgerVersion:
-        # Before the commit, so that a power failure leaves no version that points at half a file.
+        # Flush before the commit, so that a power failure leaves no version that points at an incomplete file.
         self._flush(branch, added, [], created=transaction.read_version == 0)
         try:
             made = LanceDataset.commit(target, transaction, max_retries=0, storage_options=self._options)
@@ -395,7 +404,7 @@ class Ledger:
         return self._version(branch, at_root(made, self._root, self.path, options=self._options))
 
     def make_durable(self, version: LedgerVersion) -> None:
-        """Force a version to disk whose publisher may have died before it did so itself."""
+        """Flush a version whose publisher may have died before it did so."""
         self._flush(version.branch, version._fragments, [version.version], created=True)
 
     def _flush(
@@ -404,7 +413,7 @@ class Ledger:
         if self._sync is None:
             return
         directory = table_directory(self.path, branch)
-        # A branch also has parts that lie with its parent, and were forced to disk there.
+        # A branch also has parts in the directory of its parent, which were flushed there.
         own = [file for part in parts for file in part.files if file.base_id is None]
         files = [f"{directory}/data/{file.path}" for file in own]
         files += [f"{directory}/_versions/{manifest_name(version)}" for version in versions]
@@ -424,7 +433,7 @@ class Ledger:
     def branches(self) -> dict[str, LedgerBranch]:
         """All branches by name."""
         with self._refs():
-            listed = with_refs(self._main().branches.list)
+            listed = read_refs(self._main().branches.list)
         return {
             name: LedgerBranch(
                 name, info["parent_branch"], int(info["parent_version"]), str(info["branch_identifier"][-1][1])
@@ -433,16 +442,16 @@ class Ledger:
         }
 
     def branch_ref(self, name: str) -> str:
-        """Where the ref of a branch is, below the root."""
+        """Path of a branch's ref, below the root."""
         return f"{self.path}/{branch_ref_path(name)}"
 
     def tag_ref(self, name: str) -> str:
-        """Where the ref of a tag is, below the root."""
+        """Path of a tag's ref, below the root."""
         return f"{self.path}/_refs/tags/{quote(name, safe='')}.json"
 
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
-        """A branch that begins at a version. It exists from the moment its ref does."""
-        # A handle of its own: Lance refuses to branch from one that another thread is reading with.
+        """Create a branch at a version. It exists as soon as its ref does."""
+        # An own handle: Lance cannot create a branch with a handle that another thread reads with.
         own = self._find(base.branch, base.version)
         if own is None:
             raise VersionReclaimedError(f"version {base.version} of {table_directory(self.path, base.branch)} is gone")
@@ -457,19 +466,19 @@ class Ledger:
     def delete_branch(self, name: str) -> None:
         """Remove a branch: its ref first, then its files."""
         with self._refs(write=True):
-            without_ref(lambda: self._main().branches.delete(name))
+            remove_ref(lambda: self._main().branches.delete(name))
 
     def tags(self) -> dict[str, LedgerTag]:
-        """All tags by name, which only graphs of the first format have."""
+        """All tags by name. Only graphs of format 1 have them."""
         with self._refs():
-            listed = with_refs(self._main().tags.list)
+            listed = read_refs(self._main().tags.list)
         return {
             name: LedgerTag(name, info["branch"], int(info["version"]), info["created_at"])
             for name, info in sorted(listed.items())
         }
 
     def delete_tag(self, name: str) -> None:
-        """Remove a tag of the first format, if it is there: Lance keeps a branch that a tag of its own names."""
+        """Remove a tag of format 1, if it exists: Lance keeps a branch that its own tag names."""
         if name in self.tags():
             with self._refs(write=True):
                 self._main().tags.delete(name)

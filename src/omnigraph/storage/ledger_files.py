@@ -1,8 +1,7 @@
-"""Looking at the files of a ledger: every version file that there is, and every part that they need.
+"""Verify the files of a ledger: all version files, and all their parts.
 
-Nothing is opened with Lance: version files are taken apart, and compared with the notes that they carry. On a local
-disk parts are compared with their lengths and checksums; in an object store with their lengths, which one listing of
-each directory tells.
+Does not use Lance: version files are parsed, and compared with their seals. On a local disk, parts are compared with
+their sizes and checksums. In an object store they are compared with their sizes, from one listing per directory.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from dataclasses import dataclass, field
 import orjson
 
 from omnigraph.errors import CorruptionError, DamagedFileError, ObjectNotFoundError
-from omnigraph.storage.checksums import sum_file
+from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.file_checks import FileDamage
-from omnigraph.storage.files import below
 from omnigraph.storage.lance_manifest import (
     ManifestFile,
     TornManifestError,
@@ -29,11 +27,12 @@ from omnigraph.storage.lance_manifest import (
     read,
     version_of,
 )
+from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.ledger_seal import SEAL
-from omnigraph.storage.newest import VERSIONS
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.objects.os_failures import refuse_forbidden
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.table_files import below
+from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 _READERS = 8
@@ -41,21 +40,21 @@ _READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The file of a part: its length, and its checksum where one is recorded."""
+    """The file of a part: its size, and its checksum if one is recorded."""
 
     size: int | None
     crc: str | None
 
 
 @dataclass(slots=True)
-class LookedLedger:
-    """What a look at the files of a ledger found.
+class VerifiedLedger:
+    """The result of a check of a ledger's files.
 
     Attributes:
-        damages: the files that are damaged, by path.
-        files: how many there are.
-        size: how many bytes they have.
-        unsummed: how many have no recorded checksum.
+        damages: the damaged files, by path.
+        files: number of files.
+        size: their size in bytes.
+        unsummed: number of files without a recorded checksum.
     """
 
     damages: dict[str, FileDamage] = field(default_factory=dict)
@@ -67,18 +66,17 @@ class LookedLedger:
         self.damages.setdefault(path, FileDamage(path, reason))
 
 
-def look_at_ledger(
+def verify_ledger(
     objects: ObjectStore, path: str, wanted: Mapping[str | None, Collection[int] | None]
-) -> LookedLedger:
-    """Look at version files of a ledger, and at all parts that they need.
+) -> VerifiedLedger:
+    """Check version files of a ledger, and all their parts.
 
     Args:
         objects: the graph's objects.
-        path: the ledger's place below the root.
-        wanted: versions by branch; None for all. Versions that are not there are left out: cleanup may have removed
-            them.
+        path: path of the ledger below the root.
+        wanted: versions by branch; None for all. Skips missing versions, which cleanup may have removed.
     """
-    looked = LookedLedger()
+    result = VerifiedLedger()
     parts: dict[str, _Part] = {}
     for branch, versions in wanted.items():
         directory = table_directory(path, branch)
@@ -89,20 +87,20 @@ def look_at_ledger(
             and info.path == f"{directory}/{VERSIONS}/{manifest_name(version)}"
             and (versions is None or version in versions)
         }
-        _look_at_versions(objects, path, directory, files, looked, parts)
+        _verify_versions(objects, path, directory, files, result, parts)
     if objects.uri.scheme is Scheme.LOCAL:
-        _sum_parts(objects, parts, looked)
+        _verify_checksums(objects, parts, result)
     else:
-        _measure_parts(objects, parts, looked)
-    return looked
+        _verify_sizes(objects, parts, result)
+    return result
 
 
-def _look_at_versions(
+def _verify_versions(
     objects: ObjectStore,
     ledger: str,
     directory: str,
     files: Mapping[int, str],
-    looked: LookedLedger,
+    result: VerifiedLedger,
     parts: dict[str, _Part],
 ) -> None:
     unsealed: list[str] = []
@@ -110,27 +108,27 @@ def _look_at_versions(
     for version, data in _contents(objects, sorted(files.items())):
         path = files[version]
         if data is None:
-            continue  # it went while we look
-        looked.files += 1
-        looked.size += len(data)
+            continue  # it was removed during the check
+        result.files += 1
+        result.size += len(data)
         try:
             manifest = _whole(data, version)
             note = _note(manifest, version)
             parts |= _parts(ledger, directory, manifest, note)
         except TornManifestError as error:
-            looked.add(path, str(error))
+            result.add(path, str(error))
             continue
         except (CorruptionError, DamagedFileError) as error:
-            looked.add(path, f"it says that {error.message}")
+            result.add(path, f"it says that {error.message}")
             continue
         if note is not None:
             sealed = True
         elif sealed:
-            # Whoever writes seals goes on to do so.
-            looked.add(path, "the note of its parts is missing")
+            # A release that writes seals continues to do so.
+            result.add(path, "the note of its parts is missing")
         else:
             unsealed.append(path)
-    looked.unsummed += len(unsealed)
+    result.unsummed += len(unsealed)
 
 
 def _contents(objects: ObjectStore, files: Iterable[tuple[int, str]]) -> Iterable[tuple[int, bytes | None]]:
@@ -155,7 +153,7 @@ def _whole(data: bytes, version: int) -> ManifestFile:
 
 
 def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
-    """The parts that the note of a version names; None of a version without a note."""
+    """The parts in the seal of a version; None for a version without a seal."""
     text = dict(entry(each) for each in manifest.metadata).get(SEAL.decode())
     if text is None:
         return None
@@ -178,7 +176,7 @@ def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
 
 
 def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, _Part] | None) -> dict[str, _Part]:
-    """The parts of a version with their places below the root."""
+    """The parts of a version with their paths below the root."""
     found: dict[str, _Part] = {}
     for fragment in manifest.fragments:
         part = fragment_layout(fragment)
@@ -190,7 +188,7 @@ def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, 
     return found
 
 
-def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedLedger) -> None:
+def _verify_checksums(objects: ObjectStore, parts: Mapping[str, _Part], result: VerifiedLedger) -> None:
     root = objects.uri.path
 
     def check(item: tuple[str, _Part]) -> tuple[int, str | None]:
@@ -199,7 +197,7 @@ def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedL
             if part.crc is None:
                 size = os.stat(f"{root}/{path}").st_size
             else:
-                found = sum_file(f"{root}/{path}")
+                found = file_checksum(f"{root}/{path}")
                 size = found.size
                 if size == part.size and f"{found.crc:08x}" != part.crc:
                     return size, "its checksum is not the recorded one"
@@ -212,23 +210,23 @@ def _sum_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedL
 
     with ThreadPoolExecutor(_READERS) as readers:
         for (path, part), (size, reason) in zip(parts.items(), readers.map(check, parts.items()), strict=True):
-            looked.files += 1
-            looked.size += size
-            looked.unsummed += part.crc is None
+            result.files += 1
+            result.size += size
+            result.unsummed += part.crc is None
             if reason is not None:
-                looked.add(path, reason)
+                result.add(path, reason)
 
 
-def _measure_parts(objects: ObjectStore, parts: Mapping[str, _Part], looked: LookedLedger) -> None:
+def _verify_sizes(objects: ObjectStore, parts: Mapping[str, _Part], result: VerifiedLedger) -> None:
     directories = {path.rpartition("/")[0] for path in parts}
     sizes = {info.path: info.size for directory in directories for info in objects.list(directory)}
     for path, part in parts.items():
-        looked.files += 1
-        looked.unsummed += 1
+        result.files += 1
+        result.unsummed += 1
         found = sizes.get(path)
         if found is None:
-            looked.add(path, "it is missing")
+            result.add(path, "it is missing")
             continue
-        looked.size += found
+        result.size += found
         if part.size not in (None, found):
-            looked.add(path, f"it has {found} bytes, not {part.size}")
+            result.add(path, f"it has {found} bytes, not {part.size}")

@@ -1,8 +1,8 @@
-"""The seal of a ledger version: what it is made of, with checksums, kept in the version itself.
+"""The seal of a ledger version: its parts with checksums, stored in the version itself.
 
-A ledger decides what is visible, so a flipped bit in it must not go unnoticed. Every version notes in the metadata of
-its schema which parts it has, with the length, rows and checksum of each part's file, and a checksum of the note. The
-note names its version too, so that an older file under a newer name shows.
+A ledger defines which table versions are visible, so a flipped bit in it must be detected. Every version stores in its
+schema metadata the size, row count and checksum of each part's file, and a checksum of this seal. The seal has its
+version number, too, so an older file under a newer name is detected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lance import LanceDataset
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import DamagedFileError
-from omnigraph.storage.checksums import sum_file
+from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 SEAL = b"omnigraph:parts"
@@ -26,10 +26,10 @@ SEAL = b"omnigraph:parts"
 
 @dataclass(slots=True)
 class Parts:
-    """The files of a ledger's parts, checked once in a process.
+    """The files of a ledger's parts, verified once per process.
 
     Attributes:
-        root: the root of the graph, as Lance takes it.
+        root: the root of the graph in the form that Lance takes.
     """
 
     root: str
@@ -40,24 +40,24 @@ class Parts:
         return "://" not in self.root
 
     def sums(self, directory: str, added: Sequence[FragmentMetadata]) -> dict[str, str | None]:
-        """The checksums of new parts by the name of their file. Of an object store, nothing is read back."""
+        """Checksums of new parts by file name. In an object store, nothing is read back."""
         files = [file.path for part in added for file in part.files]
         if not self.on_disk:
             return dict.fromkeys(files)
-        found = {name: f"{sum_file(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
+        found = {name: f"{file_checksum(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
         self._sound |= {f"{directory}/data/{name}" for name in files}
         return dict(found)
 
     def check(self, path: str, expected: str | None) -> None:
-        """Compare the file of a part with its checksum.
+        """Verify the file of a part by its checksum.
 
         Raises:
-            DamagedFileError: it is not what was written.
+            DamagedFileError: it is damaged.
         """
         if expected is None or path in self._sound or not self.on_disk:
             return
         try:
-            found = sum_file(f"{self.root}/{path}")
+            found = file_checksum(f"{self.root}/{path}")
         except FileNotFoundError:
             raise DamagedFileError(self.root, path, "it is missing") from None
         except OSError as error:
@@ -80,7 +80,7 @@ def sealed_schema(
 def read_seal(
     dataset: LanceDataset, root: str, path: str, version: int, parts: Sequence[FragmentMetadata]
 ) -> dict[str, str | None] | None:
-    """The checksums of the parts of a version by the name of their file; None of a version that has no seal.
+    """Checksums of the parts of a version by file name; None for a version without a seal.
 
     Args:
         dataset: the version.
@@ -90,7 +90,7 @@ def read_seal(
         parts: its parts.
 
     Raises:
-        DamagedFileError: the version is not what was written.
+        DamagedFileError: the version is damaged.
     """
     schema: pa.Schema = dataset.schema
     text = (schema.metadata or {}).get(SEAL)
@@ -106,7 +106,8 @@ def read_seal(
         raise DamagedFileError(root, path, "its columns are not those that were written")
     if [each[:-1] for each in said["parts"]] != [_said(part) for part in parts]:
         raise DamagedFileError(root, path, "its parts are not those that were written")
-    # A part is written whole, so its columns are numbered from 0. Another number would be another column, or nulls.
+    # A part is written as a whole, so its columns are numbered from 0. Another number would mean another column, or
+    # nulls.
     numbers = list(range(len(schema)))
     files = [part.files[0] for part in parts]
     if [member.id() for member in dataset.lance_schema.fields()] != numbers:

@@ -1,4 +1,4 @@
-"""Finding the rows of a table that have one of some values in a column."""
+"""Lookups: the rows of a table whose column has one of some values."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from omnigraph.storage.scans import filtered, scanner
 _ID, _ROW_ID = "id", "_rowid"
 _FEW = 1_000
 _SHARE = 100
-"""Up to one value for so many rows, rows are looked up; above it, reading the whole column once is cheaper."""
+"""Up to one value per this many rows, rows are looked up.
+
+With more values, reading the whole column once is cheaper.
+"""
 
 _TOGETHER = 1_000_000
-"""How many rows of a table are compared at once, at least."""
+"""Minimum number of rows that are compared at once."""
 
 
 def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
-    """The rows whose column `by` has one of some values, in no order. Only those are kept in memory."""
+    """The rows whose column `by` has one of some values, in no order. Only matching rows are kept in memory."""
     rows = dataset.count_rows()
     schema = pa.schema([_field(dataset, name) for name in columns])
     if rows == 0 or len(values) == 0:
         return schema.empty_table()
     if len(values) <= max(_FEW, rows // _SHARE):
-        # An id is there once, so the search may end when all are found.
+        # Ids are unique, so the search can stop when all are found.
         most = len(values) if by == _ID else None
         return filtered(dataset, columns, pc.field(by).isin(values.combine_chunks()), most, few=True)
     wanted = pa.table({by: values})
     reader = scanner(dataset, columns=list(dict.fromkeys([*columns, by]))).to_reader()
-    # The values are prepared anew for every comparison, so there should be few of those.
+    # The hash table of the values is built for every group, so there should be few groups.
     groups = in_groups(reader, max(_TOGETHER, len(values)))
     found = [group.join(wanted, by, join_type="left semi") for group in groups]
-    return pa.concat_tables(found).select(list(columns)).cast(schema)  # a join forgets which columns may be null
+    return pa.concat_tables(found).select(list(columns)).cast(schema)  # a join loses the nullability of columns
 
 
 def _field(dataset: LanceDataset, name: str) -> pa.Field:
@@ -42,7 +45,7 @@ def _field(dataset: LanceDataset, name: str) -> pa.Field:
 
 
 def in_groups(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:
-    """A stream in tables of at least so many rows, but for the last."""
+    """Regroup a stream into tables of at least `rows` rows, except the last."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in reader:

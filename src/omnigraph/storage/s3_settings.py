@@ -1,4 +1,4 @@
-"""How an S3 store is reached: the environment, overridden by what the caller says, for both of its clients."""
+"""Settings of an S3 store, for both clients: the environment, overridden by the caller's options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from omnigraph.errors import InputError
 from omnigraph.settings import S3
 
-# Later spellings win over earlier ones of the same setting.
+# Later aliases override earlier ones of the same setting.
 _ALIASES = {
     "default_region": "region",
     "region": "region",
@@ -43,16 +43,16 @@ _WITHOUT_PREFIX = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """The settings of an S3 client, under one name each, without the prefix `aws_`. Never shown: some are secret."""
+    """The settings of an S3 client by name, without the prefix `aws_`. Never shown, since some are secret."""
 
     values: tuple[tuple[str, str], ...] = field(repr=False)
 
     @classmethod
     def resolve(cls, options: Mapping[str, str], environ: Mapping[str, str]) -> S3Settings:
-        """What holds, given the caller's options and the environment.
+        """Merge the caller's options with the environment.
 
         Raises:
-            InputError: a setting that no client could use.
+            InputError: a setting is invalid.
         """
         settings: dict[str, str] = {}
         named = {setting.name: value for setting in S3 if (value := setting.get(environ))}
@@ -73,30 +73,30 @@ class S3Settings:
 
     @property
     def max_retries(self) -> int:
-        """How often an idempotent request is sent again."""
+        """Number of retries of an idempotent request."""
         return int(dict(self.values).get(_RETRIES, "5"))
 
     @property
     def retry_seconds(self) -> int:
-        """For how long one request may be sent again, altogether."""
+        """Maximum total time of retries of one request."""
         return int(dict(self.values).get(_RETRY_SECONDS, "60"))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that no message may show."""
+        """The values that must not appear in messages."""
         return tuple(value for name, value in self.values if name in _SECRET and value)
 
     def client_config(self) -> dict[str, str]:
-        """The settings as the client of control objects takes them."""
+        """The settings in the form of the object store client."""
         config = {name: value for name, value in self.values if name not in _LANCE_ONLY}
         if "endpoint" in config:
-            # This name as well, else AWS_ENDPOINT_URL_S3 in the environment would win over the caller's endpoint.
+            # Set this name, too, otherwise AWS_ENDPOINT_URL_S3 in the environment would override the caller's endpoint.
             config["aws_endpoint_url_s3"] = config["endpoint"]
         return config
 
     def lance_options(self) -> dict[str, str]:
-        """The settings as Lance takes them."""
-        # With its prefix where there is one: only that spelling keeps Lance from asking the environment as well.
+        """The settings in the form of Lance."""
+        # With the prefix, if there is one: only then does Lance ignore the environment.
         options = {name if name in _WITHOUT_PREFIX else f"aws_{name}": value for name, value in self.values}
         if "aws_endpoint" in options:
             options["aws_endpoint_url_s3"] = options["aws_endpoint"]
@@ -106,7 +106,7 @@ class S3Settings:
 def _canonical(source: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     names = [*_ALIASES]
     plain = [(key.lower().removeprefix("aws_"), value) for key, value in source.items()]
-    # Among several spellings of one setting, the last alias wins, in whatever order the caller wrote them.
+    # Among several aliases of one setting, the last one wins, in any order of the options.
     for name, value in sorted(plain, key=lambda item: names.index(item[0]) if item[0] in names else -1):
         yield _ALIASES.get(name, name), value
 

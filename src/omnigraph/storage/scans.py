@@ -1,4 +1,4 @@
-"""Scanning a Lance dataset with a structured filter."""
+"""Scans of a Lance dataset with a structured filter."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lance.fragment import LanceFragment
 from lance.query import FullTextQuery
 
 _NOT_TAKEN = ("not yet supported by Substrait conversion", "No match for FieldRef")
-"""How Lance refuses a filter on a column whose type it cannot send to its engine: unsigned integers, times, lists."""
+"""Lance's error for a filter on a column type that it cannot pass to its engine: unsigned integers, times, lists."""
 
 
 class _Scan(ScannerBuilder):
-    """A scanner whose filter may stand beside any column.
+    """A scanner whose filter works on a table with any column types.
 
-    Lance sends a filter to its engine together with the table's schema, and leaves out the columns whose types cannot
-    be sent. It overlooks lists of such types (of unsigned integers, say), and then refuses every filter on the table.
-    A filter never looks into a list, so no list is sent.
+    Lance passes a filter to its engine together with the table's schema, without the columns whose types are not
+    supported. It misses lists of such types (for example of unsigned integers), and then refuses every filter on the
+    table. Filters never use lists, so no lists are passed.
     """
 
     def filter(self, filter: Any) -> ScannerBuilder:
@@ -34,7 +34,7 @@ class _Scan(ScannerBuilder):
 
 
 def sendable(schema: pa.Schema) -> pa.Schema:
-    """A schema with the same positions, in which columns that cannot be sent stand under names that nobody uses."""
+    """A schema with the same positions, in which unsupported columns have unused names."""
     return pa.schema(
         [
             pa.field(f"__not_sendable_{i}", pa.int8()) if _is_nested(field.type) else field
@@ -55,7 +55,10 @@ def filtered(
     *,
     few: bool = False,
 ) -> pa.Table:
-    """The rows of a version. A filter that Lance cannot take, say on a DateTime, is applied to what it reads."""
+    """The rows of a version that match a filter.
+
+    A filter that Lance does not support, for example on a DateTime, is applied after the read.
+    """
     try:
         return scanner(dataset, columns=columns, filter=filter, limit=limit, few=few).to_table()
     except ValueError as error:
@@ -68,8 +71,8 @@ def filtered(
     return kept if limit is None else kept.slice(0, limit)
 
 
-def lacking(columns: Sequence[str]) -> str:
-    """The condition that one of some columns is null, in Lance's own words: as an expression, vectors cannot be sent.
+def any_null(columns: Sequence[str]) -> str:
+    """Lance SQL for "one of these columns is null". As an expression, Lance does not support vectors.
 
     >>> lacking(["title_vec", "text_vec"])
     '`title_vec` IS NULL OR `text_vec` IS NULL'
@@ -91,20 +94,20 @@ def scanner(
     batch_rows: int | None = None,
     few: bool = False,
 ) -> LanceScanner:
-    """A scanner over one version. A filter applies before the nearest or best rows are chosen.
+    """A scanner over one version. The filter applies before the nearest or best rows are chosen.
 
     Args:
         dataset: the version.
-        columns: what to read; by default everything.
+        columns: the columns to read; by default all.
         filter: a condition.
-        limit: at most this many rows.
-        nearest: a search by vector.
-        text: a search by words.
-        in_order: rows in the order in which they lie in the table.
-        fragments: only these parts of it.
-        batch_bytes: about how large a batch may be.
-        batch_rows: how many rows a batch may have.
-        few: the filter lets few rows through, so that columns it does not look at are read for those alone.
+        limit: the maximum number of rows.
+        nearest: a vector search.
+        text: a full-text search.
+        in_order: return rows in storage order.
+        fragments: read only these fragments.
+        batch_bytes: the approximate size of a batch.
+        batch_rows: the maximum number of rows per batch.
+        few: the filter matches few rows, so other columns are read only for these rows.
     """
     scan: ScannerBuilder = _Scan(dataset).prefilter(True).scan_in_order(in_order)
     if columns is not None:

@@ -1,4 +1,4 @@
-"""Addresses of graphs: what a user may write, and what it means."""
+"""Addresses of graphs: parsing and normalisation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Scheme(StrEnum):
-    """The kinds of places that a graph can lie in."""
+    """Kinds of locations."""
 
     LOCAL = "file"
     S3 = "s3"
@@ -28,7 +28,7 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphUri:
-    """The address of a graph, in one spelling. Two addresses of the same spelling are equal.
+    """The normalised address of a graph.
 
     Example:
         >>> str(GraphUri.parse("/data/./graphs/../papers/"))
@@ -37,10 +37,10 @@ class GraphUri:
         's3://bucket/papers'
 
     Attributes:
-        scheme: the kind of place.
-        authority: the bucket, or the name of the memory; empty for a directory.
+        scheme: the kind of location.
+        authority: the bucket, or the name of the memory store; empty for a directory.
         path: an absolute directory, or a prefix without slashes at its ends.
-        storage_options: what the caller said about reaching the place. May hold credentials, so it is never shown.
+        storage_options: the caller's options to reach the location. May hold credentials, so it is never shown.
     """
 
     scheme: Scheme
@@ -50,15 +50,15 @@ class GraphUri:
 
     @classmethod
     def parse(cls, text: str, storage_options: Mapping[str, str] | None = None) -> GraphUri:
-        """Read an address as a user writes it.
+        """Parse an address.
 
         Args:
-            text: a path, `file:///path`, `s3://bucket/prefix`, or `memory://name` (for tests: lives and dies with
-                the process).
-            storage_options: how to reach the place; overrides the environment.
+            text: a path, `file:///path`, `s3://bucket/prefix`, or `memory://name` (for tests: lives and dies with the
+                process).
+            storage_options: options to reach the location; override the environment.
 
         Raises:
-            InputError: no graph can lie there.
+            InputError: it is not a valid graph address.
         """
         if not text or _CONTROL.search(text):
             raise InputError("the address of a graph is empty or has control characters in it", hint=_FORMS)
@@ -83,7 +83,7 @@ class GraphUri:
         return cls(Scheme(scheme), _authority(scheme, host), _prefix(scheme, path), options)
 
     def with_options(self, storage_options: Mapping[str, str]) -> GraphUri:
-        """The same address, reached in another way."""
+        """The same address with other options."""
         return replace(self, storage_options=dict(storage_options))
 
     def __str__(self) -> str:
@@ -93,15 +93,15 @@ class GraphUri:
 
     @property
     def identity(self) -> str:
-        """The same text for every spelling of one place; for a directory, symbolic links are resolved."""
+        """Identity of the location: equal for all its spellings. Symbolic links of a directory are resolved."""
         return os.path.realpath(self.path) if self.scheme is Scheme.LOCAL else str(self)
 
     def key(self, path: str) -> str:
-        """A path below the root, as the name of an object in the bucket or memory, or as a file name."""
+        """A path below the root, as an object key in the bucket or memory, or as a file name."""
         return os.path.join(self.path, path) if path else self.path
 
     def lance_uri(self, path: str = "") -> str:
-        """What Lance takes as the address of a table below the root."""
+        """Address of a table below the root, for Lance."""
         key = self.key(path)
         if self.scheme is Scheme.LOCAL:
             return key
@@ -110,7 +110,7 @@ class GraphUri:
 
     @property
     def lance_storage_options(self) -> dict[str, str]:
-        """What Lance takes as storage options, so that it reaches the same place in the same way."""
+        """Storage options for Lance, so that it reaches the same location in the same way."""
         if self.scheme is not Scheme.S3:
             return {}
         return S3Settings.resolve(self.storage_options, os.environ).lance_options()
@@ -120,13 +120,13 @@ _FORMS = "give a path, file:///path or s3://bucket/prefix"
 
 
 def _absolute(path: str) -> str:
-    """Lexical: `..` takes away the name before it, whatever that is."""
+    """Resolve `..` lexically: it removes the name before it."""
     absolute = os.path.normpath(os.path.join(os.getcwd(), path))
     return absolute[1:] if absolute.startswith("//") else absolute
 
 
 def _authority(scheme: str, host: str) -> str:
-    # Not shown in the message: what stands before an @ may be a password.
+    # Not shown in the message: the text before an @ may be a password.
     if "@" in host:
         raise InputError(
             "an address holds no credentials",
@@ -146,10 +146,10 @@ def _prefix(scheme: str, path: str) -> str:
 
 
 def check_directory(uri: GraphUri) -> None:
-    """See whether a graph on this machine can be looked for at all.
+    """Check that a local directory can be read.
 
     Raises:
-        InputError: there is a file in its place, or the directory cannot be read.
+        InputError: it is a file, or the directory cannot be read.
     """
     if uri.scheme is not Scheme.LOCAL:
         return

@@ -27,8 +27,8 @@ from omnigraph.commit.copy_record import (
 )
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
+from omnigraph.commit.location import STAMP_PATH, location_stamp
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
-from omnigraph.commit.place import STAMP_PATH, place_stamp
 from omnigraph.commit.refs import delete_branch_ref, delete_tag_ref, list_branch_refs, list_tag_refs
 from omnigraph.commit.schema_files import STAGED, promote_contract, read_contract, stage_contract
 from omnigraph.commit.store import PLACE, Store
@@ -48,10 +48,10 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import read_records, record_names, write_record
 from omnigraph.storage.copies import FileStore, copy_files, in_parallel
+from omnigraph.storage.latest_version import HINT, VERSIONS, dump_hint
 from omnigraph.storage.ledger import LedgerBranch
-from omnigraph.storage.newest import HINT, VERSIONS, dump_hint
 from omnigraph.storage.objects import ObjectInfo
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
 from omnigraph.upkeep.reachable import Refs
@@ -326,7 +326,7 @@ class _Work:
         reach(Failpoint.COPY_PUBLISHED)
         self._forget_ledgers(plan)
         self._finish(cut)
-        self.target.objects.put(STAMP_PATH, place_stamp(self.target))
+        self.target.objects.put(STAMP_PATH, location_stamp(self.target))
         kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
         heads = {name: view.head.id for name, view in cut.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)

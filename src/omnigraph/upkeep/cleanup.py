@@ -3,7 +3,7 @@
 It looks twice. First it finds what may go and writes that to the list of condemned versions, durably. Then it looks at
 everything again: references, tags, records, writes in flight, tables. Only what may go by both looks is removed, after
 the list was made final. Whoever names a version in between has either been seen by the second look or sees the list, so
-no pause between two steps can lose anything that was acknowledged. `commit/condemned.py` tells why.
+no pause between two steps can lose anything that was acknowledged. `commit/removal_list.py` tells why.
 
 Versions go first, by removing their manifests, and then the files that only they needed. Whoever is interrupted leaves
 a final list, which the next cleanup finishes, and files that it finds.
@@ -20,20 +20,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from omnigraph.commit import condemned, hidden
+from omnigraph.commit import removal_list, transaction_branches
 from omnigraph.commit.branches import withdraw_pending
-from omnigraph.commit.condemned import Condemned, CondemnedTable, ListState
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import lease_path
-from omnigraph.commit.manifest import MANIFEST_PATH, Manifest, read_manifest
+from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
+from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.recovery import recover_all, recover_branch
-from omnigraph.commit.registry import identity_in
+from omnigraph.commit.removal_list import ListState, RemovalList, TableRemovals
+from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar, pending
-from omnigraph.commit.staged_rows import DIRECTORY as STAGING
-from omnigraph.commit.staged_rows import StagedRows, delete_empty, staged_rows
+from omnigraph.commit.staged_checksums import drop_checksums
+from omnigraph.commit.staging_directories import DIRECTORY as STAGING
+from omnigraph.commit.staging_directories import StagingDirectory, delete_empty, staging_directories
 from omnigraph.commit.store import CLEANUP, Store
-from omnigraph.commit.sums import drop_sums
 from omnigraph.commit.work_records import WorkRecord, read_records, remove_dead, watch
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -46,9 +47,9 @@ from omnigraph.errors import (
     OmnigraphError,
     StorageError,
 )
-from omnigraph.storage.objects import ObjectInfo, room
-from omnigraph.storage.objects.room import is_full
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.objects import ObjectInfo, disk_space
+from omnigraph.storage.objects.disk_space import is_full
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
 from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
@@ -167,8 +168,8 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
             raise
         return _clean(store, policy)
     finally:
-        room.remove_temporary(store.objects)
-        room.keep_reserve(store.objects)
+        disk_space.remove_temporary(store.objects)
+        disk_space.keep_reserve(store.objects)
 
 
 def _clean(store: Store, policy: Policy) -> CleanupReport:
@@ -184,11 +185,11 @@ def _clean(store: Store, policy: Policy) -> CleanupReport:
 
 
 def _clean_once(store: Store, policy: Policy) -> CleanupReport:
-    earlier = condemned.read(store.objects)
+    earlier = removal_list.read(store.objects)
     if earlier.state is ListState.FINAL:
         _finish(store, earlier)
     if earlier.state is not ListState.NONE:
-        earlier = condemned.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
+        earlier = removal_list.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
     _, dead = watch.live(store.leases, store.timeouts.ttl, wait=True)
     awake = {record.name for record in remove_dead(store.leases, dead)}
     ended = {record.name for record in dead} - awake
@@ -197,20 +198,20 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     if first.is_empty:
         first.remove_staged(store)
         return first.report(preview=False)
-    proposed = condemned.propose(store.objects, earlier, first.condemned)
+    proposed = removal_list.propose(store.objects, earlier, first.removals)
     reach(Failpoint.CLEANUP_PROPOSED)
     plan = _Plan.of(store, policy, first.now, first.began, ended).within(first)
     reach(Failpoint.CLEANUP_CHECKED)
-    final = condemned.decide(store.objects, proposed, plan.condemned)
+    final = removal_list.decide(store.objects, proposed, plan.removals)
     reach(Failpoint.CLEANUP_DECIDED)
     plan.remove_versions(store)
     reach(Failpoint.CLEANUP_VERSIONS_REMOVED)
     plan.remove_files(store)
     plan.remove_staged(store)
-    drop_sums(store)
+    drop_checksums(store)
     reach(Failpoint.CLEANUP_FILES_REMOVED)
     with suppress(ObjectChangedError):  # whoever took over has finished it
-        condemned.finish(store.objects, final)
+        removal_list.finish(store.objects, final)
     return plan.report(preview=False)
 
 
@@ -229,7 +230,7 @@ class _Plan:
 
     reach: Reach
     sweeps: list[TableSweep]
-    staged: list[StagedRows]
+    staged: list[StagingDirectory]
     ledgers: list[str]
     at_work: list[LoadAtWork]
     now: datetime
@@ -261,7 +262,7 @@ class _Plan:
         """
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
         trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
-        staged = staged_rows(store.objects)
+        staged = staging_directories(store.objects)
         records = read_records(store.leases)
         if only_alive:
             records = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
@@ -317,10 +318,10 @@ class _Plan:
         return not self.ledgers and all(sweep.is_empty for sweep in self.sweeps)
 
     @property
-    def condemned(self) -> dict[str, CondemnedTable]:
-        found = {sweep.path: sweep.condemned for sweep in self.sweeps if sweep.error is None and not sweep.is_empty}
+    def removals(self) -> dict[str, TableRemovals]:
+        found = {sweep.path: sweep.removals for sweep in self.sweeps if sweep.error is None and not sweep.is_empty}
         if self.ledgers:
-            found[MANIFEST_PATH] = CondemnedTable(forks=frozenset(self.ledgers))
+            found[MANIFEST_PATH] = TableRemovals(forks=frozenset(self.ledgers))
         return found
 
     def remove_versions(self, store: Store) -> None:
@@ -387,7 +388,7 @@ def _at_work(record: WorkRecord) -> LoadAtWork:
     return LoadAtWork(record.name, kind, record.began, record.seen, record.writes, host, pid)
 
 
-def _put_aside(rows: StagedRows) -> LoadAtWork:
+def _put_aside(rows: StagingDirectory) -> LoadAtWork:
     return LoadAtWork(rows.name, None, rows.began, rows.newest, False, None, None)
 
 
@@ -450,7 +451,7 @@ def _store_time(store: Store) -> datetime:
 # Removing
 
 
-def _finish(store: Store, listed: Condemned) -> None:
+def _finish(store: Store, listed: RemovalList) -> None:
     """Remove what a cleanup that stopped has decided to remove. It may still be asleep, and do the same later."""
     for path, table in listed.tables.items():
         if path == MANIFEST_PATH:
@@ -500,13 +501,13 @@ def _in_any_order(names: Iterable[str], remove: Callable[[str], None]) -> None:
 
 def _make_room(store: Store) -> bool:
     """Remove what is certainly dead, and give up the room that is kept for this. False when there is nothing."""
-    freed = room.remove_temporary(store.objects) > 0
+    freed = disk_space.remove_temporary(store.objects) > 0
     for record in read_records(store.leases):
         if record.owner is not None and record.owner.is_dead():
             store.objects.delete_prefix(f"{STAGING}/{record.name}")
             store.objects.delete(record.path)
             freed = True
-    return room.release_reserve(store.objects) or freed
+    return disk_space.release_reserve(store.objects) or freed
 
 
 # What interrupted writers left
@@ -521,7 +522,7 @@ def _settle(store: Store) -> None:
         CorruptionError: something cannot be settled.
         DriftError: a table has moved, and nobody knows why.
     """
-    hidden.reclaim(store, watch=True)
+    transaction_branches.reclaim(store, watch=True)
     withdraw_pending(store)
     recover_all(store)
     for branch in store.branch_names():

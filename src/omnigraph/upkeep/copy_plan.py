@@ -14,12 +14,12 @@ from omnigraph.commit.schema_files import ARCHIVE
 from omnigraph.commit.store import Store
 from omnigraph.errors import ObjectNotFoundError, VersionReclaimedError
 from omnigraph.storage.base_paths import moved_manifest
-from omnigraph.storage.checksums import Sums, read_records, record_names
+from omnigraph.storage.checksums import Checksums, read_records, record_names
 from omnigraph.storage.copies import in_parallel
-from omnigraph.storage.files import Needs, is_needed, is_swept
 from omnigraph.storage.ledger import Ledger
 from omnigraph.storage.objects import ObjectInfo
-from omnigraph.storage.tables import TableRef, branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.table_files import Needs, is_needed, is_swept
+from omnigraph.storage.table_ref import TableRef, branch_ref_path, manifest_name, table_directory
 from omnigraph.upkeep.reachable import Policy, Refs, reach_from
 
 _FORK_MANIFEST = re.compile(r"(__manifest|(?:nodes|edges)/[^/]+)/tree/.+/_versions/[^/]+\.manifest")
@@ -45,7 +45,7 @@ class CopyPlan:
     table_manifests: list[list[str]] = field(default_factory=list)
     graph_manifests: list[list[str]] = field(default_factory=list)
     schemas: list[str] = field(default_factory=list)
-    sums: Sums = field(default_factory=dict)
+    sums: Checksums = field(default_factory=dict)
     ledgers: frozenset[str] = frozenset()
     dispensable: set[str] = field(default_factory=set)
 
@@ -98,9 +98,9 @@ def plan_copy(
     return plan
 
 
-def _sums(store: Store, files: set[str]) -> Sums:
+def _sums(store: Store, files: set[str]) -> Checksums:
     """The checksums that are recorded of files; where two records name a file, the later one holds."""
-    found: Sums = {}
+    found: Checksums = {}
     for _, sums in sorted(read_records(store.objects, record_names(store.objects)).items()):
         found |= {path: each for path, each in (sums or {}).items() if path in files}
     return found

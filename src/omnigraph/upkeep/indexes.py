@@ -17,8 +17,9 @@ from omnigraph.commit.read_set import pins
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
+from omnigraph.commit.table_writes import BuildIndexes, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.tables import TableStorage
@@ -77,7 +78,7 @@ def coverage(view: Snapshot, catalog: Catalog) -> list[IndexCoverage]:
     return [
         IndexCoverage(key, index.property, index.kind.value, found.covered, found.uncovered)
         for key, indexes in declared(catalog).items()
-        for index, found in zip(indexes, view.index_coverage(key, [index.spec for index in indexes]), strict=True)
+        for index, found in zip(indexes, view.table(key).index_coverage([index.spec for index in indexes]), strict=True)
     ]
 
 
@@ -121,9 +122,9 @@ class IndexPlan:
         self.built.clear()
         self.pending.clear()
 
-    def add(self, pin: TablePin, indexes: tuple[DeclaredIndex, ...]) -> TableWrite:
+    def add(self, pin: TablePin, indexes: tuple[DeclaredIndex, ...]) -> BuildIndexes:
         chosen = []
-        found = self._tables.index_coverage(pin.ref, [index.spec for index in indexes])
+        found = self._tables.at(pin.ref).index_coverage([index.spec for index in indexes])
         for index, covered in zip(indexes, found, strict=True):
             if covered.uncovered == 0:
                 continue
@@ -135,14 +136,14 @@ class IndexPlan:
             total = covered.covered + covered.uncovered
             self.built.append(IndexCoverage(pin.key, index.property, index.kind.value, total, 0))
         kept = tuple(index.spec for index in indexes)
-        return TableWrite(pin.key, Operation.INDEX, indexes=tuple(chosen), kept=kept)
+        return BuildIndexes(pin.key, tuple(chosen), kept)
 
     def _too_few(self, pin: TablePin, index: DeclaredIndex, rows: int) -> str | None:
         if index.kind is not IndexKind.VECTOR:
             return None
         vectors = rows
         if rows >= self._fewest_vectors:
-            vectors = self._tables.uncovered_values(pin.ref, index.spec)
+            vectors = self._tables.at(pin.ref).uncovered_values(index.spec)
         if vectors >= max(self._fewest_vectors, 1):
             return None
         return f"fewer than {self._fewest_vectors} vectors are searched exactly"

@@ -14,20 +14,32 @@ from typing import Any, Protocol
 
 from omnigraph.commit.attempts import write
 from omnigraph.commit.manifest import MAIN, Commit, Manifest, TablePin, commit_json
-from omnigraph.commit.read_set import unnoted
+from omnigraph.commit.read_set import untracked
 from omnigraph.commit.recovery import recover_branch
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
+from omnigraph.commit.table_writes import BuildIndexes, Compact, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.settings import MAINTENANCE_CONCURRENCY
+from omnigraph.storage.compaction import CompactedGroup, CompactionGroup
 from omnigraph.storage.indexes import IndexSpec
-from omnigraph.storage.layouts import Layout, Layouts
-from omnigraph.storage.packing import Pack, Packed
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.layouts import (
+    Layout,
+    build_index_segment,
+    compact,
+    lay_out,
+    merge_index_segments,
+    plan_compaction,
+    still_valid,
+    unbuilt_fragments,
+    without_scattered_segments,
+)
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 from omnigraph.upkeep.declared import declared
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexPlan, PendingIndex
 
@@ -45,7 +57,7 @@ class PackJob:
     """Fragments of a version to pack."""
 
     ref: TableRef
-    pack: Pack
+    pack: CompactionGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class Workers(Protocol):
         """Whether several processes share the work, so that an index is built in segments."""
         ...
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]: ...
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]: ...
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]: ...
 
@@ -80,13 +92,13 @@ class Here:
     def shares(self) -> bool:
         return False
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[Packed]:
+    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
         with ThreadPoolExecutor(_concurrency()) as pool:
-            return list(pool.map(lambda job: Layouts(self.tables).pack(job.ref, job.pack), jobs))
+            return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.pack), jobs))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         with ThreadPoolExecutor(_concurrency()) as pool:
-            return list(pool.map(lambda job: Layouts(self.tables).build_segment(job.ref, job.spec, job.parts), jobs))
+            return list(pool.map(lambda job: build_index_segment(self.tables.at(job.ref), job.spec, job.parts), jobs))
 
 
 def _concurrency() -> int:
@@ -192,7 +204,7 @@ def optimize(
 
     def prepare(view: Manifest) -> list[TableWrite]:
         # Rows stay as they are, whatever they are: a table matters to itself alone, when its new layout is committed.
-        return work.prepare(unnoted(view), catalog_of(view))
+        return work.prepare(untracked(view), catalog_of(view))
 
     try:
         with at_work(store.leases, WorkKind.OPTIMIZE) as record:
@@ -220,7 +232,7 @@ class _Packing:
 
     ref: TableRef
     trimmed: Layout | None
-    packed: list[Packed]
+    packed: list[CompactedGroup]
 
 
 class _Work:
@@ -238,14 +250,13 @@ class _Work:
         self._store = store
         self._suspects = drifted
         self._tables = store.tables
-        self._making = Layouts(store.tables)
         self._workers = workers
         self._plan = plan
         self._rows_per_fragment = rows_per_fragment
         self._segment_rows = segment_rows
         self._packings: dict[str, _Packing] = {}
         self._layouts: list[Layout] = []
-        self._writes: dict[str, TableWrite] = {}
+        self._writes: dict[str, Compact] = {}
         self._drifted: dict[str, int | None] = {}
         self._view: Manifest | None = None
 
@@ -271,12 +282,7 @@ class _Work:
             ref = pin.ref if layout is None else layout.ref
             planned[key] = self._plan.add(replace(pin, ref=ref), indexes.get(key, ()))
         built = self._build(workers, fresh, layouts, planned)
-        self._writes = kept | {
-            key: TableWrite(
-                key, Operation.OPTIMIZE, layout=layouts[key], segments=tuple(built[key]), kept=planned[key].kept
-            )
-            for key in fresh
-        }
+        self._writes = kept | {key: Compact(key, layouts[key], tuple(built[key]), planned[key].kept) for key in fresh}
         return list(self._writes.values())
 
     def _packs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[PackJob]:
@@ -284,17 +290,17 @@ class _Work:
 
         What was packed for an earlier version, and has not been changed since, is packed.
         """
-        trimmed = self._making.trim(pin.ref, specs)
+        trimmed = without_scattered_segments(self._tables.at(pin.ref), specs)
         self._layouts += [] if trimmed is None else [trimmed]
         ref = pin.ref if trimmed is None else trimmed.ref
         earlier = self._packings.get(pin.key)
-        packed: list[Packed] = []
+        packed: list[CompactedGroup] = []
         if earlier is not None and _dropped(earlier.trimmed) == _dropped(trimmed):
-            packed = self._making.intact(pin.ref, earlier.packed)
+            packed = still_valid(self._tables.at(pin.ref), earlier.packed)
         self._packings[pin.key] = _Packing(pin.ref, trimmed, packed)
         laid_out = self._layout(pin.key, pin) if packed else None
         ref = ref if laid_out is None else laid_out.ref
-        return [PackJob(ref, pack) for pack in self._making.plan(ref, self._rows_per_fragment, laid_out)]
+        return [PackJob(ref, pack) for pack in plan_compaction(self._tables.at(ref), self._rows_per_fragment, laid_out)]
 
     def _pack(self, workers: Workers, packs: dict[str, list[PackJob]]) -> None:
         jobs = [job for each in packs.values() for job in each]
@@ -306,7 +312,7 @@ class _Work:
         packing = self._packings[key]
         if not packing.packed:
             return packing.trimmed
-        layout = self._making.lay_out(pin.ref, packing.trimmed, packing.packed)
+        layout = lay_out(self._tables.at(pin.ref), packing.trimmed, packing.packed)
         self._layouts.append(layout)
         return layout
 
@@ -315,7 +321,7 @@ class _Work:
         workers: Workers,
         pins: dict[str, TablePin],
         layouts: dict[str, Layout | None],
-        planned: dict[str, TableWrite],
+        planned: dict[str, BuildIndexes],
     ) -> dict[str, list[bytes]]:
         """Segments of the indexes of each table, one for each index."""
         jobs: list[BuildJob] = []
@@ -333,17 +339,17 @@ class _Work:
         refs = {owner: job.ref for owner, job in zip(owners, jobs, strict=True)}
         built: dict[str, list[bytes]] = {key: [] for key in pins}
         for (key, spec), each in segments.items():
-            built[key].append(self._making.merge_segments(refs[key, spec], each))
+            built[key].append(merge_index_segments(self._tables.at(refs[key, spec]), each))
         return built
 
     def _cut(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
         """The parts of a version that an index is built for, in portions for workers that share them."""
-        numbers = self._making.unbuilt(ref, spec)
+        numbers = unbuilt_fragments(self._tables.at(ref), spec)
         if not shares or spec.kind is IndexKind.VECTOR:
             # The vectors of a segment are divided by what is near what; two segments would be divided differently.
             yield tuple(numbers)
             return
-        rows = {part.number: part.rows for part in self._tables.fragments(ref)}
+        rows = {part.number: part.rows for part in self._tables.at(ref).fragments()}
         held: list[int] = []
         count = 0
         for number in numbers:

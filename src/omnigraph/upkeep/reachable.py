@@ -16,17 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest, read_commits, read_manifest
-from omnigraph.commit.names import recorded_branch
+from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest
+from omnigraph.commit.manifest_rows import read_commits, read_manifest
+from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_all_branch_refs, list_tag_refs
-from omnigraph.commit.registry import identity_in
 from omnigraph.commit.retention import kept_commits
+from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
 from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError
 from omnigraph.storage.ledger import LedgerBranch
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 _COMMITS = pa.array(["graph_commit", "ancestor"])
 """The kinds of manifest rows that say which commits there are: those of a branch, and those merged into it."""

@@ -25,8 +25,8 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import MAIN, Change, Commit, Manifest, TablePin
-from omnigraph.commit.names import recorded_branch
-from omnigraph.commit.recovery import is_lasting, obstacle, settle
+from omnigraph.commit.recovery import is_permanent, obstacle, settle
+from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import (
     branch_ref_names,
     branch_ref_path,
@@ -37,8 +37,9 @@ from omnigraph.commit.refs import (
 )
 from omnigraph.commit.sidecar import Sidecar, WriterKind, sort_out
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.torn import correct_hint, set_aside, set_aside_torn
-from omnigraph.commit.writer import Operation, TableWrite, WriteRequest
+from omnigraph.commit.table_writes import DropDamagedIndexes
+from omnigraph.commit.torn_versions import correct_hint, quarantine, quarantine_torn
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import (
     DamagedFileError,
     InputError,
@@ -49,8 +50,8 @@ from omnigraph.errors import (
     StorageErrorKind,
 )
 from omnigraph.storage.lance_manifest import version_of
-from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.latest_version import VERSIONS
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.repair_report import Action as Action
 from omnigraph.upkeep.repair_report import Classification as Classification
@@ -126,11 +127,11 @@ class _Repair:
             row.action = Action.REFUSED
         return row.action is Action.NO_OP
 
-    def set_aside(self, row: Repaired, path: str, etag: str) -> bool:
+    def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
         """Set a file aside that blocks others, if it still is the one that was looked at. Whether that was done."""
         reach(Failpoint.REPAIR_FILE_CHECKED)
         try:
-            set_aside(self.store, path, etag)
+            quarantine(self.store, path, etag)
         except OmnigraphError as error:
             row.refuse(error)
             return False
@@ -154,7 +155,7 @@ class _Repair:
             row = Repaired(None, each.path, None, None, Classification.UNREADABLE, error=each.reason)
             row.plan = "set it aside; tables that its write moved are classified below"
             if self.decide(row, needs_force=False):
-                self.set_aside(row, each.path, each.etag)
+                self.quarantine(row, each.path, each.etag)
         for branch in sorted({sidecar.branch for sidecar in found}):
             mine = [sidecar for sidecar in found if sidecar.branch == branch]
             if self.confirm:
@@ -186,12 +187,12 @@ class _Repair:
 
     def _settle(self, sidecar: Sidecar, held: Lease) -> None:
         try:
-            set_aside_torn(self.store, sidecar.branch, [sidecar], alone=True)
+            quarantine_torn(self.store, sidecar.branch, [sidecar], alone=True)
             settle(self.store, sidecar, held)
         except ObjectNotFoundError:
             return  # another process has settled it
         except OmnigraphError as error:
-            if not is_lasting(error):
+            if not is_permanent(error):
                 raise
             self._abandon(sidecar, error.message)
 
@@ -225,7 +226,7 @@ class _Repair:
                     continue
                 held.check()
                 reach(Failpoint.REPAIR_SIDECAR_CHECKED)
-                self.set_aside(found.row, found.sidecar.path, found.etag)
+                self.quarantine(found.row, found.sidecar.path, found.etag)
                 found.etag = ""
 
     def _is_needed(self, sidecar: Sidecar) -> bool:
@@ -241,7 +242,7 @@ class _Repair:
             if not found.etag:
                 continue
             if self.store.branch_identifier(found.sidecar.branch) is None:
-                self.set_aside(found.row, found.sidecar.path, found.etag)
+                self.quarantine(found.row, found.sidecar.path, found.etag)
             else:
                 found.row.refuse(f"{found.row.error}; the branch or its tables have to be repaired first")
 
@@ -253,7 +254,7 @@ class _Repair:
             row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
             row.plan = "set it aside; there is no such branch then, and its files stay"
             if self.decide(row, needs_force=True):
-                self.set_aside(row, path, etag)
+                self.quarantine(row, path, etag)
 
     # Branches
 
@@ -339,7 +340,7 @@ class _Repair:
     def _past_manifest(self, row: Repaired, damaged: _Unreadable) -> bool:
         """Set aside the versions of a branch's manifest that cannot be read. Whether nobody else was at it."""
         for path, etag in damaged.files:
-            if not self.set_aside(row, path, etag):
+            if not self.quarantine(row, path, etag):
                 return False
         row.action = Action.QUARANTINED
         return True
@@ -369,7 +370,7 @@ class _Repair:
         """Drop damaged indexes as one commit, like any other write. `optimize` builds them again."""
         said = "repair: drop damaged indexes"
         request = WriteRequest(branch=branch, kind=WriterKind.REPAIR, actor=REPAIR_ACTOR, message=said)
-        write(self.store, request, lambda _: [TableWrite(key, Operation.DROP_DAMAGED_INDEXES) for key in keys])
+        write(self.store, request, lambda _: [DropDamagedIndexes(key) for key in keys])
 
     # Tables
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from omnigraph.commit.condemned import CondemnedTable, runs_of
-from omnigraph.storage.files import Needs, counted_as, is_needed, is_swept
+from omnigraph.commit.removal_list import TableRemovals, runs_of
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
-from omnigraph.storage.tables import TableStorage, branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.table_files import Needs, counted_as, is_needed, is_swept
+from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory
+from omnigraph.storage.tables import TableStorage
 
 _FORK = re.compile(r"(.+)-([0-7][0-9a-hjkmnp-tv-z]{25})")
 
@@ -64,10 +65,10 @@ class TableSweep:
         return not (self.versions or self.forks or self.files or self.directories)
 
     @property
-    def condemned(self) -> CondemnedTable:
+    def removals(self) -> TableRemovals:
         """What nobody may name from now on."""
         versions = {fork: runs_of(gone) for fork, gone in self.versions.items()}
-        return CondemnedTable(self.path in self.directories, frozenset(self.forks), versions)
+        return TableRemovals(self.path in self.directories, frozenset(self.forks), versions)
 
     def within(self, other: TableSweep) -> TableSweep:
         """What goes by this sweep and by another."""

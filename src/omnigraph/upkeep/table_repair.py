@@ -22,8 +22,10 @@ from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.errors import InputError, OmnigraphError, StorageError
 from omnigraph.storage.lance_manifest import TornManifestError, operation, read, restored_version, version_of
-from omnigraph.storage.newest import VERSIONS, torn_version
-from omnigraph.storage.tables import TableConflictError, TableRef, manifest_name, table_directory
+from omnigraph.storage.latest_version import VERSIONS, torn_version
+from omnigraph.storage.staged import TableConflictError
+from omnigraph.storage.staging import stage_restore
+from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 from omnigraph.upkeep.repair_report import Action, Classification, Repaired
 
 _MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
@@ -42,7 +44,7 @@ class Run(Protocol):
     def decide(self, row: Repaired, *, needs_force: bool) -> bool:
         """Note what is done about something that is wrong. Whether it is to be done now."""
 
-    def set_aside(self, row: Repaired, path: str, etag: str) -> bool:
+    def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
         """Set a file aside that blocks others. Whether that was done."""
 
 
@@ -87,13 +89,13 @@ class TableRepair:
         row = Repaired(self.view.branch, self.key, ref.version, None, Classification.NO_DRIFT)
         if not self._clear_head(row):
             return None
-        lost = [damage for damage in store.tables.damages(ref) if damage.index is None]
+        lost = [damage for damage in store.tables.at(ref).damages() if damage.index is None]
         if lost:
             row.classification, row.error = Classification.UNREADABLE, f"{lost[0].path}: {lost[0].reason}"
             return self._go_back(row)
         if row.head is not None and row.head > ref.version:
             return self._ahead(row, row.head)
-        indexes = store.tables.damages(ref)
+        indexes = store.tables.at(ref).damages()
         if indexes:
             row.classification = Classification.UNREADABLE
             row.error = f"{indexes[0].path}: {indexes[0].reason}; answers are right, and slow"
@@ -115,7 +117,7 @@ class TableRepair:
             found.plan = "set it aside: the graph does not point at it"
             if self.pin.id in self.covered:
                 found.plan, found.error = "nothing: opening the graph for writing settles it", f"{found.error}; pending"
-            if not self.run.decide(found, needs_force=False) or not self.run.set_aside(found, torn.path, torn.etag):
+            if not self.run.decide(found, needs_force=False) or not self.run.quarantine(found, torn.path, torn.etag):
                 return False
         try:
             row.head = store.tables.head(ref.path, ref.branch)
@@ -149,7 +151,7 @@ class TableRepair:
             row.error = "an earlier version was brought back, which no commit explains"
             # Of our own versions alone, the next writer would do it without asking.
             return self._put_back(row, ref.at(kept), head, free=self._is_ours(head))
-        lost = [damage for damage in store.tables.damages(ref.at(head)) if damage.index is None]
+        lost = [damage for damage in store.tables.at(ref.at(head)).damages() if damage.index is None]
         if lost:
             row.error = f"{lost[0].path}: {lost[0].reason}"
             return self._put_back(row, self._whole(head), head, free=False)
@@ -159,7 +161,7 @@ class TableRepair:
         """Whether this engine made all versions that the graph does not point at."""
         tables, ref = self.run.store.tables, self.pin.ref
         try:
-            return all(tables.is_ours(ref.at(version)) for version in range(ref.version + 1, head + 1))
+            return all(tables.at(ref.at(version)).is_ours() for version in range(ref.version + 1, head + 1))
         except OmnigraphError:
             return False
 
@@ -167,7 +169,7 @@ class TableRepair:
         """The version whose content stays if the newest one is damaged."""
         tables, ref = self.run.store.tables, self.pin.ref
         for version in range(head - 1, ref.version, -1) if self.went_back else ():
-            if not any(damage.index is None for damage in tables.damages(ref.at(version))):
+            if not any(damage.index is None for damage in tables.at(ref.at(version)).damages()):
                 return ref.at(version)
         return ref
 
@@ -196,7 +198,7 @@ class TableRepair:
         if not self.run.decide(row, needs_force=not verified):
             return None
         row.action = Action.HEALED if verified else Action.FORCED
-        return replace(self.pin, ref=newest, row_count=store.tables.count(newest))
+        return replace(self.pin, ref=newest, row_count=store.tables.at(newest).count())
 
     def _put_back(self, row: Repaired, kept: TableRef, head: int, *, free: bool) -> TablePin | None:
         """Make the content of a version the newest that the newer ones are not to replace.
@@ -229,7 +231,7 @@ class TableRepair:
         if not self.run.decide(row, needs_force=True):
             return None
         head = row.head
-        if torn is not None and not self.run.set_aside(row, torn.path, torn.etag):
+        if torn is not None and not self.run.quarantine(row, torn.path, torn.etag):
             return None
         store.tables.forget(ref.path)
         newest = store.tables.head(ref.path, ref.branch)
@@ -247,7 +249,7 @@ class TableRepair:
         listed = store.objects.list(f"{table_directory(ref.path, ref.branch)}/{VERSIONS}")
         versions = sorted(v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None)
         for version in reversed([v for v in versions if v < ref.version]):
-            if not any(damage.index is None for damage in store.tables.damages(ref.at(version))):
+            if not any(damage.index is None for damage in store.tables.at(ref.at(version)).damages()):
                 return ref.at(version)
         return None
 
@@ -260,7 +262,7 @@ class TableRepair:
         reach(Failpoint.REPAIR_TABLE_CHECKED)
         # The graph has pointed, or may have, at what is taken back.
         visible = self.went_back or good.version != self.pin.ref.version
-        staged = tables.stage_restore(good.at(head), good.version, visible=visible)
+        staged = stage_restore(tables.at(good.at(head)), good.version, visible=visible)
         try:
             for step in staged.steps:
                 made = tables.commit_staged(step)
@@ -271,13 +273,13 @@ class TableRepair:
         reach(Failpoint.REPAIR_RESTORED)
         tables.forget(good.path)
         row.head = made.version
-        return replace(self.pin, ref=made, row_count=tables.count(made))
+        return replace(self.pin, ref=made, row_count=tables.at(made).count())
 
     def _count(self, row: Repaired, after: TableRef) -> str:
         """Say how many rows the table has before and after."""
         row.rows_before = self.pin.row_count
         with suppress(OmnigraphError):
-            row.rows_after = self.run.store.tables.count(after)
+            row.rows_after = self.run.store.tables.at(after).count()
         after_it = "an unknown number" if row.rows_after is None else row.rows_after
         return f"{row.rows_before} rows before, {after_it} after"
 
@@ -286,9 +288,11 @@ class TableRepair:
         tables, before = self.run.store.tables, self.pin.ref
         said = self._count(row, after)
         try:
-            touched = [pa.array([], pa.utf8()), *tables.touched(before, after)]
+            touched = [pa.array([], pa.utf8()), *tables.at(after).touched_since(before)]
             ids = pa.chunked_array(touched).unique()
-            old, new = (tables.lookup(ref, _ID, pa.chunked_array([ids]), columns=[_ID])[_ID] for ref in (before, after))
+            old, new = (
+                tables.at(ref).lookup(_ID, pa.chunked_array([ids]), columns=[_ID])[_ID] for ref in (before, after)
+            )
         except (OmnigraphError, KeyError, ValueError, pa.ArrowException):
             return f"{said}; which come and go cannot be told"
         stay = pc.sum(pc.is_in(new, value_set=old.combine_chunks())).as_py() or 0

@@ -24,7 +24,8 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import NodeType, Property
 from omnigraph.storage.blobs import is_blob, kept, row_schema
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 4096
 """How many rows are looked at at a time."""
@@ -341,7 +342,7 @@ class Revision:
         plain = [f.name for f in self.schema if f.name not in rows.column_names and not is_blob(f.type)]
         others = rows
         if plain:
-            others = self.tables.take_rows(self.ref, rows[ROW_ID].combine_chunks(), columns=plain)
+            others = self.tables.at(self.ref).take_rows(rows[ROW_ID].combine_chunks(), columns=plain)
         made: list[Any] = []
         for field in self.schema:
             if field.name in rows.column_names:

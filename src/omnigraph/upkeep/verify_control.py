@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow.compute as pc
 
-from omnigraph.commit import audit, condemned, sidecar, work_records
+from omnigraph.commit import audit, removal_list, sidecar, work_records
 from omnigraph.commit.ancestor_files import read_ancestors
 from omnigraph.commit.ancestors import lineage_of
 from omnigraph.commit.manifest import MANIFEST_PATH, Manifest
@@ -38,16 +38,16 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import read_records, record_names
 from omnigraph.storage.file_checks import FileDamage
-from omnigraph.storage.ledger_files import LookedLedger, look_at_ledger
-from omnigraph.storage.newest import VERSIONS
-from omnigraph.storage.tables import manifest_name, table_directory
+from omnigraph.storage.latest_version import VERSIONS
+from omnigraph.storage.ledger_files import VerifiedLedger, verify_ledger
+from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 HARMLESS = ""
 """Marks what can be done without: a graph that lacks it answers as before."""
 
 
-def verify_control(store: Store, view: Manifest) -> LookedLedger:
+def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
     """Look at everything beside the tables that a state of the graph needs.
 
     Raises:
@@ -55,7 +55,7 @@ def verify_control(store: Store, view: Manifest) -> LookedLedger:
     """
     looked = _history(store, view)
     if store.objects.uri.scheme is not Scheme.MEMORY:
-        found = look_at_ledger(store.objects, audit.AUDIT_PATH, {None: None})
+        found = verify_ledger(store.objects, audit.AUDIT_PATH, {None: None})
         looked.damages |= found.damages
         looked.files, looked.size = looked.files + found.files, looked.size + found.size
         looked.unsummed += found.unsummed
@@ -65,7 +65,7 @@ def verify_control(store: Store, view: Manifest) -> LookedLedger:
     return looked
 
 
-def _add(looked: LookedLedger, found: Iterable[FileDamage]) -> None:
+def _add(looked: VerifiedLedger, found: Iterable[FileDamage]) -> None:
     for each in found:
         looked.damages.setdefault(each.path, each)
 
@@ -86,7 +86,7 @@ def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
         yield FileDamage(error.path or path, error.message)
 
 
-def _history(store: Store, view: Manifest) -> LookedLedger:
+def _history(store: Store, view: Manifest) -> VerifiedLedger:
     """The version files of all commits that lead to a state, as far as they are there, and all their parts."""
     wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
 
@@ -102,9 +102,9 @@ def _history(store: Store, view: Manifest) -> LookedLedger:
 
     undecoded = list(_found(view.ledger.path, decode))
     if store.objects.uri.scheme is Scheme.MEMORY:
-        looked = LookedLedger()
+        looked = VerifiedLedger()
     else:
-        looked = look_at_ledger(store.objects, MANIFEST_PATH, wanted)
+        looked = verify_ledger(store.objects, MANIFEST_PATH, wanted)
         _add(looked, _gaps(store, view))
     _add(looked, undecoded)
     return looked
@@ -167,8 +167,8 @@ def _helpers(store: Store) -> Iterator[FileDamage]:
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
             yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)
-    if not condemned.read(store.objects).readable:
-        yield FileDamage(condemned.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
+    if not removal_list.read(store.objects).readable:
+        yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
     for record in work_records.read_records(store.objects):
         if record.kind is None:
             yield FileDamage(record.path, "it cannot be read: its work makes it anew, or cleanup removes it", HARMLESS)

@@ -6,7 +6,7 @@ from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.store import Store
 from omnigraph.errors import DamagedFileError, StorageError, StorageErrorKind, VersionReclaimedError
 from omnigraph.storage.file_checks import FileDamage, FileReport
-from omnigraph.storage.tables import table_directory
+from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.verify_control import verify_control
 
@@ -25,13 +25,13 @@ def verify_files(store: Store, view: Manifest) -> FileReport:
     for pin in view.tables.values():
         try:
             if store.objects.uri.scheme is Scheme.LOCAL:
-                looked = store.tables.look(pin.ref)
+                looked = store.tables.at(pin.ref).verify_files()
                 checked, size, unsummed = checked + looked.files, size + looked.size, unsummed + looked.unsummed
                 damages |= {damage.path: damage for damage in looked.damages}
                 if any(damage.index is None for damage in looked.damages):
                     continue
             else:
-                parts = store.tables.fragments(pin.ref)
+                parts = store.tables.at(pin.ref).fragments()
                 checked, size = checked + len(parts), size + sum(part.size for part in parts)
                 unsummed += len(parts)
             _read_back(store, pin)
@@ -51,7 +51,7 @@ def verify_files(store: Store, view: Manifest) -> FileReport:
 
 def _read_back(store: Store, pin: TablePin) -> None:
     """Read all rows of a table, and count them."""
-    rows = sum(batch.num_rows for batch in store.tables.batches(pin.ref))
+    rows = sum(batch.num_rows for batch in store.tables.at(pin.ref).batches())
     if rows != pin.row_count:
         directory = table_directory(pin.ref.path, pin.ref.branch)
         reason = f"it has {rows} rows, and the graph points at {pin.row_count}"

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import with_models
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Operation, TableWrite
+from omnigraph.commit.table_writes import Append, Insert, Overwrite, TableWrite, Upsert
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
@@ -36,10 +36,10 @@ __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
 
 _NONE = pa.array([], pa.utf8())
 
-_OPERATIONS = {
-    LoadMode.APPEND: Operation.INSERT,
-    LoadMode.MERGE: Operation.UPSERT,
-    LoadMode.OVERWRITE: Operation.OVERWRITE,
+_OPERATIONS: dict[LoadMode, type[Insert | Upsert | Overwrite]] = {
+    LoadMode.APPEND: Insert,
+    LoadMode.MERGE: Upsert,
+    LoadMode.OVERWRITE: Overwrite,
 }
 
 
@@ -235,7 +235,7 @@ class Load:
         before = () if change.replaced else snapshot.models(change.key)
         made = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
         models = with_models(before, made)
-        return TableWrite(change.key, self._operation(change), change.rows, models=models)
+        return self._operation(change)(change.key, change.rows, models=models)
 
     def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
         """Refuse what could not be written to a state, and write nothing.
@@ -247,15 +247,14 @@ class Load:
             ResourceLimitError: a check does not fit the memory.
         """
         for write in sorted(self.prepare(snapshot, changes), key=lambda write: write.key):
-            if write.operation is Operation.INSERT:
-                assert write.rows is not None
+            if isinstance(write, Insert):
                 taken = snapshot.lookup(write.key, "id", write.rows["id"], columns=["id"])
                 if taken.num_rows:
                     raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
 
-    def _operation(self, change: TableChange) -> Operation:
+    def _operation(self, change: TableChange) -> type[Append | Insert | Upsert | Overwrite]:
         # An id that was made for this load is new without looking.
-        return Operation.APPEND if change.fresh and not change.replaced else _OPERATIONS[self.mode]
+        return Append if change.fresh and not change.replaced else _OPERATIONS[self.mode]
 
 
 def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Commit, commit_json, with_models
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.writer import Operation, Prepared, TableWrite
+from omnigraph.commit.table_writes import Append, DeleteIds, TableWrite, Upsert
+from omnigraph.commit.write_request import Prepared
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import KeyConflictError, ResourceLimitError
 from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
@@ -332,7 +333,7 @@ class _Execution:
     def _table_write(self, change: TableChange) -> TableWrite:
         pending = self._pending[change.kind, change.name]
         if len(pending.gone):
-            return TableWrite(change.key, Operation.DELETE, deleted=pending.gone)
+            return DeleteIds(change.key, pending.gone)
         unsure = pending.unsure
         new = len(unsure) == 0 or self.snapshot.is_without(change.key, chunked(unsure))
         stored = pa.array([], pa.utf8())
@@ -346,7 +347,8 @@ class _Execution:
         append = new and not pending.known
         made = self.tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
         models = with_models(self.snapshot.models(change.key), made)
-        return TableWrite(change.key, Operation.APPEND if append else Operation.UPSERT, change.rows, models=models)
+        operation = Append if append else Upsert
+        return operation(change.key, change.rows, models=models)
 
 
 def _rows_of(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:

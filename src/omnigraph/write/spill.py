@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.amounts import parse_amount
 from omnigraph.settings import LOAD_MEMORY
-from omnigraph.storage.scratch import Scratch
+from omnigraph.storage.files.scratch import Scratch
 
 DEFAULT_BUDGET = LOAD_MEMORY.amount({})
 _ADVICE = "make room there, name another directory in TMPDIR, or give the load more memory"

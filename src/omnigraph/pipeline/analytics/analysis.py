@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.amounts import readable
+from omnigraph.amounts import format_size
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.engines import Choice, Engine, engine_named
 from omnigraph.engine.session import At
@@ -89,7 +89,7 @@ def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:
     counts = [view.pin(f"node:{name}").row_count * _NODE_BYTES for name in parts.nodes]
     counts += [view.pin(f"edge:{name}").row_count * _EDGE_BYTES for name in parts.edges]
     room = query_memory()
-    why = f"about {readable(sum(counts))} of memory, and {readable(room)} are allowed"
+    why = f"about {format_size(sum(counts))} of memory, and {format_size(room)} are allowed"
     return Choice(Engine.LOCAL if sum(counts) <= room else Engine.SPARK, why)
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.commit.manifest import MAIN
-from omnigraph.commit.names import branch_name
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.documents import Value, as_document
 from omnigraph.lang.documents import read_document as read_yaml
 from omnigraph.lang.names import did_you_mean
 from omnigraph.pipeline.declared.variables import check_name, sql_text, substituted, variables
-from omnigraph.storage.input_files import text_of
+from omnigraph.storage.files.input import text_of
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.receipt import LoadMode
 

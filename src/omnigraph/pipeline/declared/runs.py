@@ -19,10 +19,10 @@ from typing import Any
 
 from ulid_transform import ulid_now
 
+from omnigraph.commit.commit_metadata import LONGEST_NAME, check_text
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit
-from omnigraph.commit.names import branch_name
-from omnigraph.commit.said import LONGEST_NAME, check_text
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.engine.engines import Choice, Engine, JobProgress, SparkOptions, engine_named
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge

@@ -22,7 +22,8 @@ from omnigraph.pipeline.load.compare_columns import Compared, compared
 from omnigraph.pipeline.spark.shuffle import cut, plain
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import blob_columns
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.staging import write_fragments
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.external_blobs import URI_CELLS
 from omnigraph.write.input.lenient import Aliases, Known
 from omnigraph.write.input.splits import End, Split, Start
@@ -323,7 +324,7 @@ def stored_part(work: Work, stem: str, key: str, rows: pa.Table, part: PartRows)
         return part
     if key in work.staged and part.named:
         return replace(part, staged=work.place.put(f"rows/{stem}", rows))
-    return replace(part, fragments=work.place.tables.write_fragments(work.bases[key], rows))
+    return replace(part, fragments=write_fragments(work.place.tables.at(work.bases[key]), rows))
 
 
 def _cut_aside(work: Work, stem: str, what: Compared, rows: pa.Table) -> Iterator[str]:
@@ -395,8 +396,8 @@ class StoredRows:
     columns: tuple[str, ...]
 
     def tables(self) -> Iterator[pa.Table]:
-        for batch in self.place.tables.read_fragments(
-            self.ref, self.fragments, columns=self.columns, batch_rows=KEY_BATCH
+        for batch in self.place.tables.at(self.ref).read_fragments(
+            self.fragments, columns=self.columns, batch_rows=KEY_BATCH
         ):
             yield pa.Table.from_batches([batch])
 

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Manifest, Models, with_models
-from omnigraph.commit.writer import Operation, TableWrite, fork_table
+from omnigraph.commit.staged_writes import fork_table
+from omnigraph.commit.table_writes import AppendFragments, Change, ChangeFragments, OverwriteFragments, TableWrite
 from omnigraph.embed import Embedder
 from omnigraph.engine.backends import StagedRowsOutdatedError
 from omnigraph.engine.requests import LoadRequest
@@ -38,7 +39,7 @@ from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold, way_
 from omnigraph.pipeline.spark.shuffle import Exchange, Relation, first_of
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.input.splits import Split
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.load import LoadPhase, LoadProgress
@@ -299,7 +300,7 @@ class SparkRows:
             replace(self._write(change, rules.exchange, now, begun), models=self._models(change, now))
             for change in self.changes.values()
         ]
-        self.handed |= {write.key for write in writes if write.base is not None}
+        self.handed |= {write.key for write in writes if write.fork is not None}
         return writes
 
     def _fetch(self) -> None:
@@ -353,9 +354,9 @@ class SparkRows:
             if self.merged[-1].way is MergeWay.TASKS:
                 return self._merged(change, fragments, exchange, now, begun)
             source = _StagedSource(self.place, tuple(staged))
-            return TableWrite(change.key, Operation.CHANGE, source=source, fragments=fragments, base=base)
-        replaces = self.mode is LoadMode.OVERWRITE
-        return TableWrite(change.key, Operation.FRAGMENTS, fragments=fragments, replace=replaces, base=base)
+            return Change(change.key, source, fragments=fragments, fork=base)
+        operation = OverwriteFragments if self.mode is LoadMode.OVERWRITE else AppendFragments
+        return operation(change.key, fragments, fork=base)
 
     def _merged(
         self, change: Loaded, fragments: tuple[str, ...], exchange: Exchange, now: Manifest, begun: Manifest
@@ -365,7 +366,7 @@ class SparkRows:
         with self.spark.job(f"merging {change.name}"):
             merged, gone = merge_by_tasks(exchange, self.place, base, change)
         fork = None if now.owns(now.tables[change.key]) else base
-        return TableWrite(change.key, Operation.CHANGE, fragments=(*merged, *fragments), replaced=gone, base=fork)
+        return ChangeFragments(change.key, (*merged, *fragments), gone, fork=fork)
 
     def _beside(self, key: str, now: Manifest, begun: Manifest) -> TableRef:
         """The version of a table that tasks change: that of the graph, or a fork of it that nobody else has."""

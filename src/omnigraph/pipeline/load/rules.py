@@ -24,7 +24,7 @@ from omnigraph.pipeline.load.partition_task import OwnRows, PartRows, StoredRows
 from omnigraph.pipeline.spark.shuffle import Cut, Exchange, Relation, Side, first_of, plain, total_of
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import row_schema
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.constraints import Room, outside, sharing, unmatched, value_rules
 from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
 from omnigraph.write.rules.validator import (
@@ -351,7 +351,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
 
 def stored_pieces(place: Place, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
     """Columns of a stored table, cut for tasks."""
-    numbers = [part.number for part in place.tables.fragments(ref)]
+    numbers = [part.number for part in place.tables.at(ref).fragments()]
     step = max(1, min(_STORED_FRAGMENTS, len(numbers) // 16))
     cuts = [tuple(numbers[i : i + step]) for i in range(0, len(numbers), step)]
     return [StoredRows(place, ref, cut, tuple(columns)) for cut in cuts]

@@ -17,14 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.amounts import parse_amount, readable
+from omnigraph.amounts import format_size, parse_amount
 from omnigraph.pipeline.load.partition_task import KEY_BATCH, OwnRows
 from omnigraph.pipeline.load.rules import Loaded, stored_pieces
 from omnigraph.pipeline.spark.shuffle import Exchange, Relation, Side
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.settings import MERGE_THRESHOLD
-from omnigraph.storage.change import Replaced
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.row_changes import RemovedRows
+from omnigraph.storage.staging import remove_rows, write_fragments
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
 from omnigraph.write.rules.duplicate_keys import ROW
 
@@ -55,12 +56,14 @@ def way_of(change: Loaded, threshold: int) -> MergedType:
     """Who merges the rows of a type."""
     size = sum(part.size for part in change.parts if part.staged is not None)
     way = MergeWay.TASKS if size >= threshold else MergeWay.PROCESS
-    return MergedType(change.key, way, f"{readable(size)} of rows, and from {readable(threshold)} on tasks merge them")
+    return MergedType(
+        change.key, way, f"{format_size(size)} of rows, and from {format_size(threshold)} on tasks merge them"
+    )
 
 
 def merge_by_tasks(
     exchange: Exchange, place: Place, base: TableRef, change: Loaded, deleted: Sequence[str] = ()
-) -> tuple[tuple[str, ...], Replaced]:
+) -> tuple[tuple[str, ...], RemovedRows]:
     """Write what a merge of the rows of one type changes. Nobody sees it yet.
 
     Args:
@@ -79,7 +82,7 @@ def merge_by_tasks(
     )
     order = written.sort_by([("new", "ascending"), (_PART, "ascending"), ("number", "ascending")])
     left, gone = lost["left"].drop_null(), lost["gone"].drop_null()
-    found = Replaced(tuple(left.to_pylist()), tuple(sorted(gone.to_pylist())), rows)
+    found = RemovedRows(tuple(left.to_pylist()), tuple(sorted(gone.to_pylist())), rows)
     return tuple(order["text"].to_pylist()), found
 
 
@@ -99,7 +102,7 @@ def _matched(
     own += [OwnRows(place, path, ("id",), change.read, numbered=True) for path in deleted]
     mine = exchange.read(own, pa.schema([("id", pa.utf8()), (ROW, pa.int64())]), change.count)
     pieces = stored_pieces(place, base, _STORED.names)
-    stored = exchange.read(pieces, _STORED, place.tables.count(base))
+    stored = exchange.read(pieces, _STORED, place.tables.at(base).count())
     found = exchange.together([Side(mine, ["id"]), Side(stored, ["id"])], _replacing(starts))
     aside = exchange.gather([found.mapped(_put_aside(place))])[0]
     rows = sum(aside["rows"].to_pylist())
@@ -151,7 +154,7 @@ def _lost(exchange: Exchange, place: Place, base: TableRef, matched: Relation) -
     def remove(rows: pa.Table) -> pa.Table:
         if rows.num_rows == 0:
             return _LOST.empty_table()
-        found = place.tables.remove_rows(base, rows[_ADDRESS].combine_chunks())
+        found = remove_rows(place.tables.at(base), rows[_ADDRESS].combine_chunks())
         texts, gone = list(found.left), list(found.gone)
         counts = [found.rows, *[0] * (len(texts) + len(gone) - 1)]
         return pa.table([texts + [None] * len(gone), [None] * len(texts) + gone, counts], schema=_LOST)
@@ -176,9 +179,9 @@ def _written(exchange: Exchange, place: Place, base: TableRef, change: Loaded, m
             if dropped is not None:
                 fresh[dropped] = False
             old, new = whole.take(pa.array(places)), whole.filter(pa.array(fresh))
-            replacing = place.tables.write_fragments(base, old, known[_ROW_ID].combine_chunks())
+            replacing = write_fragments(place.tables.at(base), old, known[_ROW_ID].combine_chunks())
             written += [(False, part, number, text) for number, text in enumerate(replacing)]
-            added = place.tables.write_fragments(base, new)
+            added = write_fragments(place.tables.at(base), new)
             written += [(True, part, number, text) for number, text in enumerate(added)]
         columns = [list(column) for column in zip(*written, strict=True)] or [[] for _ in _WRITTEN]
         return pa.table(columns, schema=_WRITTEN)

@@ -15,7 +15,8 @@ from omnigraph.errors import VersionReclaimedError
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.export.json_text import json_text
 from omnigraph.storage.lookup import in_groups
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 _ID = "id"
 _ROW_ID = "_rowid"
@@ -94,14 +95,14 @@ class _Rows:
         self._names = list(columns)
         self._blobs = any(type_.scalar is Scalar.BLOB for type_ in columns.values())
         # Where one version came out of the other, Lance knows what happened between them.
-        self._known = tables.difference(begin, end) if follows(tables, begin, end) else None
+        self._known = tables.at(end).changes_since(begin) if follows(tables, begin, end) else None
 
     def _new(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """What is new in the later version; it may be as it was."""
         if self._known is not None:
             return self._known.rows.batches(columns)
-        numbers = [fragment.number for fragment in self._tables.fragments(self._end)]
-        return self._tables.read_fragments(self._end, numbers, columns=columns, batch_rows=_TOGETHER)
+        numbers = [fragment.number for fragment in self._tables.at(self._end).fragments()]
+        return self._tables.at(self._end).read_fragments(numbers, columns=columns, batch_rows=_TOGETHER)
 
     def written(self) -> Iterator[pa.Table]:
         """What is new, some at a time."""
@@ -117,7 +118,7 @@ class _Rows:
     def earlier(self) -> pa.Array:
         """The ids of what is new that the earlier version has, too."""
         ids = pa.chunked_array([batch.column(_ID) for batch in self._new([_ID])], pa.utf8())
-        return self._tables.lookup(self._begin, _ID, ids, columns=[_ID])[_ID].combine_chunks()
+        return self._tables.at(self._begin).lookup(_ID, ids, columns=[_ID])[_ID].combine_chunks()
 
     @cached_property
     def _before(self) -> pa.Table | None:
@@ -135,21 +136,21 @@ class _Rows:
         """The ids that only the earlier version has, sorted."""
         if self._known is not None:
             return self._known.deleted
-        ids, kept = (self._tables.scan(ref, columns=[_ID])[_ID].combine_chunks() for ref in (self._begin, self._end))
+        ids, kept = (self._tables.at(ref).scan(columns=[_ID])[_ID].combine_chunks() for ref in (self._begin, self._end))
         return ids.filter(pc.invert(pc.is_in(ids, value_set=kept))).sort()
 
     def lookup(self, ids: pa.Array) -> pa.Table:
         """Entities of the earlier version by id."""
         columns = [*self._names, _ROW_ID] if self._blobs else self._names
         if len(ids) <= _LOOKED_UP:
-            rows = self._tables.scan(self._begin, columns=columns, filter=pc.field(_ID).isin(ids))
+            rows = self._tables.at(self._begin).scan(columns=columns, filter=pc.field(_ID).isin(ids))
         else:
             # The values are prepared anew for every comparison, so there should be few of those.
-            groups = in_groups(self._tables.batches(self._begin, columns=columns), _COMPARED)
+            groups = in_groups(self._tables.at(self._begin).batches(columns=columns), _COMPARED)
             rows = pa.concat_tables([group.filter(pc.is_in(group[_ID], value_set=ids)) for group in groups])
         if not self._blobs or rows.num_rows == 0:
             return rows.select(self._names)
-        return pa.concat_tables([part.select(self._names) for part in self._tables.content(self._begin, rows)])
+        return pa.concat_tables([part.select(self._names) for part in self._tables.at(self._begin).content(rows)])
 
 
 def follows(tables: TableStorage, begin: TableRef, end: TableRef) -> bool:
@@ -159,7 +160,7 @@ def follows(tables: TableStorage, begin: TableRef, end: TableRef) -> bool:
     if begin.branch == end.branch:
         return True
     try:
-        return tables.parts(end.at(begin.version)) == tables.parts(begin)
+        return tables.at(end.at(begin.version)).fragment_digests() == tables.at(begin).fragment_digests()
     except VersionReclaimedError:
         return False
 

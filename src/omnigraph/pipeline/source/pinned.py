@@ -19,7 +19,8 @@ from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.types import spark_schema, value_types
 from omnigraph.pipeline.source.where import Where
 from omnigraph.storage.objects import ObjectStore, open_store
-from omnigraph.storage.tables import TableRef, TableStorage
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme
 
 

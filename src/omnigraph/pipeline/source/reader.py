@@ -57,7 +57,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         pinned = self._pinned
-        found = pinned.place.tables().fragments(pinned.ref)
+        found = pinned.place.tables().at(pinned.ref).fragments()
         read = {name: pinned.columns[name] for name in self._schema.names}
         share = width(read.values()) / width(pinned.declared.values())
         # As Spark divides files: for all cores, but not into crumbs. These are the cores of the driver.
@@ -76,12 +76,15 @@ class Reader(DataSourceReader):
         pinned, schema = self._pinned, batch_schema(self._schema)
         names = [stored_name(name, pinned.kind) for name in schema.names]
         where = pinned.where
-        batches = pinned.place.tables().read_fragments(
-            pinned.ref,
-            partition.fragments,
-            columns=names if where is None else list(dict.fromkeys([*names, *where.columns])),
-            filter=None if where is None else where.scanned(),
-            batch_rows=BATCH_ROWS,
+        batches = (
+            pinned.place.tables()
+            .at(pinned.ref)
+            .read_fragments(
+                partition.fragments,
+                columns=names if where is None else list(dict.fromkeys([*names, *where.columns])),
+                filter=None if where is None else where.scanned(),
+                batch_rows=BATCH_ROWS,
+            )
         )
         if where is None:
             for batch in batches:

@@ -28,7 +28,7 @@ from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Pinned, Place, pinned_at
 from omnigraph.pipeline.source.reader import check_schema
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
-from omnigraph.storage.tables import TableRef
+from omnigraph.storage.table_ref import TableRef
 
 Offset = dict[str, str]
 
@@ -155,13 +155,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _between(self, before: TableRef | None, after: TableRef | None, commit: Commit) -> Iterator[Part]:
         if after is None or before == after:
             return
-        if before is None or self._place.tables().count(before) == 0:
+        if before is None or self._place.tables().at(before).count() == 0:
             yield from self._whole(after, commit)
         else:
             yield Part(before, after, (), commit.id, commit.created_at)
 
     def _whole(self, ref: TableRef, commit: Commit) -> Iterator[Part]:
-        for group in grouped(self._place.tables().fragments(ref)):
+        for group in grouped(self._place.tables().at(ref).fragments()):
             yield Part(None, ref, group, commit.id, commit.created_at)
 
     def _head(self) -> Offset:
@@ -220,8 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         types = {stored_name(name, self._kind): type_ for name, type_ in self._columns.items()}
         wanted = [stored_name(name, self._kind) for name in self._schema.names if name not in _SAID.names]
         if partition.begin is None:
-            batches = tables.read_fragments(
-                partition.end, partition.fragments, columns=names_of(wanted), batch_rows=BATCH_ROWS
+            batches = tables.at(partition.end).read_fragments(
+                partition.fragments, columns=names_of(wanted), batch_rows=BATCH_ROWS
             )
             for batch in batches:
                 yield self._batch(Kind.INSERT, batch, partition)

@@ -39,7 +39,7 @@ from omnigraph.settings import (
     SPARK_MASTER,
     SPARK_MEMORY,
 )
-from omnigraph.storage.cache_directory import cache_directory, is_own_file
+from omnigraph.storage.files.cache_directory import cache_directory, is_own_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

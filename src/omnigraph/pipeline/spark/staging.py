@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 from ulid_transform import ulid_now
 
-from omnigraph.commit.staged_rows import DIRECTORY
+from omnigraph.commit.staging_directories import DIRECTORY
 from omnigraph.storage.objects import ObjectStore, open_store
 from omnigraph.storage.tables import TableStorage
 from omnigraph.storage.uri import GraphUri, Scheme

@@ -112,7 +112,7 @@ class TypeExport:
             yield from in_order(_Stored(self._snapshot, self.key, columns), self._budget)
             return
         for rows in in_order(_Stored(self._snapshot, self.key, (*columns, _ROW_ID)), self._budget):
-            yield from self._snapshot.content(self.key, rows, largest=largest)
+            yield from self._snapshot.table(self.key).content(rows, largest=largest)
 
     def _text(self, rows: pa.Table) -> bytes:
         return bytes(lines_of(rows, self.kind, self.name, self.types).buffers()[2])
@@ -133,7 +133,7 @@ class TypeExport:
         assert stored.info is not None
         size = stored.info.size or 0
         for start in range(0, size, _PIECE):
-            data = self._snapshot.read_blob(self.key, column, stored.row_id, start, min(start + _PIECE, size))
+            data = self._snapshot.table(self.key).read_blob(column, stored.row_id, start, min(start + _PIECE, size))
             yield binascii.b2a_base64(data, newline=False)
 
 

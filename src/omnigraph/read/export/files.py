@@ -22,8 +22,8 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
 from omnigraph.read.export.export import TypeExport
-from omnigraph.storage.local_output import output_directory, output_file
-from omnigraph.storage.output_files import S3Output, output_in_s3
+from omnigraph.storage.files.local_output import output_directory, output_file
+from omnigraph.storage.files.s3_output import S3Output, output_in_s3
 
 _GROUP_ROWS = 128 * 1024
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from omnigraph.read.budget import checkpoint, put_aside
 from omnigraph.read.match.frame import Binding, Frame, Path, joined_frames
 from omnigraph.read.space.space import Numbers
-from omnigraph.storage.scratch import Scratch
+from omnigraph.storage.files.scratch import Scratch
 
 _WEIGHT = "weight"
 _ADVICE = "make room there, name another directory in TMPDIR, or give the query more memory"

@@ -19,7 +19,7 @@ from omnigraph.lang.query import ir
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.sorting import dense_ranks, order_of
 from omnigraph.read.space.space import Mask, Numbers, one_piece
-from omnigraph.storage.analysis import words_of
+from omnigraph.storage.text_analysis import words_of
 
 Places = npt.NDArray[np.int32]
 

@@ -27,8 +27,8 @@ from omnigraph.read.search.vectors import Vectors, streamed_distances
 from omnigraph.read.search.words import Words, relevance
 from omnigraph.read.space.space import NOTHING, Mask, Numbers, Space
 from omnigraph.read.waiting import waited_for
-from omnigraph.storage.analysis import words_of
 from omnigraph.storage.indexes import text_index
+from omnigraph.storage.text_analysis import words_of
 
 if TYPE_CHECKING:
     from omnigraph.read.context import Context

@@ -26,7 +26,7 @@ from omnigraph.read.portions import PORTION, portions
 from omnigraph.read.shape import shape as shaping
 from omnigraph.read.shape.order import Key, in_order
 from omnigraph.read.space.space import Numbers
-from omnigraph.storage.scratch import Scratch
+from omnigraph.storage.files.scratch import Scratch
 
 _LEAST = 1 << 20
 _WAITING = 8

@@ -154,7 +154,7 @@ class Space:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return self._snapshot.schema(self.key)
+        return self._snapshot.table(self.key).schema()
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -163,12 +163,12 @@ class Space:
     @cached_property
     def fingerprint(self) -> str:
         """A name for the entities and their values."""
-        return self._snapshot.fingerprint(self.key)
+        return self._snapshot.table(self.key).fingerprint()
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names for the parts of the table."""
-        return self._snapshot.parts(self.key)
+        return self._snapshot.table(self.key).fragment_digests()
 
     @property
     def place(self) -> str:
@@ -182,7 +182,7 @@ class Space:
     @cached_property
     def indexed(self) -> frozenset[str]:
         """The columns whose values can be looked up."""
-        return self._snapshot.looked_up(self.key)
+        return self._snapshot.table(self.key).indexed_columns()
 
     # Numbers
 
@@ -249,7 +249,7 @@ class Space:
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
         """Columns of entities that are there, by row id."""
-        return _noted(self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns))
+        return _noted(self._snapshot.table(self.key).take_rows(pa.array(row_ids, pa.uint64()), columns=columns))
 
     def having(self, name: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Columns of the entities that have one of some values in a column, in no order."""
@@ -338,7 +338,7 @@ class Space:
 
     def _coverage(self, spec: IndexSpec) -> Coverage:
         if spec not in self._covered:
-            (self._covered[spec],) = self._snapshot.index_coverage(self.key, [spec])
+            (self._covered[spec],) = self._snapshot.table(self.key).index_coverage([spec])
         return self._covered[spec]
 
     def matching(self, name: str, words: str, *, phrase: bool, every_word: bool) -> Numbers:
@@ -353,7 +353,7 @@ class Space:
     @cached_property
     def vector_metrics(self) -> dict[str, str]:
         """The columns that have an index of vectors, and the metric of each."""
-        return self._snapshot.vector_metrics(self.key)
+        return self._snapshot.table(self.key).vector_metrics()
 
     def nearest(self, name: str, vector: Sequence[float], count: int, metric: str, probes: int, refine: int) -> Numbers:
         """Entities whose vectors are nearest, by an index: some may be missed."""

@@ -1,4 +1,4 @@
-"""Control objects: small files that are read and written whole, with one contract on every kind of store.
+"""Control objects: small files that are read and written as a whole, with one contract for every store.
 
 Example:
     >>> store = open_store("memory://example")
@@ -24,22 +24,22 @@ __all__ = ["ObjectInfo", "ObjectStore", "StoredObject", "open_store", "probe_cre
 def open_store(
     uri: GraphUri | str, storage_options: Mapping[str, str] | None = None, *, fsync: bool = True
 ) -> ObjectStore:
-    """The store of control objects at an address. Touches nothing; handles are cheap and safe to share.
+    """Open the object store at an address. Accesses nothing yet. Handles are cheap and thread-safe.
 
     Args:
         uri: the root.
-        storage_options: how to reach an S3 store; overrides the environment.
-        fsync: whether a write to a directory that returned survives a power failure.
+        storage_options: options to reach an S3 store; override the environment.
+        fsync: flush every write to a directory before it returns.
 
     Raises:
-        InputError: no graph can lie at this address, or an option cannot be used.
-        StorageError: with kind `Configuration`, for an option that does not exist.
+        InputError: the address is invalid, or an option has an invalid value.
+        StorageError: with kind `Configuration`, for an unknown option.
     """
     if isinstance(uri, str):
         uri = GraphUri.parse(uri, storage_options)
     elif storage_options is not None:
         uri = uri.with_options(storage_options)
-    # Each backend is imported when it is used: a command that reads a local graph should not load an S3 client.
+    # Import each backend when it is used: a command that reads a local graph should not load an S3 client.
     if uri.scheme is Scheme.S3:
         from omnigraph.storage.objects.s3 import S3ObjectStore
 

@@ -1,4 +1,4 @@
-"""What every store of control objects promises, whatever it lies on."""
+"""The contract of every object store."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from omnigraph.storage.uri import GraphUri
 
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 PIECE = 8 << 20
-"""How many bytes of a large object are in memory at once."""
+"""Bytes of a large object that are in memory at once."""
 TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
-"""What stands for a deleted object in stores that have no conditional delete."""
+"""Content of a tombstone, which replaces a deleted object in stores without a conditional delete."""
 INTERNAL = ".og-"
-"""How the names of files begin that a store keeps for itself."""
+"""Prefix of file names that are reserved for the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as it was at one moment.
+    """An object at one moment.
 
     Attributes:
-        data: all of it.
-        etag: names this state of the object, for `replace` and `delete_if`.
+        data: its whole content.
+        etag: identifies this state of the object, for `replace` and `delete_if`.
     """
 
     data: bytes
@@ -35,10 +35,10 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says about an object.
+    """A listed object.
 
     Attributes:
-        etag: names this state of the object, where the store says that beside the rest.
+        etag: identifies this state of the object, if the listing has it.
     """
 
     path: str
@@ -48,110 +48,110 @@ class ObjectInfo:
 
 
 ObjectList = list[ObjectInfo]
-"""A class with a method called `list` cannot write `list[...]`."""
+"""Alias, because a class with a method `list` cannot use `list[...]`."""
 
 
 class ObjectStore(Protocol):
-    """Small objects under one root, read and written whole.
+    """Small objects below one root, read and written as a whole.
 
-    Every method is atomic, safe to call from many threads and processes, and reports failures as `StorageError`.
-    Paths are relative to the root, with `/` between names. A write that returned is seen by every later read.
+    Every method is atomic and safe to call from many threads and processes, and reports failures as `StorageError`.
+    Paths are relative to the root, with `/` between names. Every later read sees a write that has returned.
 
-    An etag tells apart any two different contents. Somebody who has to notice that an object was changed and changed
-    back puts something unique into the data, as a lease does with its fencing number: on S3, where an etag is a hash
-    of the content, nothing else would tell.
+    An etag distinguishes any two different contents. To detect that an object was changed and changed back, put
+    something unique into the data, as a lease does with its fencing number. On S3 an etag is a hash of the content.
 
-    An object and a directory of the same name (`a` and `a/b`) cannot both exist in every store, so do not make them.
+    An object and a directory with the same name (`a` and `a/b`) cannot both exist in every store, so do not create
+    them.
     """
 
     @property
     def uri(self) -> GraphUri:
-        """The address of the root."""
+        """Address of the root."""
 
     def get(self, path: str) -> StoredObject:
         """Read an object.
 
         Raises:
-            ObjectNotFoundError: there is none.
+            ObjectNotFoundError: it does not exist.
         """
 
     def head(self, path: str) -> ObjectInfo:
         """Size and time of an object.
 
         Raises:
-            ObjectNotFoundError: there is none.
+            ObjectNotFoundError: it does not exist.
         """
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object of this name; a directory is none."""
+        """Whether an object exists. A directory is not an object."""
 
     def put(self, path: str, data: bytes) -> str:
-        """Write an object, replacing what is there; a reader sees the old one or the new one. Returns its etag."""
+        """Write an object, and replace an existing one. Readers see the old or the new one. Returns its etag."""
 
     def create(self, path: str, data: bytes) -> str:
-        """Write an object that does not exist; of several callers exactly one succeeds. Returns its etag.
+        """Create an object. Exactly one of several concurrent callers succeeds. Returns its etag.
 
         Raises:
             ObjectExistsError: it exists.
-            StorageError: with kind `Unknown` when an answer was lost and nobody can say who won.
+            StorageError: with kind `Unknown`, if a response was lost and the outcome is unknown.
         """
 
     def replace(self, path: str, data: bytes, etag: str) -> str:
-        """Write an object if it still is what the caller read. Returns its new etag.
+        """Replace an object if its etag is unchanged. Returns its new etag.
 
         Raises:
             ObjectChangedError: it was changed or deleted.
-            StorageError: with kind `Unknown` when an answer was lost and nobody can say who won.
+            StorageError: with kind `Unknown`, if a response was lost and the outcome is unknown.
         """
 
     def delete(self, path: str) -> None:
-        """Remove an object; it is no error if there is none."""
+        """Remove an object, if it exists."""
 
     def delete_if(self, path: str, etag: str) -> None:
-        """Remove an object if it still is what the caller read.
+        """Remove an object if its etag is unchanged.
 
         Raises:
             ObjectChangedError: it was changed or deleted.
-            StorageError: with kind `Unknown` when an answer was lost and nobody can say who won.
+            StorageError: with kind `Unknown`, if a response was lost and the outcome is unknown.
         """
 
     def list(self, prefix: str = "") -> ObjectList:
-        """Everything below a directory, at any depth, sorted by path; the empty prefix is the root."""
+        """All objects below a directory, at any depth, sorted by path. The empty prefix is the root."""
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove everything below a directory, and the directory. What is written meanwhile may stay."""
+        """Remove a directory with everything in it. Objects that are written at the same time may stay."""
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """Remove files that somebody else wrote below the root, and that nobody replaces: many at once, in no order.
+        """Remove many files that Lance wrote below the root and that nothing replaces, in no order.
 
-        It is no error if one is not there.
+        Missing files are ignored.
         """
 
     def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
-        """Replace a file that somebody else wrote below the root, if it still is what the caller read.
+        """Replace a file that Lance wrote below the root, if its etag is unchanged.
 
-        A reader sees the old one or the new one. On a disk the file keeps its time.
+        Readers see the old or the new one. On a disk the file keeps its time.
 
         Raises:
             ObjectChangedError: it was changed or deleted.
         """
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
-        """Make files durable that somebody else wrote below the root: the files, then the directories above them.
+        """Flush files that Lance wrote below the root, and then the directories above them.
 
-        A directory stands for all files in it. Does nothing where a finished write is durable by itself.
+        A directory stands for all files in it. Does nothing if the store is durable by itself.
         """
 
 
 def normal_path(path: str, *, root: bool = False) -> str:
-    """The one spelling of a path below a root.
+    """Normalise a path below a root.
 
     Args:
         path: names with `/` between them.
         root: whether the empty path, which is the root itself, is allowed.
 
     Raises:
-        InputError: the path leads outside, or no object can be called that.
+        InputError: the path leads outside the root, or a name is invalid.
     """
     names = [name for name in path.split("/") if name not in ("", ".")]
     if path.startswith("/") or ".." in names:

@@ -1,4 +1,4 @@
-"""Making files survive a power failure."""
+"""Flush files and directories, so that they survive a power failure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _FULL = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 class FlushError(OSError):
-    """Something could not be flushed. What it holds is not to be trusted, even if a later flush succeeds."""
+    """A flush failed. The data is not trusted, even if a later flush succeeds."""
 
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Tell a failed flush from other errors. A file that cannot be opened to be flushed was not flushed either."""
+    """Convert errors of a flush. A file that cannot be opened for a flush was not flushed either."""
     try:
         yield
     except FlushError:
@@ -40,21 +40,21 @@ def sync_file(descriptor: int) -> None:
 
 
 def sync_directory(directory: str) -> None:
-    """Flush the names in a directory."""
+    """Flush the entries of a directory."""
     _sync(directory, os.O_DIRECTORY)
 
 
 def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> None:
-    """Flush files, then the directories above them: a name that is durable must lead to data that is.
+    """Flush files, then the directories above them: a durable name must refer to durable data.
 
     Args:
-        root: where the paths begin.
-        paths: files, or directories with all that is in them.
-        levels: how many directories above each are flushed, when those further up are known to be durable; by
-            default all, up to the root.
+        root: the root of the paths.
+        paths: files, or directories with everything in them.
+        levels: the number of directories to flush above each path, if the others are known to be durable; by default
+            all up to the root.
 
     Raises:
-        FlushError: one of them cannot be flushed, or is gone.
+        FlushError: a file cannot be flushed, or is missing.
     """
     files: set[str] = set()
     listed: set[str] = set()
@@ -74,7 +74,7 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
         for file in sorted(files):
             _sync(file)
         for file in sorted(listed - files):
-            with suppress(FileNotFoundError):  # nobody asked for this one by name, and somebody has removed it
+            with suppress(FileNotFoundError):  # found by the walk, and removed by another process since
                 _sync(file)
         for directory in sorted(directories, key=len, reverse=True):
             sync_directory(directory)

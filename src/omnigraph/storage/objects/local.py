@@ -24,7 +24,9 @@ _LOCK = f"{INTERNAL}lock"
 _TEMPORARY = f"{INTERNAL}tmp-"
 _STALE_SECONDS = 3600
 _FILES = f"{INTERNAL}files"
-"""Where files lie until they are whole, that are meant for the directories of tables: nothing of ours lies there."""
+"""Directory for incomplete files that are meant for table directories, where this store must not leave its own
+files.
+"""
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _ATTEMPTS = 16
@@ -33,14 +35,14 @@ _ATTEMPTS = 16
 class LocalObjectStore:
     """A directory. Each object is a file that is never changed in place.
 
-    A write goes to a temporary file beside the object and is then renamed (or, to create, linked) into place, so a
-    reader that opened the file keeps what it opened. Writers that depend on what is there (`replace`, `delete_if`)
-    and those that could come between their look and their act (`put`, `delete`) take turns under a `flock` on a file
-    in the object's directory. The kernel gives that lock up when its process dies.
+    A write goes to a temporary file beside the object, which is then renamed (or, to create, linked) into place, so a
+    reader with an open file keeps its content. Conditional writes (`replace`, `delete_if`), and writes that could run
+    between their check and their action (`put`, `delete`), hold a `flock` on a file in the object's directory. The
+    kernel releases the lock when the process dies.
 
     Args:
-        uri: the directory; it is made by the first write.
-        fsync: whether a write that returned survives a power failure.
+        uri: the directory. The first write creates it.
+        fsync: flush every write before it returns.
     """
 
     def __init__(self, uri: GraphUri, *, fsync: bool = True) -> None:
@@ -71,10 +73,10 @@ class LocalObjectStore:
         return _info(path, found)
 
     def reading(self, path: str) -> Iterator[bytes]:
-        """The content of a file of any size, piece by piece.
+        """Read a file of any size in chunks.
 
         Raises:
-            ObjectNotFoundError: there is none.
+            ObjectNotFoundError: it does not exist.
         """
         path = normal_path(path)
         with self._reporting(path):
@@ -109,9 +111,9 @@ class LocalObjectStore:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[io.RawIOBase]:
-        """Write a file of any size, piece by piece, replacing what is there when the block ends well.
+        """Write a file of any size in chunks. It replaces the old one when the block ends without an error.
 
-        It is not forced to disk: `sync_files` does that for many files at once.
+        It is not flushed: `sync_files` does that for many files at once.
         """
         path = normal_path(path)
         with self._reporting(path):
@@ -205,17 +207,17 @@ class LocalObjectStore:
                     os.unlink(temporary)
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
-        """Flush files that Lance wrote, and the directories above them up to the root; nothing without `fsync`."""
+        """Flush files that Lance wrote, and the directories above them up to the root. Does nothing without `fsync`."""
         if not self._fsync:
             return
         paths = [normal_path(path, root=True) for path in paths]
         with self._reporting(paths[0] if len(paths) == 1 else ""):
             sync_tree(self._uri.path, paths, levels)
 
-    # The steps of a write
+    # Steps of a write
 
     def _write(self, path: str, data: bytes, publish: Callable[[str, str], None]) -> str:
-        """Put data into a temporary file and have it published; what is published is complete and flushed."""
+        """Write data to a temporary file, flush it and publish it."""
         published = False
         with self._reporting(path, lambda: published):
             file = self._file(path)
@@ -231,7 +233,7 @@ class LocalObjectStore:
                     self._sync_directory(directory)
                     return etag
                 except FileNotFoundError:
-                    # Somebody reclaims the directory at this very moment.
+                    # Another process is removing the directory.
                     if published or attempt == _ATTEMPTS - 1:
                         raise
                 finally:
@@ -245,8 +247,9 @@ class LocalObjectStore:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            # The time of the file becomes its version: exact to a millisecond, random below. So an object that was
-            # changed and changed back differs, even if the file system used the same inode within one clock tick.
+            # The modification time of the file is its version: exact to a millisecond, random below. So an object that
+            # was changed and changed back has another etag, even if the file system reused the inode within one clock
+            # tick.
             now = time.time_ns() >> 20 << 20
             os.utime(descriptor, ns=(now, now | secrets.randbits(20)))
             if self._fsync:
@@ -292,10 +295,10 @@ class LocalObjectStore:
             os.close(descriptor)
         return StoredObject(data, _etag(data, found))
 
-    # Places
+    # Paths
 
     def _file(self, path: str) -> str:
-        """Where an object lies, refusing to be led out of the root by a symbolic link."""
+        """Path of an object. Refuses symbolic links out of the root."""
         names = path.split("/")
         place = self._uri.path
         for name in names[:-1]:
@@ -309,7 +312,7 @@ class LocalObjectStore:
         return self._uri.key(path)
 
     def _make_directory(self, directory: str) -> None:
-        """A directory and all above it, each durable before the next is made in it."""
+        """Create a directory and its parents, each flushed before the next is created in it."""
         missing = []
         while not os.path.isdir(directory) and directory != os.path.dirname(directory):
             missing.append(directory)
@@ -328,7 +331,7 @@ class LocalObjectStore:
             sync_directory(directory)
 
     def _sweep(self, directory: str) -> None:
-        """Once per directory: remove what writers left behind that were killed an hour ago or earlier."""
+        """Once per directory: remove temporary files that crashed writers left at least an hour ago."""
         if directory in self._swept:
             return
         self._swept.add(directory)
@@ -352,20 +355,20 @@ class LocalObjectStore:
 
 
 def _files(directory: str, prefix: str) -> Iterator[ObjectInfo]:
-    """The objects in a directory, in any order. Symbolic links are not followed."""
+    """The objects in a directory, in any order. Does not follow symbolic links."""
     for entry in _entries(directory):
         if entry.name.startswith(INTERNAL):
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from _files(entry.path, f"{prefix}{entry.name}/")
         elif entry.is_file(follow_symlinks=False):
-            with suppress(FileNotFoundError):  # deleted meanwhile
+            with suppress(FileNotFoundError):  # just deleted
                 yield _info(prefix + entry.name, entry.stat(follow_symlinks=False))
 
 
 @contextmanager
 def _locked(directory: str) -> Iterator[None]:
-    """Be the only writer in a directory, among all threads and processes."""
+    """Hold the write lock of a directory, among all threads and processes."""
     name = f"{directory}/{_LOCK}"
     while True:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -376,14 +379,14 @@ def _locked(directory: str) -> Iterator[None]:
                     yield
                     return
             finally:
-                # Explicitly, because a child that was forked meanwhile keeps the descriptor open.
+                # Unlock explicitly, because a forked child process keeps the descriptor open.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
 
 
 def _is_at(descriptor: int, name: str) -> bool:
-    """Whether the lock that was waited for is still the one that others would take."""
+    """Whether the lock file is still the one that others would lock."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(name))
     except FileNotFoundError:
@@ -391,7 +394,7 @@ def _is_at(descriptor: int, name: str) -> bool:
 
 
 def _reclaim(directory: str) -> None:
-    """Remove a directory with all that is in it, but not what symbolic links in it point at."""
+    """Remove a directory with everything in it, but not the targets of symbolic links."""
     with suppress(FileNotFoundError), _locked(directory):
         _remove_directory(directory)
 
@@ -407,14 +410,14 @@ def _remove_directory(directory: str) -> None:
     try:
         os.rmdir(directory)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else: a new object arrived
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise: a new object was written
             raise
 
 
 def delete_empty(uri: GraphUri, prefix: str, before: datetime) -> None:
-    """Remove the directories below a prefix in which no object is, and has been since a time.
+    """Remove directories below a prefix that have had no objects since a time.
 
-    That of the prefix goes as soon as it is empty. Who writes there at this very moment makes it again.
+    The prefix itself is removed as soon as it is empty. A concurrent writer creates it again.
     """
     directory = uri.key(normal_path(prefix))
     try:
@@ -442,7 +445,7 @@ def _reclaim_empty(directory: str, before: float) -> None:
 
 
 def delete_leftovers(uri: GraphUri, prefix: str) -> None:
-    """Remove the temporary files in a directory that writers left behind who were killed an hour ago or earlier."""
+    """Remove temporary files in a directory that crashed writers left at least an hour ago."""
     try:
         _remove_leftovers(uri.key(normal_path(prefix)))
     except OSError as error:
@@ -459,7 +462,7 @@ def _remove_leftovers(directory: str) -> None:
 
 
 def _holds_nothing(directory: str) -> bool:
-    """Whether a directory has a lock at most, and what writers left behind that were killed."""
+    """Whether a directory has at most a lock file and remains of crashed writers."""
     stale = time.time() - _STALE_SECONDS
     return all(
         entry.name == _LOCK

@@ -31,7 +31,7 @@ _memories_lock = Lock()
 
 
 class MemoryObjectStore:
-    """Objects that live as long as the process. Lance keeps its tables of the same address elsewhere in memory."""
+    """Objects that live as long as the process. Lance keeps tables with the same address elsewhere in memory."""
 
     def __init__(self, uri: GraphUri) -> None:
         self._uri = uri
@@ -99,7 +99,7 @@ class MemoryObjectStore:
         self.replace(path, data, etag)
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
-        """Nothing: there are no files."""
+        """Does nothing: there are no files."""
 
     def _key(self, path: str) -> str:
         return self._uri.key(normal_path(path))

@@ -1,4 +1,4 @@
-"""What went wrong on a disk, as a storage error: which kind of failure, and what to do about it."""
+"""Errors of the operating system as storage errors, with their kind and a hint."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _SAYS_ENOUGH = frozenset(
 
 
 def os_advice(number: int) -> tuple[StorageErrorKind, str] | None:
-    """The kind of an error of the operating system that a library met, and advice, if it says all there is to know."""
+    """Kind and hint for an operating system error in a library's message, if the message is conclusive."""
     return _OS_KINDS[number] if number in _SAYS_ENOUGH else None
 
 
 def refuse_forbidden(error: OSError, uri: str, path: str) -> None:
-    """A file that this process may not read is not damaged.
+    """Raise an error for a file without read permission, which must not be reported as damaged.
 
     Raises:
-        StorageError: that is what the system said.
+        StorageError: the permission is missing.
     """
     if error.errno in (errno.EACCES, errno.EPERM):
         raise os_failure(error, uri, path) from error
@@ -57,10 +57,10 @@ def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) 
     """The storage error for an error of the operating system.
 
     Args:
-        error: what the system said.
+        error: the error.
         uri: the root of the store.
         path: the object below it.
-        in_effect: whether the write is visible already, so that only its durability is in doubt.
+        in_effect: whether the write is already visible, so that only its durability is uncertain.
     """
     kind, hint = _OS_KINDS.get(error.errno or 0, (_Kind.PERMANENT, "check the disk and the system log"))
     reason = (error.strerror or "input/output error").lower()

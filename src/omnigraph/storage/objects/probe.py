@@ -1,4 +1,4 @@
-"""Whether a store keeps the promises that writing a graph stands on."""
+"""Check that a store honours conditional writes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ATTEMPTS = 3
 
 
 def probe_create_if_absent(store: ObjectStore) -> None:
-    """Write and remove one object to see that conditions on writes are honoured.
+    """Write and remove an object to check that the store honours conditional writes.
 
-    There are stores that accept the conditions and ignore them; a graph in one of those would lose commits. The object
-    also shows the time that it is for the store.
+    Some stores accept the conditions and ignore them. A graph there would lose commits. The object also shows the clock
+    of the store.
 
     Raises:
-        StorageError: with kind `Configuration` when they are not honoured.
-        ClockError: the clock of this machine is too far from that of the store.
+        StorageError: with kind `Configuration`, if conditions are ignored.
+        ClockError: the clock of this machine differs too much from that of the store.
     """
     for _ in range(_ATTEMPTS):
         path = f"__create_if_absent_probe_{ulid_now()}"

@@ -1,4 +1,4 @@
-"""Control objects in an S3-compatible store. The only code that talks to `obstore`, with `s3_failures` beside it."""
+"""Control objects in an S3-compatible store. Only this module and `s3_failures` use `obstore`."""
 
 from __future__ import annotations
 
@@ -37,19 +37,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _WRITER = "omnigraph-writer"
-"""The attribute that says which call wrote an object, so that a lost answer can be looked up."""
+"""Attribute with the id of the call that wrote an object, to find the outcome after a lost response."""
 _PAUSES = (0.05, 0.2, 0.8)
 _PART = 32 << 20
 _PARTS_AT_ONCE = 3
-"""A large object is sent in parts of this size, so many at once. S3 takes 10,000: this is for objects of 300 GiB."""
+"""Part size of a large upload, and the number of parallel parts. S3 allows 10,000 parts: enough for 300 GiB."""
 
 
 class S3ObjectStore:
     """A prefix in a bucket.
 
-    Conditional writes use the store's own `If-None-Match` and `If-Match`. They are sent once per attempt, by a client
-    that never repeats a request by itself: a repeated one could lose against its own first attempt. When an answer is
-    lost, the object says who wrote it.
+    Conditional writes use `If-None-Match` and `If-Match`. They are sent once per attempt, by a client without retries:
+    a retry could lose against its own first attempt. After a lost response, the object shows which call wrote it.
     """
 
     def __init__(self, uri: GraphUri) -> None:
@@ -86,17 +85,17 @@ class S3ObjectStore:
         return ObjectInfo(path, meta["size"], meta["last_modified"], meta["e_tag"])
 
     def read_range(self, path: str, start: int, end: int, etag: str | None = None) -> bytes:
-        """A part of an object, if that still is what the caller knows.
+        """Read a byte range, if the object is unchanged.
 
         Args:
             path: the object.
             start: the first byte.
-            end: the one behind the last.
-            etag: what it has to be; None takes whatever is there.
+            end: the byte after the last.
+            etag: the expected etag; None accepts any.
 
         Raises:
-            ObjectNotFoundError: there is none.
-            ObjectChangedError: it is another one by now.
+            ObjectNotFoundError: it does not exist.
+            ObjectChangedError: it has changed.
         """
         path = normal_path(path)
         options: GetOptions = {"range": (start, end)}
@@ -112,11 +111,11 @@ class S3ObjectStore:
         raise ObjectNotFoundError(str(self._uri), path) if missing else failure
 
     def reading(self, path: str) -> Iterator[bytes]:
-        """The content of an object of any size, piece by piece.
+        """Read an object of any size in chunks.
 
         Raises:
-            ObjectNotFoundError: there is none.
-            ObjectChangedError: it became another one meanwhile.
+            ObjectNotFoundError: it does not exist.
+            ObjectChangedError: it has changed during the read.
         """
         info = self.head(path)
         for start in range(0, info.size, PIECE):
@@ -145,10 +144,10 @@ class S3ObjectStore:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[ObjectWriter]:
-        """Write an object of any size, piece by piece, replacing what is there when the block ends well.
+        """Write an object of any size in chunks. It replaces the old one when the block ends without an error.
 
-        When it does not, there is what was there before. Parts that were sent are in no object then; S3 keeps them
-        until a rule of the bucket about unfinished uploads removes them.
+        After an error, the old object stays. S3 keeps the uploaded parts until a lifecycle rule of the bucket removes
+        them.
         """
         path = normal_path(path)
         key = self._uri.key(path)
@@ -170,7 +169,7 @@ class S3ObjectStore:
             try:
                 there, _ = self._read(path)
             except ObjectNotFoundError:
-                continue  # deleted meanwhile
+                continue  # just deleted
             if there.data != TOMBSTONE:
                 break
             etag = self._conditional_put(path, data, {"e_tag": there.etag})
@@ -191,11 +190,11 @@ class S3ObjectStore:
             return
 
     def delete_if(self, path: str, etag: str) -> None:
-        """Put a tombstone in the place of an object.
+        """Replace an object by a tombstone.
 
-        S3 clients have no conditional delete, and a delete after a look is a race. So a tombstone takes the place of
-        the object, and stays: to remove it without a condition could remove what somebody created over it. Every
-        method takes it for nothing, and `delete` and `delete_prefix` remove it.
+        S3 clients have no conditional delete, and a delete after a read is a race. So a tombstone replaces the object,
+        and stays: an unconditional removal could remove an object that was created over it. All methods treat it as
+        missing, and `delete` and `delete_prefix` remove it.
         """
         self._replace(normal_path(path), TOMBSTONE, etag)
 
@@ -214,12 +213,12 @@ class S3ObjectStore:
         self._replace(normal_path(path), data, etag)
 
     def sync_files(self, paths: Iterable[str], *, levels: int | None = None) -> None:
-        """Nothing: an object store acknowledges what is durable."""
+        """Does nothing: an object store acknowledges only durable writes."""
 
     # Steps
 
     def _read(self, path: str) -> tuple[StoredObject, str | None]:
-        """An object, and which call wrote it."""
+        """An object, and the id of the call that wrote it."""
 
         def read() -> tuple[bytes, str | None, str | None]:
             result = obstore.get(self._patient, self._uri.key(path))
@@ -235,7 +234,7 @@ class S3ObjectStore:
         below = self._uri.key(prefix) or None
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
         infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
-        # A folder that somebody made in a console is an empty object, which is listed without its final slash.
+        # A folder made in a console is an empty object, which is listed without its final slash.
         folders = {prefix, *(parent for info in infos for parent in _above(info.path))}
         return sorted((info for info in infos if info.size or info.path not in folders), key=lambda info: info.path)
 
@@ -254,10 +253,10 @@ class S3ObjectStore:
         return new
 
     def _conditional_put(self, path: str, data: bytes, mode: PutMode) -> str | None:
-        """Write if a condition holds, exactly once. None says that it did not hold.
+        """Write exactly once, if a condition holds. None if it does not hold.
 
         Raises:
-            StorageError: with kind `Unknown` when an answer was lost, and the object was written by another since.
+            StorageError: with kind `Unknown`, if a response was lost and another call has written the object since.
         """
         with self.clock.writing(self._uri.key(path)) as etags:
             etag = self._put_if(path, data, mode)
@@ -298,7 +297,7 @@ class S3ObjectStore:
         return self._own(path, writer, lost_answer)
 
     def _own(self, path: str, writer: str, doubt: StorageError) -> str:
-        """The etag of an object if this very call wrote it."""
+        """The etag of an object, if this call wrote it."""
         try:
             stored, wrote = self._read(path)
         except StorageError:
@@ -324,7 +323,7 @@ class S3ObjectStore:
         except Exception as error:
             missing = is_missing(error)
             failure = self._failure(error, path, write=write)
-        # Outside of the handler, so that what the client said, which may hold credentials, is not chained.
+        # Outside of the handler, so that the client's exception, which may have credentials, is not chained.
         if missing:
             raise ObjectNotFoundError(str(self._uri), path)
         raise failure
@@ -334,7 +333,7 @@ class S3ObjectStore:
 
 
 class ObjectWriter(io.RawIOBase):
-    """An object that is being written. To close it means nothing: it is finished by the block that it was made for."""
+    """An object that is being written. `close` does nothing: the surrounding block finishes the upload."""
 
     def __init__(self, send: Callable[[ReadableBuffer], int]) -> None:
         self._send = send
@@ -343,13 +342,13 @@ class ObjectWriter(io.RawIOBase):
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        # The client keeps what it is given until a part is sent: what its owner may change meanwhile is copied.
+        # The client keeps the buffer until a part is sent, so a buffer that the caller may change is copied.
         return self._send(data if isinstance(data, bytes) else bytes(data))
 
 
 @lru_cache(maxsize=64)
 def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
-    """One client, and one pool of connections, for all stores in a bucket that are reached in the same way."""
+    """One client, with one connection pool, for all stores in a bucket with the same options."""
     return S3Store(
         bucket,
         config=cast("S3Config", settings.client_config()),
@@ -362,7 +361,7 @@ def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The directories that a path is in."""
+    """The directories of a path."""
     parent = path.rpartition("/")[0]
     while parent:
         yield parent
@@ -371,7 +370,7 @@ def _above(path: str) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _clock(bucket: str, settings: S3Settings) -> StoreClock:
-    """What is known about the clock of a store, for all handles that reach it in the same way."""
+    """The clock of a store, shared by all handles with the same options."""
     return StoreClock()
 
 

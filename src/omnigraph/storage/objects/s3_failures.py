@@ -1,7 +1,7 @@
-"""What went wrong in an S3 store, in our own words: which kind of failure, and what to do about it.
+"""Errors of an S3 store, with their kind and a hint.
 
-The words of a store are not passed on as they are. They can hold credentials: a rejected signature, for one, is
-explained by S3 with the whole request that it was computed from.
+Messages of the store are not passed on, since they may have credentials: S3 explains a rejected signature with the
+whole request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from omnigraph.errors import StorageError, StorageErrorKind
 _Kind = StorageErrorKind
 _LOOK_FIRST = "it may or may not have taken effect: look before trying again"
 
-# Reading what an S3 client says. Its exceptions carry text only, so the text is where the status is.
+# The client's exceptions have only a message, so the status is parsed from it.
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
@@ -47,7 +47,7 @@ _CODES: dict[str, tuple[StorageErrorKind, str]] = {
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether the store says that there is no such object, in a bucket that there is."""
+    """Whether the object does not exist, in a bucket that exists."""
     return isinstance(error, FileNotFoundError) and _code(error) != "NoSuchBucket"
 
 
@@ -60,11 +60,11 @@ def s3_failure(error: Exception, uri: str, path: str, *, write: bool, secrets: I
     """The storage error for an exception of the S3 client.
 
     Args:
-        error: what the client raised.
+        error: the exception.
         uri: the root of the store.
         path: the object below it.
-        write: whether the request would have changed something.
-        secrets: what must not be shown.
+        write: whether the request was a write.
+        secrets: values that must not be shown.
     """
     kind, reason, hint = _read(error)
     if write and kind is _Kind.TRANSIENT and not _not_applied(error):
@@ -111,7 +111,7 @@ def _read(error: Exception) -> tuple[StorageErrorKind, str, str]:
 
 
 def _not_applied(error: Exception) -> bool:
-    """Whether a failed write provably had no effect: it never reached the store, or was turned away at the door."""
+    """Whether a failed write certainly had no effect: it did not reach the store, or was rejected."""
     text = str(error)
     return bool(_CONNECT.search(text)) or _code(error) in _CODES or _status(text) in (408, 425, 429)
 

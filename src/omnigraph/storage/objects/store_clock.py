@@ -1,7 +1,7 @@
-"""How far the clock of this machine is from that of an object store.
+"""The difference between the clocks of this machine and an object store.
 
-The store says when an object was written. A process that wrote the object itself knows when that was by its own clock,
-and the difference of the two is measured whenever such an object is read again: no request is made for it.
+The store reports when an object was written. The process that wrote it knows the time by its own clock. The difference
+is measured whenever such an object is read again, without an extra request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from omnigraph.storage.objects.contract import ObjectStore
 
 _RECENT_SECONDS = 60.0
 _REMEMBERED = 64
-"""How many objects that this process wrote are remembered. Of interest are those that it reads soon: leases."""
+"""Number of written objects to remember. Relevant are those that are read again soon: leases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class _Written:
     etag: str
 
     def is_recent(self) -> bool:
-        """Whether it tells something about the clock as it is now: nobody has set it meanwhile."""
+        """Whether the measurement is still valid: the clock was not set since."""
         elapsed = time.monotonic() - self.monotonic
         return elapsed < _RECENT_SECONDS and abs(time.time() - self.ended - elapsed) < 1
 
 
 class StoreClock:
-    """What is known about the clock of one store. Safe to use from many threads."""
+    """The measured clock of one store. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -49,18 +49,18 @@ class StoreClock:
 
     @property
     def ahead(self) -> float | None:
-        """By how many seconds at least the store's clock is ahead of ours; negative when behind, None when unknown."""
+        """Seconds by which the store's clock is at least ahead of ours; negative if behind, None if unknown."""
         with self._lock:
             return self._ahead
 
     def is_off(self) -> bool:
-        """Whether the two clocks are known to differ by more than is allowed."""
+        """Whether the clocks are known to differ by more than the tolerance."""
         ahead = self.ahead
         return ahead is not None and abs(ahead) > tolerance()
 
     @contextmanager
     def writing(self, key: str) -> Iterator[list[str]]:
-        """Note when an object is written. The block puts the etag that it has then into the list."""
+        """Record when an object is written. The block adds the object's etag to the list."""
         began = time.time()
         etags: list[str] = []
         yield etags
@@ -72,7 +72,7 @@ class StoreClock:
                     self._written.popitem(last=False)
 
     def read(self, key: str, etag: str | None, modified: datetime) -> None:
-        """Note when an object was written by the store's clock, which shows whole seconds only."""
+        """Record the store's time of an object. It has whole seconds only."""
         with self._lock:
             known = self._written.get(key)
             if known is None or known.etag != etag or not known.is_recent():
@@ -82,10 +82,10 @@ class StoreClock:
 
 
 def tolerance() -> float:
-    """The setting, in seconds.
+    """The tolerance setting in seconds.
 
     Raises:
-        InputError: it is no number of seconds.
+        InputError: it is not a number of seconds.
     """
     text = CLOCK_TOLERANCE.text()
     try:
@@ -98,17 +98,17 @@ def tolerance() -> float:
 
 
 def check_clock(store: ObjectStore, measure: Callable[[], object] | None = None) -> None:
-    """Refuse to write with a clock that is far from that of the store, as far as that is known.
+    """Refuse to write if the clock is known to differ too much from that of the store.
 
     Args:
         store: the store.
-        measure: reads an object that this process has just written. It is called before the writer is refused: the
-            clock may have been set since it was last measured.
+        measure: reads an object that this process has just written. Called before a refusal, since the clock may have
+            been set after the last measurement.
 
     Raises:
-        ClockError: it is too far.
+        ClockError: the difference is too large.
     """
-    clock: StoreClock | None = getattr(store, "clock", None)  # only a store with a clock of its own has one
+    clock: StoreClock | None = getattr(store, "clock", None)  # only a remote store has its own clock
     if clock is None or not clock.is_off():
         return
     if measure is not None:

@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.storage.input_files import InputFile
+from omnigraph.storage.files.input import InputFile
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.csv_rows import read_csv
 from omnigraph.write.input.named_columns import Layout, mentions

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 
 from omnigraph.errors import InputError, cut
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.storage.input_files import InputFile, Tree, tree_of
-from omnigraph.storage.output_files import UNFINISHED
+from omnigraph.storage.files.input import InputFile, Tree, tree_of
+from omnigraph.storage.files.s3_output import UNFINISHED
 from omnigraph.write.input.formats import COMPRESSIONS, FORMATS, FilePart, Format, RowFile
 from omnigraph.write.input.named_columns import Layout, Type
 from omnigraph.write.input.splits import SPLIT_BYTES, Reading, Start

@@ -23,7 +23,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.storage.input_files import text_of
+from omnigraph.storage.files.input import text_of
 from omnigraph.write.input.constants import as_column
 from omnigraph.write.input.date_formats import DateFormat
 from omnigraph.write.input.named_columns import END, ID, Dialect

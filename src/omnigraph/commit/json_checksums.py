@@ -1,0 +1,36 @@
+"""Checksums inside small JSON objects: references, sidecars, work records and the removal list.
+
+One member of the object is the checksum of all others, so a flipped bit is found even if the JSON is still valid.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+CHECKSUM = "crc32"
+
+
+def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of an object, with their checksum."""
+    return {**members, CHECKSUM: checksum(members)}
+
+
+def verify_checksum(members: dict[str, Any]) -> dict[str, Any]:
+    """Verify and remove the checksum. Objects of older releases may have none.
+
+    Raises:
+        ValueError: the checksum does not match.
+    """
+    said = members.pop(CHECKSUM, None)
+    if said is not None and said != checksum(members):
+        raise ValueError("its checksum does not match")
+    return members
+
+
+def checksum(members: Mapping[str, Any]) -> str:
+    """Checksum of the members, in any order."""
+    return f"{zlib.crc32(orjson.dumps(members, option=orjson.OPT_SORT_KEYS)):08x}"

@@ -1,0 +1,102 @@
+"""The next version of a manifest.
+
+A publish replaces only the state, so its cost does not depend on the length of the history. When the state has many
+commits, they move to a part of their own, and small parts are merged into larger ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from omnigraph.commit.manifest import SCHEMA, Change, Commit, Manifest
+from omnigraph.commit.manifest_rows import commit_rows, state_rows
+from omnigraph.storage.ledger import LedgerVersion
+
+TAIL_COMMITS = 64
+"""Number of recent commits and ancestors in the state before they move to a part of their own."""
+
+FAN_IN = 8
+"""Number of parts of one size before they are merged into a larger part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The next version of a manifest before it is published: parts to keep, rows to add, and its content."""
+
+    keep: list[int]
+    add: list[pa.Table]
+    says: Manifest
+
+    def published(self, ledger: LedgerVersion) -> Manifest:
+        return replace(self.says, ledger=ledger)
+
+
+def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) -> Successor:
+    """The manifest after a commit."""
+    tables = dict(manifest.tables)
+    dropped = list(manifest.dropped)
+    for key in change.drops:
+        pin = tables.pop(key)
+        dropped.append((key, pin.id, pin.ref.version))
+    # Two types may swap names, so remove all old names before adding new ones.
+    renamed = [replace(tables.pop(old), key=new) for old, new in change.renames]
+    tables |= {pin.key: pin for pin in renamed}
+    tables |= {pin.key: pin for pin in change.pins}
+    tables = dict(sorted(tables.items()))
+    # A table that returns, because the commit that dropped it is undone, is not dropped any more.
+    live = {pin.id for pin in tables.values()}
+    dropped = [gone for gone in dropped if gone[1] not in live]
+    commits = (*manifest.recent, commit)
+    ancestors = manifest.ancestors
+    if change.ancestors is not None:
+        ancestors = pa.concat_tables([ancestors, change.ancestors])
+    keep = list(range(len(manifest.ledger.parts) - 1))
+    add: list[pa.Table] = []
+    if (rows := len(commits) + ancestors.num_rows) > TAIL_COMMITS:
+        keep, folded = _fold(manifest.ledger, keep, rows)
+        add.append(pa.concat_tables([*folded, ancestors, commit_rows(commits)]))
+        commits, ancestors = (), SCHEMA.empty_table()
+    schema_hash = change.schema_hash or manifest.schema_hash
+    state = state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence)
+    add.append(pa.concat_tables([state, ancestors]))
+    says = replace(
+        manifest,
+        schema_hash=schema_hash,
+        head=commit,
+        fence=fence,
+        tables=tables,
+        dropped=tuple(dropped),
+        recent=commits,
+        ancestors=ancestors,
+    )
+    return Successor(keep, add, says)
+
+
+def closing(manifest: Manifest, fence: int) -> Successor:
+    """The last manifest version of a deleted branch: the same state, marked as closed."""
+    keep = list(range(len(manifest.ledger.parts) - 1))
+    says = replace(manifest, fence=fence, closed=True)
+    state = state_rows(
+        says.branch,
+        says.schema_hash,
+        says.tables.values(),
+        says.dropped,
+        says.recent,
+        says.head,
+        fence,
+        closed=True,
+    )
+    return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
+
+
+def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
+    """The parts to merge into a new part of commits: the newest ones, while there are many that are not larger."""
+    taken: list[int] = []
+    while len(keep) >= FAN_IN - 1 and all(ledger.parts[i] <= rows for i in keep[-(FAN_IN - 1) :]):
+        newest = keep[-(FAN_IN - 1) :]
+        taken = [*newest, *taken]
+        keep = keep[: -(FAN_IN - 1)]
+        rows += sum(ledger.parts[i] for i in newest)
+    return keep, [ledger.read_part(i) for i in taken]

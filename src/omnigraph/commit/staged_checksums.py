@@ -1,0 +1,50 @@
+"""Record the checksums of staged files before the first table moves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from omnigraph.commit.store import Store
+from omnigraph.errors import OmnigraphError
+from omnigraph.storage.checksums import RECORDS_KEPT, merge_records, record_names, write_record
+from omnigraph.storage.staged import Staged
+from omnigraph.storage.uri import Scheme
+
+_LOOK_AFTER = 32
+_written = 0
+"""Approximate number of records that this process has written."""
+
+
+def record_checksums(store: Store, operation_id: str, staged: Sequence[Staged]) -> None:
+    """Record the size and checksum of every staged file. Only on a local disk.
+
+    The record is not flushed: losing it in a power failure does no harm, and two more flushes would add a quarter to
+    the time of a small commit. Compacted records are flushed.
+
+    Raises:
+        DamagedFileError: a file is missing.
+    """
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        write_record(store.leases, operation_id, store.tables.staged_checksums(staged))
+
+
+def drop_checksums(store: Store) -> None:
+    """Drop the checksums of files that were just removed."""
+    if store.objects.uri.scheme is Scheme.LOCAL:
+        root = store.objects.uri.path
+        merge_records(store.objects, keep=lambda path: os.path.exists(f"{root}/{path}"))
+
+
+def compact_checksums(store: Store) -> None:
+    """Compact the records if there are many. The write is done, so a failure is ignored.
+
+    The records are counted by a listing, once in a while.
+    """
+    global _written
+    _written += 1
+    if store.objects.uri.scheme is Scheme.LOCAL and _written % _LOOK_AFTER == 1:
+        with suppress(OmnigraphError):
+            if len(record_names(store.leases)) > RECORDS_KEPT:
+                merge_records(store.objects)

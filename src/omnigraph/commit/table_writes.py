@@ -1,0 +1,365 @@
+"""Writes to one table: one class per operation. Each says whether it changes anything, and stages itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Models
+from omnigraph.commit.read_set import ReadSet
+from omnigraph.errors import KeyConflictError
+from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.layouts import Layout, stage_layout
+from omnigraph.storage.row_changes import RemovedRows, RowSource
+from omnigraph.storage.staged import Staged
+from omnigraph.storage.staging import (
+    stage_append,
+    stage_change,
+    stage_delete,
+    stage_delete_ids,
+    stage_fragments,
+    stage_indexes,
+    stage_insert,
+    stage_overwrite,
+    stage_replaced,
+    stage_upsert,
+)
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.table_view import TableView
+
+_ID = "id"
+_NO_IDS = pa.array([], pa.utf8())
+
+
+@dataclass(frozen=True, slots=True)
+class TableWrite(ABC):
+    """One operation on one table. A commit has at most one per table.
+
+    Attributes:
+        key: the type key, `node:<Type>` or `edge:<Type>`.
+        models: the models that computed the vectors of the table after the write; None if the write does not change
+            them. A write that replaces all rows has no computed vectors, unless this names their models.
+    """
+
+    replaces_table: ClassVar[bool] = False
+    """Whether the write replaces all rows of the table."""
+
+    key: str
+    models: Models | None = field(default=None, kw_only=True)
+
+    @abstractmethod
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        """Whether the write certainly changes nothing, so that the table need not be forked for it.
+
+        Args:
+            table: the version that the graph points at.
+            row_count: the number of its rows.
+        """
+
+    @abstractmethod
+    def stage(self, table: TableView) -> Staged | None:
+        """Write the files. None if there is nothing to change."""
+
+    def note_reads(self, reads: ReadSet) -> None:
+        """Add the rows that the write depends on to a read set. Staging adds the ids that it looks up."""
+        if self.replaces_table:
+            reads.whole.add(self.key)
+
+    def restage(self, table: TableView, earlier: Staged, base: TableRef) -> Staged | None:
+        """Reuse the files of an earlier attempt of the same write; None if it has to be staged again.
+
+        Args:
+            table: the version that the graph points at.
+            earlier: the result of the earlier attempt.
+            base: the version to stage against.
+        """
+        return None
+
+    def is_retry_of(self, earlier: TableWrite) -> bool:
+        """Whether an earlier attempt wrote the same rows in the same way."""
+        return False
+
+    @property
+    def fork(self) -> TableRef | None:
+        """The fork that other processes wrote fragments into, for this write."""
+        return None
+
+    @property
+    def has_fragments(self) -> bool:
+        """Whether other processes wrote fragments for this write."""
+        return False
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        """Ids of the rows that the write inserts, changes or deletes; None if they are not known, or all rows are.
+
+        Args:
+            table: the version that the write applies to.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsWrite(TableWrite):
+    """A write of rows that are in memory, or memory-mapped."""
+
+    rows: pa.Table
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return bool(self.rows.num_rows == 0)
+
+    def restage(self, table: TableView, earlier: Staged, base: TableRef) -> Staged | None:
+        return earlier.rebase(base)
+
+    def is_retry_of(self, earlier: TableWrite) -> bool:
+        return isinstance(earlier, type(self)) and earlier.rows is self.rows
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return pa.concat_arrays([_NO_IDS, *self.rows[_ID].chunks])
+
+
+@dataclass(frozen=True, slots=True)
+class Append(_RowsWrite):
+    """Add rows, without a check for duplicate ids."""
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_append(table, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Insert(_RowsWrite):
+    """Add rows whose ids must not exist."""
+
+    def stage(self, table: TableView) -> Staged | None:
+        try:
+            return stage_insert(table, self.rows)
+        except KeyConflictError as error:
+            raise KeyConflictError(self.key, error.entity_id) from error
+
+    def restage(self, table: TableView, earlier: Staged, base: TableRef) -> Staged | None:
+        taken = table.lookup(_ID, self.rows[_ID], columns=[_ID])
+        if taken.num_rows:
+            raise KeyConflictError(self.key, pc.min(taken[_ID]).as_py())
+        staged = earlier.rebase(base)
+        return None if staged is None else replace(staged, ids=self.rows[_ID])
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert(_RowsWrite):
+    """Replace the rows with the same ids, and add the others."""
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_upsert(table, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite(_RowsWrite):
+    """Replace all rows of the table."""
+
+    replaces_table: ClassVar[bool] = True
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return bool(self.rows.num_rows == 0) and row_count == 0
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_overwrite(table, self.rows)
+
+    def is_retry_of(self, earlier: TableWrite) -> bool:
+        return False  # it depends on the rows that it replaces
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWhere(TableWrite):
+    """Delete the rows that match a condition."""
+
+    where: pc.Expression
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return table.count(self.where) == 0
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_delete(table, self.where)
+
+    def note_reads(self, reads: ReadSet) -> None:
+        reads.add_filter(self.key, self.where)
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return pa.concat_arrays([_NO_IDS, *table.scan(columns=[_ID], filter=self.where)[_ID].chunks])
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteIds(TableWrite):
+    """Delete rows by id."""
+
+    ids: pa.Array
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return len(self.ids) == 0
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_delete_ids(table, pa.chunked_array([self.ids]))
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return self.ids
+
+
+@dataclass(frozen=True, slots=True)
+class Change(TableWrite):
+    """Upsert rows and delete others in one table version.
+
+    Attributes:
+        rows: the rows to upsert. A `RowSource` is streamed, and need not fit in memory.
+        deleted: the ids to delete.
+        fragments: results of `write_fragments` in other processes, in order, with rows whose ids are new.
+        fork: the fork that was made for this write and that has the fragments, if there is one.
+    """
+
+    rows: pa.Table | RowSource
+    deleted: pa.Array = field(default_factory=lambda: _NO_IDS)
+    fragments: tuple[str, ...] = ()
+    fork: TableRef | None = None
+
+    @property
+    def has_fragments(self) -> bool:
+        return bool(self.fragments)
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        no_rows = isinstance(self.rows, pa.Table) and self.rows.num_rows == 0  # a source has to be read to know
+        return no_rows and not self.fragments and len(self.deleted) == 0
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_change(table, self.rows, self.deleted, self.fragments)
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        if self.fragments:
+            return None
+        if isinstance(self.rows, pa.Table):
+            written: Sequence[pa.Array] = self.rows[_ID].chunks
+        else:
+            written = [batch.column(_ID) for batch in self.rows.batches([_ID])]
+        return pa.concat_arrays([_NO_IDS, *written, self.deleted])
+
+
+@dataclass(frozen=True, slots=True)
+class _FragmentsWrite(TableWrite):
+    """A write of fragments that other processes wrote.
+
+    Attributes:
+        fragments: results of `write_fragments`, in order.
+        fork: the fork that was made for this write and that has the fragments, if there is one.
+    """
+
+    fragments: tuple[str, ...]
+    fork: TableRef | None = field(default=None, kw_only=True)
+
+    @property
+    def has_fragments(self) -> bool:
+        return bool(self.fragments)
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return not self.fragments
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFragments(_FragmentsWrite):
+    """Add fragments with new rows."""
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_fragments(table, self.fragments)
+
+
+@dataclass(frozen=True, slots=True)
+class OverwriteFragments(_FragmentsWrite):
+    """Replace all rows of the table by fragments."""
+
+    replaces_table: ClassVar[bool] = True
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return not self.fragments and row_count == 0
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_fragments(table, self.fragments, replacing=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFragments(_FragmentsWrite):
+    """Add fragments, and delete rows that their rows replace.
+
+    Attributes:
+        replaced: results of `remove_rows` for the rows to delete.
+    """
+
+    replaced: RemovedRows
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return False
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_replaced(table, self.fragments, self.replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildIndexes(TableWrite):
+    """Build indexes for the rows that they do not cover.
+
+    Attributes:
+        indexes: the indexes to build.
+        kept: the indexes that the table may have; all others are dropped.
+    """
+
+    indexes: tuple[IndexSpec, ...]
+    kept: tuple[IndexSpec, ...]
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return not table.lacks_indexes(self.indexes, self.kept)
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_indexes(table, self.indexes, kept=self.kept)
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return _NO_IDS
+
+
+@dataclass(frozen=True, slots=True)
+class DropDamagedIndexes(TableWrite):
+    """Drop the index segments whose files are damaged."""
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return False
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_indexes(table, ())
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return _NO_IDS
+
+
+@dataclass(frozen=True, slots=True)
+class Compact(TableWrite):
+    """Move rows to other files, and add index segments.
+
+    Attributes:
+        layout: the new layout of the rows; None keeps their files.
+        segments: index segments that were built for it.
+        kept: the indexes that the table may have; all others are dropped.
+    """
+
+    layout: Layout | None
+    segments: tuple[bytes, ...]
+    kept: tuple[IndexSpec, ...]
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return self.layout is None and not self.segments and not table.lacks_indexes((), self.kept)
+
+    def stage(self, table: TableView) -> Staged | None:
+        return stage_layout(table, self.layout, self.segments, kept=self.kept)
+
+    def touched_ids(self, table: TableView) -> pa.Array | None:
+        return _NO_IDS

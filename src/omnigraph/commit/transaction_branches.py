@@ -1,0 +1,213 @@
+"""Transaction branches: a transaction writes to its own branch until it is merged.
+
+It is a normal branch with a reserved name. A record names its owner. The record is created before the branch and
+removed after it, so remains of a dead process are found by listing the records. Any process may remove them, any number
+of times.
+"""
+
+# See docs/decisions/0034-transactions-work-on-hidden-branches.md
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+import orjson
+from ulid_transform import ulid_now
+
+from omnigraph.commit.branches import create_branch
+from omnigraph.commit.failpoints import Failpoint, reach
+from omnigraph.commit.heartbeats import HeartbeatSender, HeartbeatWatch
+from omnigraph.commit.lease import lease_path
+from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.owner import Owner
+from omnigraph.commit.recovery import recover_branch
+from omnigraph.commit.ref_names import SYSTEM, SystemBranch
+from omnigraph.commit.refs import branch_ref_path, find_branch
+from omnigraph.commit.store import Store
+from omnigraph.errors import ObjectNotFoundError, OmnigraphError
+
+RECORDS = "__transactions"
+
+_PREFIX = f"{SYSTEM}tx-"
+_RECORD = re.compile(rf"{RECORDS}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
+_open: set[str] = set()
+"""The transaction branches of this process."""
+
+_heart = HeartbeatSender()
+_watch = HeartbeatWatch()
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBranch:
+    """A transaction branch and its record.
+
+    Attributes:
+        owner: the process that created it; None if the record cannot be read.
+        content: the record, which changes with every heartbeat of its owner.
+    """
+
+    name: SystemBranch
+    owner: Owner | None
+    content: bytes = b""
+
+    @property
+    def path(self) -> str:
+        return _path(self.name)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its process runs on another machine, so that only the heartbeat shows that it is alive."""
+        return self.owner is None or self.owner.host != Owner.here().host
+
+    def is_abandoned(self, silence: float) -> bool:
+        """Whether its process is dead or has ended the transaction, or sent no heartbeat for `silence` seconds."""
+        if self.owner == Owner.here():
+            return self.name not in _open
+        if self.is_foreign:
+            return _watch.silent_for(self.name, self.content) >= silence
+        return self.owner is not None and self.owner.is_dead()
+
+
+def begin(store: Store, base: Manifest) -> SystemBranch:
+    """Create a transaction branch at a manifest version."""
+    name = SystemBranch(f"{_PREFIX}{ulid_now().lower()}")
+    _open.add(name)
+    owner = asdict(Owner.here())
+
+    def record(beat: int) -> bytes:
+        return orjson.dumps({"version": 1, "owner": owner, "beat": beat})
+
+    try:
+        etag = store.objects.create(_path(name), record(0))
+        _heart.keep(name, store.leases, _path(name), record, etag, store.timeouts.ttl / 3)
+        reach(Failpoint.TRANSACTION_RECORDED)
+        create_branch(store, name, base)
+    except BaseException:
+        end(store, name)
+        raise
+    return name
+
+
+def end(store: Store, name: SystemBranch) -> None:
+    """Remove a transaction branch of this process. If that fails, the next process that opens the graph removes it."""
+    _open.discard(name)
+    _heart.drop(name)
+    with suppress(OmnigraphError):
+        _remove(store, name, forks=_forks(store, name))
+
+
+def reclaim(store: Store, *, watch: bool = False) -> None:
+    """Remove abandoned transaction branches. Costs one listing if there are none.
+
+    Args:
+        store: the graph.
+        watch: wait, up to one lease time, until the state of every process on other machines is known.
+    """
+    silence = store.timeouts.ttl
+    while True:
+        doubtful = False
+        for found in list_all(store):
+            if found.is_abandoned(silence):
+                # A branch that cannot be removed now does no harm, and is tried again.
+                with suppress(OmnigraphError):
+                    _remove(store, found.name, forks=None)
+                    _watch.forget(found.name)
+            elif watch and found.is_foreign:
+                doubtful |= not _watch.has_changed(found.name)
+        if not doubtful:
+            return
+        time.sleep(min(silence / 10, 1.0))
+
+
+def remove(store: Store, branch: TransactionBranch) -> None:
+    """Remove a transaction branch of any owner. In a copied graph, transaction branches have no owner."""
+    with suppress(OmnigraphError):  # does no harm, and is tried again
+        _remove(store, branch.name, forks=None)
+
+
+def list_all(store: Store) -> list[TransactionBranch]:
+    """All transaction branches, oldest first."""
+    read = (_read(store, info.path) for info in store.objects.list(RECORDS))
+    return [found for found in read if found is not None]
+
+
+def _path(name: SystemBranch) -> str:
+    return f"{RECORDS}/{name.removeprefix(_PREFIX)}.json"
+
+
+def _read(store: Store, path: str) -> TransactionBranch | None:
+    named = _RECORD.fullmatch(path)
+    if named is None:
+        return None  # not a transaction record
+    name = SystemBranch(_PREFIX + named[1])
+    try:
+        content = store.objects.get(path).data
+    except ObjectNotFoundError:
+        return None  # its transaction has just ended
+    try:
+        return TransactionBranch(name, Owner(**orjson.loads(content)["owner"]), content)
+    except (KeyError, TypeError, ValueError):
+        return TransactionBranch(name, None, content)
+
+
+def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]] | None) -> None:
+    """Remove forks first and the record last, so that an interrupted removal can be found and continued.
+
+    Args:
+        store: the graph.
+        name: the transaction branch.
+        forks: its table forks, as path and name; None if unknown, which checks all tables.
+
+    Raises:
+        LeaseTimeoutError: another process is working on it.
+    """
+    with store.exclusive_to_remove(name) as held:
+        ref = find_branch(store.objects, name)
+        if ref is not None:
+            if forks is None:
+                reclaim_forks(store, ref.incarnation, _tables(store, name))
+            else:
+                for path, fork in forks:
+                    store.tables.drop_fork(path, fork)
+            reach(Failpoint.TRANSACTION_FORKS_REMOVED)
+            if ref.ledger in store.manifest.branches():
+                store.manifest.delete_branch(ref.ledger)
+            # The name is never used again, so this cannot remove a newer reference.
+            store.objects.delete(branch_ref_path(name))
+            store.forget(name)
+            reach(Failpoint.TRANSACTION_REF_REMOVED)
+        recover_branch(store, name, held)  # an interrupted write is discarded with its branch
+    # No later branch has this name, so its fencing number is not needed any more.
+    store.leases.delete(lease_path(name))
+    store.objects.delete(_path(name))
+
+
+def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
+    """Remove the table forks of a transaction branch. If that fails, cleanup removes them."""
+    for path in paths:
+        with suppress(OmnigraphError):
+            for fork in store.tables.forks(path):
+                if fork.startswith(f"{incarnation}-"):
+                    store.tables.drop_fork(path, fork)
+
+
+def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:
+    """The forks of a transaction branch according to its manifest; None if it cannot be read."""
+    with suppress(OmnigraphError):
+        view = store.capture(name)
+        pinned = [(pin.ref.path, pin.ref.branch or "") for pin in view.tables.values()]
+        return [(path, fork) for path, fork in pinned if fork.startswith(f"{view.incarnation}-")]
+    return None
+
+
+def _tables(store: Store, name: SystemBranch) -> list[str]:
+    """Paths of the tables that a transaction branch may have forked."""
+    try:
+        view = store.capture(name)
+    except OmnigraphError:
+        view = store.capture(MAIN)
+    return sorted({pin.ref.path for pin in view.tables.values()})

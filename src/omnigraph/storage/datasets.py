@@ -1,0 +1,279 @@
+"""Open Lance datasets of one graph: cached handles, file checks, and errors in our own family."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from lance import LanceDataset
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
+
+from omnigraph.errors import (
+    WAY_OUT,
+    InputError,
+    OmnigraphError,
+    StorageError,
+    StorageErrorKind,
+    VersionReclaimedError,
+)
+from omnigraph.storage.base_paths import at_root, open_dataset
+from omnigraph.storage.blobs import check_blobs_by, stored_blobs
+from omnigraph.storage.file_checks import FileChecks, FileDamage, VerifiedFiles
+from omnigraph.storage.fingerprints import fragment_digests
+from omnigraph.storage.lance_failures import is_missing, is_panic, lance_failure, reporting
+from omnigraph.storage.latest_version import base_directories, latest_damage, opened_without_indexes
+from omnigraph.storage.lru_cache import LruCache
+from omnigraph.storage.table_files import below
+from omnigraph.storage.table_ref import TableRef, table_directory
+
+_WITH_INDEXES = "with indexes"
+_LOG = logging.getLogger("omnigraph")
+
+
+class Datasets:
+    """Opens exact versions of the datasets below one root.
+
+    On a local disk, the files of a version are checked before Lance reads them.
+
+    Args:
+        root: the graph root in the form that Lance takes.
+        options: storage options for object stores.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        self.root = root
+        self.options = dict(options) if options else None
+        self._session = Session()
+        self._checks = FileChecks(root) if "://" not in root else None
+        self._handles: LruCache[LanceDataset] = LruCache(64)
+        self._digests: LruCache[tuple[str, ...]] = LruCache(256)
+        self._damaged_indexes: dict[TableRef, frozenset[str]] = {}
+        self._logged: set[str] = set()
+
+    # Opening
+
+    def open(self, ref: TableRef) -> LanceDataset:
+        """A cached handle for reading. If index files of the version are damaged, it has no indexes.
+
+        Raises:
+            DamagedFileError: a data file of the version is damaged.
+            VersionReclaimedError: the version does not exist.
+        """
+        return self._handles.get(ref, lambda: self.open_uncached(ref))
+
+    def open_uncached(self, ref: TableRef) -> LanceDataset:
+        """A new handle that no other thread uses, otherwise as `open`."""
+        damaged = self._check(ref)
+        found = self.open_unchecked(ref)
+        if damaged:
+            found = opened_without_indexes(found, self.options)
+        if self._checks is not None and stored_blobs(found.schema):
+            bases = base_directories(found)
+
+            def check(name: str, base: int | None) -> None:
+                directory = ref.directory if base is None else below(bases[base], ref.path)
+                checks.check_file(f"{directory}/data/{name}")
+
+            checks = self._checks
+            check_blobs_by(found, check)
+        return found
+
+    def open_with_indexes(self, ref: TableRef) -> LanceDataset:
+        """A handle with all indexes, including damaged ones: for commits, and for changes of indexes."""
+        handle = self.open(ref)
+        if ref not in self._damaged_indexes:
+            return handle
+        return self._handles.get((ref, _WITH_INDEXES), lambda: self.open_unchecked(ref))
+
+    def open_unchecked(self, ref: TableRef) -> LanceDataset:
+        """A new handle, without a check of the files.
+
+        Raises:
+            VersionReclaimedError: the version does not exist.
+        """
+        found = self.find(ref.path, ref.branch, ref.version)
+        if found is None:
+            raise _missing(ref)
+        return found
+
+    def open_main(self, path: str) -> LanceDataset:
+        """The latest version of a dataset's main branch.
+
+        Raises:
+            VersionReclaimedError: the dataset does not exist.
+        """
+        found = self.find(path, None, None)
+        if found is None:
+            raise VersionReclaimedError(f"{path} is gone", hint="the files were changed from outside")
+        return found
+
+    def find(self, path: str, branch: str | None, version: int | None, *, cached: bool = True) -> LanceDataset | None:
+        """Open a dataset; None if it certainly does not exist. A store that cannot be reached raises.
+
+        Args:
+            path: the dataset below the root.
+            branch: its branch; None for the main branch.
+            version: its version; None for the latest.
+            cached: use Lance's session cache. A version never changes, but cleanup may remove it.
+        """
+        session = self._session if cached else None
+        try:
+            found = open_dataset(self.root, path, branch, version, options=self.options, session=session)
+        except OmnigraphError:
+            raise
+        except Exception as error:
+            if is_missing(error):
+                return None
+            raise self._open_failure(error, path, branch, version) from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise self._open_failure(error, path, branch, version) from error
+        if found.version == 0 or version not in (None, found.version):
+            raise self._open_failure(ValueError("its newest file is no version"), path, branch, version)
+        return found
+
+    def exists(self, ref: TableRef) -> bool:
+        """Whether a version exists now. Reads storage, not the cache."""
+        return self.find(ref.path, ref.branch, ref.version, cached=False) is not None
+
+    def _open_failure(self, error: BaseException, path: str, branch: str | None, version: int | None) -> OmnigraphError:
+        """The error for a version that Lance cannot open. Names the damaged file, if there is one."""
+        directory = table_directory(path, branch)
+        return latest_damage(self.root, directory, version) or lance_failure(error, self.root, directory)
+
+    # Caching
+
+    def add(self, ref: TableRef, dataset: LanceDataset) -> None:
+        """Cache the handle of a version that was just committed."""
+        home = at_root(dataset, self.root, ref.path, options=self.options, session=self._session)
+        self._handles.put(ref, home)
+
+    def fragment_digests(self, ref: TableRef) -> tuple[str, ...]:
+        """Digest of each fragment of a version, cached. Equal digests mean equal rows."""
+        return self._digests.get(ref, lambda: fragment_digests(self.open(ref)))
+
+    def forget_branch(self, path: str, branch: str) -> None:
+        """Drop the cached handles of one branch of a table."""
+        self._handles.discard(lambda ref: isinstance(ref, TableRef) and (ref.path, ref.branch) == (path, branch))
+
+    def forget(self, path: str) -> None:
+        """Drop everything that is cached of a table. To be called after versions of it were removed."""
+        self._session = Session()
+        self._handles.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        self._digests.discard(lambda ref: isinstance(ref, TableRef) and ref.path == path)
+        if self._checks is not None:
+            self._checks.forget(path)
+
+    # Checks of files
+
+    def damaged_indexes(self, ref: TableRef) -> frozenset[str]:
+        """Ids of the index segments of an open version whose files are damaged."""
+        return self._damaged_indexes.get(ref, frozenset())
+
+    def seal(self, ref: TableRef) -> str | None:
+        """Checksum of a version's manifest file; None in an object store.
+
+        Raises:
+            DamagedFileError: the file is damaged.
+        """
+        return None if self._checks is None else self._checks.seal_of(ref.manifest_path, ref.version)
+
+    def damages(self, ref: TableRef) -> list[FileDamage]:
+        """Damaged files of a version, by a quick check: file sizes, and checksums of small files. Uses no cache."""
+        if self._checks is None:
+            missing = self.find(ref.path, ref.branch, ref.version, cached=False) is None
+            return [FileDamage(ref.manifest_path, "it is missing")] if missing else []
+        return FileChecks(self.root).damages(ref.path, ref.directory, ref.manifest_path, ref.version, ref.seal)
+
+    def verify_files(self, ref: TableRef) -> VerifiedFiles:
+        """Compare all files of a version with their recorded sizes and checksums, whatever their size.
+
+        Raises:
+            DamagedFileError: the manifest file is damaged.
+            InputError: the graph is in an object store, which keeps its own checksums.
+            VersionReclaimedError: the version does not exist.
+        """
+        if self._checks is None:
+            raise InputError("the files of a graph in an object store are checked by reading them")
+        manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
+        if manifest is None:
+            raise VersionReclaimedError(f"{ref.manifest_path} is gone", hint=WAY_OUT)
+        return self._checks.verify(ref.path, ref.directory, manifest)
+
+    def _check(self, ref: TableRef) -> bool:
+        """Check the files of a version. Returns whether some of its indexes are damaged.
+
+        Raises:
+            DamagedFileError: a file that is not part of an index is damaged.
+        """
+        if self._checks is None:
+            return False
+        manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
+        if manifest is None:
+            return False  # a detached version, or one that was removed
+        damages = self._checks.check(ref.path, ref.directory, manifest)
+        if not damages:
+            self._damaged_indexes.pop(ref, None)
+            return False
+        for each in damages:
+            if each.path in self._logged:
+                continue
+            self._logged.add(each.path)
+            _LOG.warning(
+                "%s is damaged: %s; queries ignore the indexes of the table, which is slow; "
+                "run 'omnigraph repair', then 'omnigraph optimize'",
+                each.path,
+                each.reason,
+            )
+        self._damaged_indexes[ref] = frozenset(str(each.index) for each in damages)
+        return True
+
+    # Errors
+
+    @contextmanager
+    def reporting(self, ref: TableRef, *, write: bool = False) -> Iterator[None]:
+        """Turn Lance's exceptions into errors of the family. Reports a damaged file of the version, if there is one."""
+        try:
+            with reporting(self.root, ref.path, write=write):
+                yield
+        except StorageError as error:
+            if error.kind not in (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION):
+                self._raise_damage(ref, error)
+            raise
+        except (OmnigraphError, GeneratorExit):
+            raise
+        except Exception as error:
+            self._raise_damage(ref, error)
+            raise
+
+    @contextmanager
+    def reading(self, ref: TableRef) -> Iterator[None]:
+        """Report a failed read. Raises VersionReclaimedError if the version does not exist any more.
+
+        Cleanup removes a version before its files, so a reader that misses a file can find out why.
+        """
+        try:
+            with self.reporting(ref):
+                yield
+        except StorageError as error:
+            with suppress(StorageError):
+                if not self.exists(ref):
+                    raise _missing(ref) from error
+            raise
+
+    def _raise_damage(self, ref: TableRef, error: Exception) -> None:
+        """After an unexpected failure, check all files of the version and raise the first damage."""
+        if self._checks is None:
+            return
+        damages = self.verify_files(ref).damages
+        if damages:
+            raise damages[0].error(self.root) from error
+
+
+def _missing(ref: TableRef) -> VersionReclaimedError:
+    return VersionReclaimedError(
+        f"version {ref.version} of {ref.directory} is gone",
+        hint="it was removed by cleanup, or the files were changed from outside",
+    )

@@ -1,0 +1,1 @@
+"""Files outside the graph: input, output, scratch files and the disk cache of this machine."""

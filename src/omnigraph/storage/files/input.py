@@ -1,0 +1,315 @@
+"""Input files, in directories and buckets: listing and reading."""
+
+# See docs/decisions/0111-inputs-in-s3-do-not-change.md
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from glob import glob, has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError, ObjectChangedError, ObjectNotFoundError, cut
+from omnigraph.storage.objects.contract import ObjectInfo
+from omnigraph.storage.uri import GraphUri
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from omnigraph.storage.objects.s3 import S3ObjectStore
+
+_S3 = "s3://"
+_FILE = "file://"
+_AT_ONCE = 8 << 20
+"""Bytes per request when an object is read from beginning to end."""
+
+
+class InputFile(Protocol):
+    """An input file that any process can read."""
+
+    @property
+    def name(self) -> str:
+        """File name without directories."""
+
+    @property
+    def directory(self) -> str:
+        """Name of the directory without its parents."""
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+
+    @property
+    def state(self) -> str:
+        """Identifies the content of the file, without reading it. Changes when the file changes."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether each access is a network request."""
+
+    def open(self) -> BinaryIO:
+        """Open the file for random access."""
+
+    def native(self) -> pa.NativeFile:
+        """Open the file for Arrow."""
+
+    def __str__(self) -> str: ...
+
+
+class Tree(Protocol):
+    """A file tree. Paths are in the user's form."""
+
+    def file(self, path: str) -> InputFile | None:
+        """The file at a path, if there is one."""
+
+    def directory(self, path: str) -> Sequence[InputFile] | None:
+        """The files in a directory, sorted by name; None if the directory does not exist."""
+
+    def matches(self, pattern: str) -> Sequence[str]:
+        """Paths of files and directories that match a pattern, sorted."""
+
+
+def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, str]:
+    """The file tree of a path, and the path in it.
+
+    Args:
+        path: path of a file or directory, `file:///path`, or `s3://bucket/path`.
+        options: options to reach a bucket; override the environment.
+
+    Raises:
+        InputError: it has no bucket.
+    """
+    if path.lower().startswith(_S3):
+        bucket, _, key = path[len(_S3) :].partition("/")
+        uri = GraphUri.parse(f"{_S3}{bucket}")
+        return _Bucket(uri.authority, tuple(sorted((options or {}).items()))), key.strip("/")
+    if path.lower().startswith(_FILE):
+        return _Directories(), GraphUri.parse(path).path
+    return _Directories(), path
+
+
+# Local files
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A local file, or one on a machine with the same file system."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def directory(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    @property
+    def state(self) -> str:
+        return str(self.path.stat().st_mtime_ns)
+
+    @property
+    def remote(self) -> bool:
+        return False
+
+    def open(self) -> BinaryIO:
+        return self.path.open("rb")
+
+    def native(self) -> pa.NativeFile:
+        return pa.memory_map(str(self.path))
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def _local(path: Path) -> LocalFile:
+    """A file by its absolute path: tasks have another working directory."""
+    return LocalFile(Path(os.path.join(os.getcwd(), path)))
+
+
+class _Directories:
+    def file(self, path: str) -> InputFile | None:
+        place = Path(path)
+        try:
+            return _local(place) if place.exists() and not place.is_dir() else None
+        except OSError as error:
+            hint = "a text is the path of a file; what a file would hold is given as bytes"
+            raise InputError(f"{cut(path)} cannot be read: {error.strerror}", hint=hint) from None
+
+    def directory(self, path: str) -> Sequence[InputFile] | None:
+        place = Path(path)
+        if not place.is_dir():
+            return None
+        try:
+            return [_local(file) for file in sorted(place.iterdir()) if file.is_file()]
+        except OSError as error:
+            raise InputError(f"{cut(path)} cannot be read: {error.strerror}") from None
+
+    def matches(self, pattern: str) -> Sequence[str]:
+        return sorted(glob(pattern, recursive=True))
+
+
+# Files in S3
+
+
+@lru_cache(8)
+def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> S3ObjectStore:
+    from omnigraph.storage.objects.s3 import S3ObjectStore  # imported late, because it loads a client
+
+    return S3ObjectStore(GraphUri.parse(f"{_S3}{name}", dict(options)))
+
+
+@dataclass(frozen=True, slots=True)
+class S3File:
+    """An object at a known state. A later read returns the same content, or fails because the object has changed."""
+
+    bucket: str
+    key: str
+    size: int
+    etag: str | None
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def directory(self) -> str:
+        return self.key.rpartition("/")[0].rpartition("/")[2]
+
+    @property
+    def state(self) -> str:
+        return self.etag or ""
+
+    @property
+    def remote(self) -> bool:
+        return True
+
+    def open(self) -> BinaryIO:
+        return io.BufferedReader(_Ranges(self), _AT_ONCE)
+
+    def native(self) -> pa.NativeFile:
+        return pa.PythonFile(_Ranges(self), mode="r")
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read a byte range.
+
+        Raises:
+            InputError: the object has changed, or was removed.
+        """
+        try:
+            return _bucket(self.bucket, self.options).read_range(self.key, start, end, self.etag)
+        except (ObjectChangedError, ObjectNotFoundError):
+            raise InputError(
+                f"{self} has changed since the load began", hint="nothing was written; try again"
+            ) from None
+
+    def __str__(self) -> str:
+        return f"{_S3}{self.bucket}/{self.key}"
+
+
+class _Ranges(io.RawIOBase):
+    """Random access to an object. Each read is a request."""
+
+    def __init__(self, file: S3File) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(0, begin + offset)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer).cast("B")
+        data = self.read(len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        end = self._file.size if size is None or size < 0 else min(self._file.size, self._at + size)
+        if end <= self._at:
+            return b""
+        data = self._file.read(self._at, end)
+        self._at += len(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    name: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def file(self, path: str) -> InputFile | None:
+        try:
+            return self._file(_bucket(self.name, self.options).head(path)) if path else None
+        except ObjectNotFoundError:
+            return None
+
+    def directory(self, path: str) -> Sequence[InputFile] | None:
+        depth = path.count("/") + 1 if path else 0
+        found = _bucket(self.name, self.options).list(path)
+        files = [self._file(info) for info in found if info.path.count("/") == depth]
+        return files if found else None
+
+    def matches(self, pattern: str) -> Sequence[str]:
+        names = pattern.split("/")
+        fixed = next(i for i, name in enumerate(names) if has_magic(name))
+        found: dict[str, None] = {}
+        for info in _bucket(self.name, self.options).list("/".join(names[:fixed])):
+            parts = info.path.split("/")
+            found |= {"/".join(parts[:i]): None for i in range(fixed + 1, len(parts) + 1)}
+        return sorted(path for path in found if _match(path.split("/"), names))
+
+    def _file(self, info: ObjectInfo) -> S3File:
+        return S3File(self.name, info.path, info.size, info.etag, self.options)
+
+
+def _match(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Match a path, segment by segment. As in a directory, `*` does not match names that begin with a dot."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        deeper = bool(names) and not names[0].startswith(".") and _match(names[1:], pattern)
+        return deeper or _match(names, pattern[1:])
+    if not names or (names[0].startswith(".") and not pattern[0].startswith(".")):
+        return False
+    return fnmatchcase(names[0], pattern[0]) and _match(names[1:], pattern[1:])
+
+
+def text_of(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> bytes:
+    """Read a small file.
+
+    Raises:
+        InputError: it does not exist, or cannot be read.
+    """
+    tree, place = tree_of(os.fspath(path), options)
+    file = tree.file(place)
+    if file is None:
+        raise InputError(f"there is no file {cut(os.fspath(path))}")
+    try:
+        with file.open() as stream:
+            return stream.read()
+    except OSError as error:
+        raise InputError(f"{cut(os.fspath(path))} cannot be read: {error.strerror}") from None
