@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from omnigraph.read.match.bag import Bag
-from omnigraph.read.match.frame import Binding, Frame
+from omnigraph.read.rows.frame import Binding, Frame
+from omnigraph.read.rows.spilled_rows import SpilledRows
 
 
 def _rows(**numbers: int) -> Frame:
@@ -14,7 +14,7 @@ def _rows(**numbers: int) -> Frame:
 
 def test_parts_may_bind_their_variables_in_any_order() -> None:
     """Each part has a plan of its own."""
-    with Bag(0) as bag:
+    with SpilledRows(0) as bag:
         for part in (_rows(a=1, b=2), _rows(b=4, a=3)):
             bag.add((part, np.array([1])))
         assert bag.spilled

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError
 from omnigraph.read.budget import Budget, Cancellation, Spending, checkpoint, query_memory
-from omnigraph.read.space.cache import ColumnCache
+from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.topology.adjacency import Adjacency
 
 

@@ -13,7 +13,7 @@ from tests.read.watched import follows
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.read.budget import Budget
-from omnigraph.read.match import first
+from omnigraph.read.plan import plan_portions
 
 SCHEMA = """
 interface Named { name: String }
@@ -27,8 +27,8 @@ edge LivesIn: Person -> City
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     # What costs little is done at once; here everything costs little.
-    monkeypatch.setattr(first, "_CHEAP", -1.0)
-    monkeypatch.setattr(first, "_LEAST", 1)
+    monkeypatch.setattr(plan_portions, "_CHEAP", -1.0)
+    monkeypatch.setattr(plan_portions, "_LEAST", 1)
     rng = Random(5)
     people = [f"p{i:03}" for i in range(300)]
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:

@@ -13,12 +13,12 @@ from tests.read.watched import View, asked, follows
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.read.derived import DerivedFiles
-from omnigraph.read.plan.trace import Trace
-from omnigraph.read.space.cache import ColumnCache
-from omnigraph.read.topology import looked_up
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.columns.derived_files import DerivedFiles
+from omnigraph.read.context.trace import Trace
+from omnigraph.read.topology import edge_lookup as looked_up
 from omnigraph.read.topology.adjacency import Adjacency
-from omnigraph.read.topology.looked_up import LookedUp, Way
+from omnigraph.read.topology.edge_lookup import EdgeAccess, IndexedEdges
 from omnigraph.read.topology.topology import Edges
 
 SCHEMA = """
@@ -54,10 +54,10 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
         yield made
 
 
-def _both(graph: Graph, edge: str, *, inward: bool) -> tuple[View, LookedUp, Adjacency]:
+def _both(graph: Graph, edge: str, *, inward: bool) -> tuple[View, IndexedEdges, Adjacency]:
     view = View(graph, None)
     found = view.topologies.edges(edge, inward=inward)
-    assert isinstance(found, LookedUp)
+    assert isinstance(found, IndexedEdges)
     other = View(graph, None).topology(edge)
     return view, found, other.into if inward else other.out
 
@@ -77,7 +77,7 @@ def test_it_says_what_the_topology_says(graph: Graph, edge: str, inward: bool, c
         graph.ensure_indexes()
     view, found, whole = _both(graph, edge, inward=inward)
     random = np.random.default_rng(5)
-    nodes = view.spaces.nodes("City" if edge == "LivesIn" and inward else "Person").everything()
+    nodes = view.tables.nodes("City" if edge == "LivesIn" and inward else "Person").everything()
     assert (found.nodes, found.size) == (whole.nodes, whole.size)
     for some in (nodes[:1], nodes[[2, 0, 2]], nodes[:0], random.choice(nodes, 20), random.choice(nodes, 40)):
         assert _ends(found, some) == _ends(whole, some)
@@ -98,7 +98,7 @@ def test_the_first_hop_reads_no_column_of_the_edges(graph: Graph) -> None:
     view = View(graph, None)
     with asked() as calls:
         side = view.topologies.edges("Follows", inward=False)
-        _, places = side.walk(view.spaces.nodes("Person").find(pa.array(["p007"])))
+        _, places = side.walk(view.tables.nodes("Person").find(pa.array(["p007"])))
         side.far(places)
     assert [call for call in calls if call[1] == "edges"] == [("lookup", "edges", ("src", "dst", "_rowid"))]
 
@@ -120,11 +120,11 @@ def test_who_asks_for_more_gets_the_topology(graph: Graph, monkeypatch: pytest.M
     view = View(graph, None)
     trace = Trace()
     with trace.step("few", "") as few:
-        view.topologies.edges("Follows", inward=False, trace=trace).walk(np.arange(3))
+        view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(3))
     monkeypatch.setattr(looked_up, "_EACH", 10**6)
     with trace.step("many", "") as many:
-        view.topologies.edges("Follows", inward=False, trace=trace).walk(np.arange(150))
-    assert (few.ways, many.ways) == ([Way.LOOKUPS], [Way.TOPOLOGY])
+        view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(150))
+    assert (few.ways, many.ways) == ([EdgeAccess.LOOKUPS], [EdgeAccess.TOPOLOGY])
 
 
 def test_lookups_cost_no_more_than_the_topology_would(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,26 +134,26 @@ def test_lookups_cost_no_more_than_the_topology_would(graph: Graph, monkeypatch:
     for number in range(12):
         trace = Trace()
         with trace.step("one", "") as entry:
-            view.topologies.edges("Follows", inward=False, trace=trace).walk(np.array([number]))
+            view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.array([number]))
         ways += entry.ways
-    paid = view.spaces.edges("Follows").count // 110
-    assert ways == [Way.LOOKUPS] * paid + [Way.TOPOLOGY] * (12 - paid)
+    paid = view.tables.edges("Follows").count // 110
+    assert ways == [EdgeAccess.LOOKUPS] * paid + [EdgeAccess.TOPOLOGY] * (12 - paid)
 
 
 def test_a_node_with_very_many_edges_is_paid_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_up, "_FOUND", 10**6)
     view = View(graph, None)
-    assert view.topologies.way("Follows", 1, inward=False) is Way.LOOKUPS
+    assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     view.topologies.edges("Follows", inward=False).walk(np.array([1, 2, 3]))
-    assert view.topologies.way("Follows", 1, inward=False) is Way.TOPOLOGY
+    assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
 
 
 def test_what_is_ready_is_used(graph: Graph, tmp_path: Path) -> None:
     files = tmp_path / "files"
-    assert View(graph, files).topologies.way("Follows", 1, inward=False) is Way.LOOKUPS
+    assert View(graph, files).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     View(graph, files).topology("Follows")
     view = View(graph, files)
-    assert view.topologies.way("Follows", 1, inward=False) is Way.TOPOLOGY
+    assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
     with asked() as calls:
         view.topologies.edges("Follows", inward=True).walk(np.arange(10))
     assert [call for call in calls if call[1] == "edges"] == []
@@ -161,11 +161,11 @@ def test_what_is_ready_is_used(graph: Graph, tmp_path: Path) -> None:
 
 def test_without_an_index_nothing_is_looked_up(graph: Graph) -> None:
     graph.load({"Follows": follows([("p001", "p002")] * 3)}, mode="append")
-    assert View(graph, None).topologies.way("Follows", 1, inward=False) is Way.LOOKUPS
+    assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     graph.load({"Follows": follows([("p001", "p002")])}, mode="append")
-    assert View(graph, None).topologies.way("Follows", 1, inward=False) is Way.TOPOLOGY
+    assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
     graph.ensure_indexes()
-    assert View(graph, None).topologies.way("Follows", 1, inward=False) is Way.LOOKUPS
+    assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
 
 
 def test_edges_outside_of_the_index_are_found(graph: Graph) -> None:
@@ -177,7 +177,7 @@ def test_edges_outside_of_the_index_are_found(graph: Graph) -> None:
 def test_a_query_and_its_explanation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     # As on another machine: nothing is in memory or on disk.
     monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
-    monkeypatch.setattr("omnigraph.read.views.process_cache", ColumnCache)
+    monkeypatch.setattr("omnigraph.read.context.views.process_cache", ColumnCache)
     rows = graph.snapshot().scan("edge:Follows", columns=["src", "dst"]).to_pylist()
     expected = sorted({row["dst"] for row in rows if row["src"] == "p018"})
     with omnigraph.open(graph.uri, read_only=True) as reader:

@@ -10,8 +10,8 @@ import pytest
 from tests.read.searching import library
 
 from omnigraph.graph import Graph
-from omnigraph.read.match import ranked
-from omnigraph.read.plan.trace import Entry
+from omnigraph.read.context.trace import Entry
+from omnigraph.read.plan import plan_rank
 
 NEAR, WORDS = "nearest($d.near, [0.5, 0.0, 1.0])", 'bm25($d.text, "graph engine fox")'
 RRF = f"rrf({NEAR}, {WORDS})"
@@ -20,8 +20,8 @@ RRF = f"rrf({NEAR}, {WORDS})"
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     # What costs little is listed at once; here everything costs little.
-    monkeypatch.setattr(ranked, "_CHEAP", -1.0)
-    monkeypatch.setattr(ranked, "_GAIN", 0.0)
+    monkeypatch.setattr(plan_rank, "_CHEAP", -1.0)
+    monkeypatch.setattr(plan_rank, "_GAIN", 0.0)
     with library(tmp_path, docs=200) as made:
         yield made
 
@@ -67,7 +67,7 @@ def steps(graph: Graph, body: str) -> list[Entry]:
 def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {window: rows(graph, f"{ASKED[name]} {window}") for window in WINDOWS}
     assert "rank" in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
-    monkeypatch.setattr(ranked, "_CHEAP", float("inf"))
+    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
     for window in WINDOWS:
         assert found[window] == rows(graph, f"{ASKED[name]} {window}"), window
@@ -83,7 +83,7 @@ def test_few_rows_are_listed(graph: Graph, name: str, monkeypatch: pytest.Monkey
     # Each has a row at least, and some are equal in rank.
     assert first.rows <= 10
     listed = max(step.rows or 0 for step in others)
-    monkeypatch.setattr(ranked, "_CHEAP", float("inf"))
+    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
     assert listed * 5 < max(step.rows or 0 for step in steps(graph, body))
 
 

@@ -15,14 +15,16 @@ from tests.read.searching import document_columns, library
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
-from omnigraph.read import derived, versions
 from omnigraph.read.budget import Cancellation, Spending
-from omnigraph.read.derived import DerivedFiles, Origin
-from omnigraph.read.search import kept, update
-from omnigraph.read.search.kept import words_of_column
-from omnigraph.read.search.words import Words
-from omnigraph.read.space.space import ColumnCache, Space
-from omnigraph.read.versions import origin_of
+from omnigraph.read.columns import derived_files as derived
+from omnigraph.read.columns import table_changes as versions
+from omnigraph.read.columns.derived_files import DerivedFiles, Origin
+from omnigraph.read.columns.entity_table import ColumnCache, EntityTable
+from omnigraph.read.columns.table_changes import origin_of
+from omnigraph.read.search import index_update as update
+from omnigraph.read.search import word_store as kept
+from omnigraph.read.search.inverted_index import InvertedIndex
+from omnigraph.read.search.word_store import load_inverted_index
 
 
 @pytest.fixture
@@ -37,12 +39,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedFiles:
     return DerivedFiles(tmp_path / "cache")
 
 
-def docs(graph: Graph) -> Space:
+def docs(graph: Graph) -> EntityTable:
     """The documents as another process meets them."""
-    return Space(graph.snapshot(), "node:Doc", ColumnCache())
+    return EntityTable(graph.snapshot(), "node:Doc", ColumnCache())
 
 
-def without_texts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Space:
+def without_texts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> EntityTable:
     space = docs(graph)
     assert space.slots  # numbers are read, and texts are not
 
@@ -50,7 +52,7 @@ def without_texts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Space:
     return space
 
 
-def same(left: Words, right: Words) -> bool:
+def same(left: InvertedIndex, right: InvertedIndex) -> bool:
     arrays = all(
         np.array_equal(getattr(left, name), getattr(right, name))
         for name in ("first", "entity", "begin", "place", "length", "told")
@@ -61,36 +63,36 @@ def same(left: Words, right: Words) -> bool:
 def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
     space = docs(graph)
-    words_of_column(space, "text", ir.Analyzer())
+    load_inverted_index(space, "text", ir.Analyzer())
     table = kept._made(space, "text", ir.Analyzer()).table
     assert derived.process_files().find(table, space.fingerprint) is not None
 
 
 def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = words_of_column(docs(graph), "text", ir.Analyzer(), files)
-    found = words_of_column(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
+    made = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
+    found = load_inverted_index(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
     assert made.total > 0
     assert same(made, found)
-    assert same(made, Words.of(docs(graph).column("text"), ir.Analyzer()))
+    assert same(made, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
 def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: DerivedFiles) -> None:
     for name in ("text", "title"):
         for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
-            words_of_column(docs(graph), name, analyzer, files)
+            load_inverted_index(docs(graph), name, analyzer, files)
     for name in ("text", "title"):
         for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
-            found = words_of_column(docs(graph), name, analyzer, files)
-            assert same(found, Words.of(docs(graph).column(name), analyzer))
+            found = load_inverted_index(docs(graph), name, analyzer, files)
+            assert same(found, InvertedIndex.of(docs(graph).column(name), analyzer))
 
 
 def test_a_change_makes_other_words(graph: Graph, files: DerivedFiles) -> None:
-    before = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    before = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     graph.mutate('query q() { update Doc set { text: "something else", told: null } where slug = "d001" }')
-    after = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    after = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     assert after.find("someth") is not None
     assert before.find("someth") is None
-    assert same(after, Words.of(docs(graph).column("text"), ir.Analyzer()))
+    assert same(after, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
 CHANGES = {
@@ -121,11 +123,11 @@ def test_words_go_on_from_those_of_an_earlier_version(
         if known == "disk":
             cache = ColumnCache()
         for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
-            space = Space(graph.snapshot(), "node:Doc", cache)
-            expected = Words.of(docs(graph).column("text"), analyzer)
+            space = EntityTable(graph.snapshot(), "node:Doc", cache)
+            expected = InvertedIndex.of(docs(graph).column("text"), analyzer)
             if name is not None:
                 monkeypatch.setattr(space, "whole", _refuse)
-            held.append(words_of_column(space, "text", analyzer, files if known == "disk" else DerivedFiles(None)))
+            held.append(load_inverted_index(space, "text", analyzer, files if known == "disk" else DerivedFiles(None)))
             assert same(held[-1], expected)
             assert held[-1].texts == expected.texts
 
@@ -136,11 +138,11 @@ def test_words_do_not_go_on_where_texts_do_not_add_up(
 ) -> None:
     monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
     before = docs(graph)
-    words, origin = Words.of(before.column("text"), ir.Analyzer()), origin_of(before)
+    words, origin = InvertedIndex.of(before.column("text"), ir.Analyzer()), origin_of(before)
     CHANGES[change](graph)
 
     def updated(origin: Origin) -> update.Update | None:
-        return update.brought_up_to_date(words, origin, docs(graph), "text", ir.Analyzer())
+        return update.update_index(words, origin, docs(graph), "text", ir.Analyzer())
 
     assert updated(origin) is not None
     if change == "came":
@@ -162,10 +164,10 @@ def test_finding_out_what_happened_can_be_stopped(graph: Graph, change: str) -> 
 
 
 def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None:
-    words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     graph.mutate('query q() { update Doc set { text: "all the same", told: null } where slug != "d001" }')
-    found = words_of_column(docs(graph), "text", ir.Analyzer(), files)
-    assert same(found, Words.of(docs(graph).column("text"), ir.Analyzer()))
+    found = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
+    assert same(found, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
 def test_a_branch_goes_on_from_where_it_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +180,10 @@ def test_a_branch_goes_on_from_where_it_left(graph: Graph, monkeypatch: pytest.M
         graph.mutate(
             f'query q() {{ update Doc set {{ text: "{text}", told: null }} where slug = "d002" }}', branch=branch
         )
-        space = Space(graph.snapshot(branch=branch), "node:Doc", cache)
-        held.append(words_of_column(space, "text", ir.Analyzer(), nowhere))
-        other = Space(graph.snapshot(branch=branch), "node:Doc", ColumnCache())
-        assert same(held[-1], Words.of(other.column("text"), ir.Analyzer()))
+        space = EntityTable(graph.snapshot(branch=branch), "node:Doc", cache)
+        held.append(load_inverted_index(space, "text", ir.Analyzer(), nowhere))
+        other = EntityTable(graph.snapshot(branch=branch), "node:Doc", ColumnCache())
+        assert same(held[-1], InvertedIndex.of(other.column("text"), ir.Analyzer()))
 
 
 def _refuse(_: str) -> None:
@@ -189,24 +191,24 @@ def _refuse(_: str) -> None:
 
 
 def test_an_index_makes_no_other_words(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     assert graph.ensure_indexes().commit is not None
-    words_of_column(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
+    load_inverted_index(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
 
 
 @pytest.mark.parametrize("suffix", [".arrays", ".json"])
 def test_damaged_files_are_not_believed(graph: Graph, files: DerivedFiles, tmp_path: Path, suffix: str) -> None:
-    expected = words_of_column(docs(graph), "text", ir.Analyzer(), files)
+    expected = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     (path,) = (tmp_path / "cache").glob(f"*{suffix}")
     content = bytearray(path.read_bytes())
     for place in range(0, len(content), 7):
         content[place] ^= 0x55
     path.write_bytes(content)
-    assert same(words_of_column(docs(graph), "text", ir.Analyzer(), files), expected)
+    assert same(load_inverted_index(docs(graph), "text", ir.Analyzer(), files), expected)
     path.write_bytes(content[: len(content) // 2])
-    assert same(words_of_column(docs(graph), "text", ir.Analyzer(), files), expected)
+    assert same(load_inverted_index(docs(graph), "text", ir.Analyzer(), files), expected)
 
 
 def test_few_words_are_not_kept(graph: Graph, tmp_path: Path) -> None:
-    words_of_column(docs(graph), "text", ir.Analyzer(), DerivedFiles(tmp_path / "cache"))
+    load_inverted_index(docs(graph), "text", ir.Analyzer(), DerivedFiles(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()

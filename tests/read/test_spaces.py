@@ -26,12 +26,13 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.read.budget import Budget, Spending
+from omnigraph.read.columns import entity_table as spaces_module
+from omnigraph.read.columns.cache import ColumnCache, cache_memory
+from omnigraph.read.columns.entity_table import NOTHING, EntityTable, EntityTables, Numbering, one_piece
+from omnigraph.read.columns.id_index import NumberIndex, TextIndex, id_index
 from omnigraph.read.context import Context
-from omnigraph.read.engine import run
-from omnigraph.read.space import space as spaces_module
-from omnigraph.read.space.cache import ColumnCache, cache_memory
-from omnigraph.read.space.id_index import NumberIndex, TextIndex, id_index
-from omnigraph.read.space.space import NOTHING, Numbering, Space, Spaces, one_piece
+from omnigraph.read.execute.executor import run
+from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.storage.indexes import IndexSpec
 
@@ -62,8 +63,8 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
         yield made
 
 
-def person(snapshot: Snapshot, cache: ColumnCache | None = None) -> Space:
-    return Spaces(snapshot, cache or ColumnCache()).nodes("Person")
+def person(snapshot: Snapshot, cache: ColumnCache | None = None) -> EntityTable:
+    return EntityTables(snapshot, cache or ColumnCache()).nodes("Person")
 
 
 def rows_by_id(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
@@ -77,7 +78,7 @@ def always_ask(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 
-def assert_right(snapshot: Snapshot, space: Space) -> None:
+def assert_right(snapshot: Snapshot, space: EntityTable) -> None:
     expected = rows_by_id(snapshot)
     numbers = space.everything()
     assert space.count == len(numbers) == len(expected)
@@ -189,10 +190,10 @@ def test_a_graph_that_was_made_again_is_another(tmp_path: Path) -> None:
     for declared, values in (("I64", [1, 2]), ("String", ["a", "b"])):
         place = tmp_path / "again"
         with omnigraph.init(place, f"node N {{ k: String @key v: {declared} }}") as graph:
-            empty = Spaces(graph.snapshot(), cache).nodes("N")
+            empty = EntityTables(graph.snapshot(), cache).nodes("N")
             assert empty.column("v").type == graph.snapshot().schema("node:N").field("v").type
             graph.load({"N": pa.table({"k": ["x", "y"], "v": values})}, mode="append")
-            space = Spaces(graph.snapshot(), cache).nodes("N")
+            space = EntityTables(graph.snapshot(), cache).nodes("N")
             assert space.take("v", space.everything()).to_pylist() == values
         place.rename(tmp_path / f"gone {declared}")
 
@@ -357,20 +358,20 @@ def test_vectors_that_memory_has_no_room_for_are_measured_as_they_are_read(
     read = compile_query(text, graph.catalog, None).body
     assert isinstance(read, ir.Read)
     whole: list[str] = []
-    plainly = Space.derived
+    plainly = EntityTable.derived
 
-    def noted(space: Space, label: str, name: str, make: Callable[[pa.Array], Any]) -> Any:
+    def noted(space: EntityTable, label: str, name: str, make: Callable[[pa.Array], Any]) -> Any:
         whole.append(label)
         return plainly(space, label, name, make)
 
-    monkeypatch.setattr(Space, "derived", noted)
+    monkeypatch.setattr(EntityTable, "derived", noted)
     found = []
     for limit in (1 << 30, 500):
         whole.clear()
-        spaces = Spaces(snapshot, ColumnCache(limit))
+        spaces = EntityTables(snapshot, ColumnCache(limit))
         topologies = Topologies(spaces, graph.catalog)
         context = Context(snapshot, graph.accepted_schema, Request({}, 0), spaces, topologies, Spending())
-        found.append(run(read, context).to_pylist())
+        found.append(run(ReadQuery(read), context).to_pylist())
         assert ("vectors of spot" in whole) == (limit > 500)
     assert found[0] == found[1]
     assert len(found[0]) > 5
@@ -430,11 +431,11 @@ def test_numbers_of_other_types_are_compared_and_not_looked_up(graph: Graph) -> 
 
 def test_an_index_finds_what_a_condition_wants(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     always_ask(monkeypatch)
-    monkeypatch.setattr("omnigraph.read.space.lookups._LARGE", 0)
+    monkeypatch.setattr("omnigraph.read.match.index_lookup._LARGE", 0)
     snapshot = with_index(graph, "age")
     space = person(snapshot)
     assert space.indexed == {"age"}
-    spaces = Spaces(snapshot, ColumnCache())
+    spaces = EntityTables(snapshot, ColumnCache())
     text = "query q() { match { $p: Person $p.age > 195 $p.age != 197 } return { $p.age as a } order { a } }"
     read = compile_query(text, graph.catalog, None).body
     assert isinstance(read, ir.Read)
@@ -442,7 +443,7 @@ def test_an_index_finds_what_a_condition_wants(graph: Graph, monkeypatch: pytest
         snapshot, graph.accepted_schema, Request({}, 0), spaces, Topologies(spaces, graph.catalog), Spending()
     )
     with asked() as calls:
-        assert run(read, context).to_pydict() == {"a": [198, 199]}
+        assert run(ReadQuery(read), context).to_pydict() == {"a": [198, 199]}
     assert ("scan", "nodes", ("_rowid",)) in calls
     assert ("batches", "nodes", ("age",)) not in calls
 

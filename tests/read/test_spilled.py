@@ -21,8 +21,8 @@ from omnigraph import Budget
 from omnigraph.errors import BudgetExceededError, CancelledError, StorageError
 from omnigraph.graph import Graph
 from omnigraph.graph.graph import FSYNC_VARIABLE
-from omnigraph.read.match import bag
-from omnigraph.read.match.frame import Frame
+from omnigraph.read.rows import spilled_rows as bag
+from omnigraph.read.rows.frame import Frame
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  score: F64  city: String? }

@@ -24,11 +24,13 @@ from tests.read.queries import Query
 from tests.read.test_oracle_agrees import Reader, a_world, compare, explained, outcome, pairs, readers, topology_files
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.read.space import lookups, space
-from omnigraph.read.space.cache import ColumnCache
-from omnigraph.read.topology import looked_up, topology
+from omnigraph.read.columns import entity_table as space
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.context.views import Views
+from omnigraph.read.match import index_lookup as lookups
+from omnigraph.read.topology import edge_lookup as looked_up
+from omnigraph.read.topology import topology
 from omnigraph.read.topology.topology import Topologies
-from omnigraph.read.views import Views
 
 PAIRS = int(os.environ.get("OMNIGRAPH_WAY_PAIRS") or (200 if os.environ.get("CI") else 60))
 QUERIES = 30
@@ -91,7 +93,7 @@ def _make_all(reader: Reader) -> None:
 def _made_from_the_tables() -> Iterator[None]:
     """Topologies are made from nothing but their tables."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topology, "brought_up_to_date", lambda *_: None)
+        patch.setattr(topology, "update_topology", lambda *_: None)
         yield
 
 
@@ -243,7 +245,7 @@ def _nothing_in_memory(patch: Patch) -> None:
 
 def _listing(patch: Patch) -> None:
     """Nothing is counted without being listed."""
-    patch.setattr("omnigraph.read.engine.can_be_counted", lambda *_: None)
+    patch.setattr("omnigraph.read.plan.planner.Planner._count", lambda *_: None)
 
 
 def _edges_looked_up(patch: Patch) -> None:

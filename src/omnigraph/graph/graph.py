@@ -56,11 +56,11 @@ from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.blobs import Blob, find_blob
 from omnigraph.read.budget import Budget, Cancellation
+from omnigraph.read.context.views import Views
 from omnigraph.read.export.export import exported
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target, write_export
 from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
-from omnigraph.read.views import Views
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.room import unless_full
 from omnigraph.storage.uri import GraphUri, check_directory

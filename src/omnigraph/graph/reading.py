@@ -20,10 +20,11 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.context import Context
-from omnigraph.read.engine import run
+from omnigraph.read.context.trace import Trace
+from omnigraph.read.execute.executor import execute, run
+from omnigraph.read.execute.executor import explain as explain_plan
 from omnigraph.read.plan.explanation import Explanation
-from omnigraph.read.plan.trace import Trace
-from omnigraph.read.planning import plan
+from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
 
@@ -84,7 +85,7 @@ class ReadRequest:
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     query: ir.Query
-    read: ir.Read
+    read: ReadQuery
     warnings: tuple[str, ...]
     accepted: AcceptedSchema
     context: Context
@@ -109,7 +110,7 @@ def query(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool) ->
         snapshot=snapshot,
         graph_commit_id=view.commit.id,
         _table=for_people(table),
-        _network=Network(prepared.read, prepared.accepted.catalog),
+        _network=Network(prepared.read.read, prepared.accepted.catalog),
         warnings=tuple(_warnings(prepared, request)),
     )
 
@@ -128,12 +129,12 @@ def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, 
     prepared = _prepared(graph, request, view, trace)
     branch, snapshot = _target(view, named)
     if not analyze:
-        plan(prepared.read, prepared.context)
-        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
+        plan = explain_plan(prepared.read, prepared.context)
+        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=plan.statistics)
     spent = prepared.context.budget
     started = time.perf_counter()
     with _telling(prepared), reading_if_long(graph._store.leases, WorkKind.QUERY, view.manifest):
-        table = run(prepared.read, prepared.context)
+        done = execute(prepared.read, prepared.context)
     seconds = time.perf_counter() - started
     return Explanation(
         prepared.query,
@@ -142,8 +143,8 @@ def explain(graph: Graph, request: ReadRequest, view: Snapshot, *, named: bool, 
         tuple(trace.steps),
         spent,
         seconds,
-        table.num_rows,
-        tuple(trace.statistics),
+        done.table.num_rows,
+        done.plan.statistics,
     )
 
 
@@ -173,12 +174,12 @@ def _prepared(graph: Graph, request: ReadRequest, view: Snapshot, trace: Trace |
     accepted = graph._schema_at(view)
     compiled = graph._compiled.find(request.text, request.name, accepted.catalog, view.schema_hash)
     query = compiled.query
-    if not isinstance(query.body, ir.Read):
+    if compiled.read is None:
         raise InputError(f"'{query.name}' is a query that writes", hint="give it to mutate")
     bound = Request(bind(query.params, request.params), time.time_ns() // 1_000_000)
     shared = graph._views.of(view, accepted)
-    context = Context(view, accepted, bound, shared.spaces, shared.topologies, spending, lambda: graph.embedder, trace)
-    return _Prepared(query, query.body, compiled.warnings, accepted, context)
+    context = Context(view, accepted, bound, shared.tables, shared.topologies, spending, lambda: graph.embedder, trace)
+    return _Prepared(query, compiled.read, compiled.warnings, accepted, context)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from omnigraph.pipeline.preflight import check_installed
 from omnigraph.pipeline.session import Session
 from omnigraph.pipeline.session import session as process_session
 from omnigraph.read.budget import query_memory
-from omnigraph.read.views import View
+from omnigraph.read.context.views import View
 from omnigraph.storage.amounts import readable
 
 if TYPE_CHECKING:
