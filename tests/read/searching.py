@@ -20,7 +20,8 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.read.budget import Spending
-from omnigraph.read.columns.entity_table import ColumnCache, EntityTables
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.context import Context
 from omnigraph.read.execute.executor import run
 from omnigraph.read.query.read_query import ReadQuery

@@ -18,8 +18,7 @@ import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.read.context.trace import Entry
 from omnigraph.read.match import candidates
-from omnigraph.read.plan import join_order as order
-from omnigraph.read.plan import plan_portions
+from omnigraph.read.plan import join_order, plan_portions
 from omnigraph.read.plan.explanation import Explanation
 
 SCHEMA = """
@@ -132,7 +131,7 @@ def test_every_step_has_what_was_expected_and_what_came_out(graph: Graph, name: 
 
 def test_what_is_pushed_into_a_step_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "_TRIED", 0)
-    monkeypatch.setattr(order, "_LATE", 0.0)
+    monkeypatch.setattr(join_order, "_LATE", 0.0)
     steps = explained(graph, f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}").steps
     expand = next(step for step in steps if step.action == "expand")
     assert expand.pushed == ("($f.age > 3)",)
@@ -145,7 +144,7 @@ def test_conditions_that_are_tried_late_read_no_whole_column(graph: Graph, monke
     body = f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}"
     before = graph.query(f"query q() {{ {body} }}").to_pylist()
     monkeypatch.setattr(candidates, "_TRIED", 0)
-    monkeypatch.setattr(order, "_LATE", 0.0)
+    monkeypatch.setattr(join_order, "_LATE", 0.0)
     done = explained(graph, body, analyze=True)
     assert graph.query(f"query q() {{ {body} }}").to_pylist() == before
     assert "where" not in operators(done.steps)

@@ -42,7 +42,7 @@ from omnigraph.read.context.trace import Trace
 from omnigraph.read.context.views import Views
 from omnigraph.read.execute.executor import explain, run
 from omnigraph.read.query.read_query import ReadQuery
-from omnigraph.read.search import word_store as kept
+from omnigraph.read.search import word_store
 from omnigraph.read.topology import topology
 
 NOW = 1_773_480_600_123
@@ -227,7 +227,7 @@ def topology_files(world: World) -> Path:
 def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) -> Iterator[World]:
     """A world by itself: nobody else's derived files are beside its own, which there need not be either."""
     with TemporaryDirectory() as place:
-        homes = {topology: Path(place) / _TOPOLOGIES, kept: Path(place) / "words"}
+        homes = {topology: Path(place) / _TOPOLOGIES, word_store: Path(place) / "words"}
         with ExitStack() as patches:
             for module, home in homes.items():
                 files = DerivedFiles(home if derived else None)

@@ -15,7 +15,7 @@ from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import compile_schema
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.pipeline import Operator
-from omnigraph.read.plan import join_order as order
+from omnigraph.read.plan import join_order
 from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
 from omnigraph.read.plan.join_order import Estimates, JoinOrderSearch, Move
 from omnigraph.read.plan.planner import operator_for
@@ -188,7 +188,7 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     ordering = JoinOrderSearch(
         list(of.nodes), list(of.block.expands), conditions, frozenset(), Estimates(known.rounded())
     )
-    every = list(ordering.every(1.0))
+    every = list(ordering.all_orders(1.0))
     best = ordering.best(1.0)
     assert best.cost == pytest.approx(min(way.cost for way in every))
     # However one gets there, there are as many rows.
@@ -197,8 +197,8 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
 
 
 def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "_ALL_WAYS", 0)
-    monkeypatch.setattr(order, "_KEPT", 4)
+    monkeypatch.setattr(join_order, "_ALL_WAYS", 0)
+    monkeypatch.setattr(join_order, "_KEPT", 4)
     worse = 0.0
     for seed in range(30):
         rng = Random(seed)
@@ -206,7 +206,7 @@ def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.Mo
         known = statistics(of, {name: float(2 ** rng.randint(0, 13)) for name in of.nodes})
         conditions = [(place, condition.variables) for place, condition in enumerate(of.join_conditions)]
         ordering = JoinOrderSearch(list(of.nodes), list(of.block.expands), conditions, frozenset(), Estimates(known))
-        worse = max(worse, ordering.best(1.0).cost / min(way.cost for way in ordering.every(1.0)))
+        worse = max(worse, ordering.best(1.0).cost / min(way.cost for way in ordering.all_orders(1.0)))
     assert worse < 2
 
 

@@ -10,11 +10,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.lang.query import ir
-from omnigraph.read.columns.entity_table import Numbers
+from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sorting import nth_least
-from omnigraph.read.search import thread_pool as thread_pool
-from omnigraph.read.search import vector_sketch as outline
-from omnigraph.read.search import vectors
+from omnigraph.read.search import thread_pool, vector_sketch, vectors
 from omnigraph.read.search.fusion import ArmValues, fused
 from omnigraph.read.search.scores import ApproximateScores, above, below
 from omnigraph.read.search.vector_sketch import VectorSketch, products_of
@@ -54,8 +52,8 @@ def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
         for query in np.array(queries, np.float32):
             for count in (1, 10):
                 exact = found.distances(query, metric, chosen)
-                order = found.foremost(query, metric, chosen, count)
-                kept = order.contenders(count)
+                order = found.approximate_top(query, metric, chosen, count)
+                kept = order.candidates(count)
                 last = np.sort(exact)[count - 1]
                 assert kept[exact <= last].all()
                 assert np.isnan(order.values[np.isnan(found.lengths[chosen])]).all()
@@ -65,14 +63,14 @@ def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
 def test_outlines_spare_most_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("clusters"))
     looked_at: list[int] = []
-    nearly = Vectors.nearly
+    nearly = Vectors.approximate
 
-    def watched(self: Vectors, query: outline.Vector, metric: ir.Metric, numbers: Numbers) -> ApproximateScores:
+    def watched(self: Vectors, query: vector_sketch.Vector, metric: ir.Metric, numbers: Numbers) -> ApproximateScores:
         looked_at.append(len(numbers))
         return nearly(self, query, metric, numbers)
 
-    monkeypatch.setattr(Vectors, "nearly", watched)
-    found.foremost(found.matrix[5], ir.Metric.L2, np.arange(3_000), 10)
+    monkeypatch.setattr(Vectors, "approximate", watched)
+    found.approximate_top(found.matrix[5], ir.Metric.L2, np.arange(3_000), 10)
     assert sum(looked_at) < 500
 
 
@@ -91,7 +89,7 @@ def test_an_outline_bounds_products(kind: str) -> None:
 def test_threads_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("noise"))
     alone = np.vecdot(found.matrix, found.matrix[3])
-    monkeypatch.setattr(outline, "_BLOCK", 5_000)
+    monkeypatch.setattr(vector_sketch, "_BLOCK", 5_000)
     monkeypatch.setattr(thread_pool, "_MUCH", 0)
     for chosen in (None, np.arange(0, 3_000, 2)):
         several = products_of(found.matrix, found.matrix[3], chosen)

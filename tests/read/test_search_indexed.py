@@ -14,7 +14,7 @@ from tests.read.searching import document_columns, library, read
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.read.columns.entity_table import ColumnCache
+from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.search import search
 from omnigraph.read.search.vector_index import nearest_by_index
 from omnigraph.read.search.word_store import load_inverted_index

@@ -97,7 +97,7 @@ def test_a_column_has_the_words_of_its_texts(analyzer: ir.Analyzer, texts: list[
     lengths = [sum(len(places.get(number, ())) for places in expected.values()) for number in range(len(texts))]
     assert words.length.tolist() == lengths
     for word in (*expected, "nobody", ""):
-        assert words.having(word).tolist() == sorted(expected.get(word, {}))
+        assert words.containing(word).tolist() == sorted(expected.get(word, {}))
 
 
 def test_large_columns_are_taken_apart_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_contenders_are_all_that_can_be_nearest(
             assert exact[number] == pytest.approx(expected[str(number)], rel=1e-6, abs=off)
         else:
             assert np.isnan(exact[number])
-    left_out = ~vectors.nearly(wanted, metric, numbers).contenders(count)
+    left_out = ~vectors.approximate(wanted, metric, numbers).candidates(count)
     there = np.sort(exact[~np.isnan(exact)])
     farthest = there[min(count, len(there)) - 1] if count and len(there) else -np.inf
     assert (np.isnan(exact[left_out]) | (exact[left_out] > farthest)).all()
@@ -235,10 +235,10 @@ def test_a_part_of_the_vectors_gives_what_all_of_them_give() -> None:
         everything = vectors.distances(query, metric, np.arange(500))
         some = np.sort(random.choice(500, 77, replace=False))
         assert (vectors.distances(query, metric, some) == everything[some]).all()
-        chosen = np.flatnonzero(vectors.nearly(query, metric, np.arange(500)).contenders(10))
+        chosen = np.flatnonzero(vectors.approximate(query, metric, np.arange(500)).candidates(10))
         assert set(np.argsort(everything)[:10]) <= set(chosen)
         assert len(chosen) < 20
-        part = some[vectors.nearly(query, metric, some).contenders(10)]
+        part = some[vectors.approximate(query, metric, some).candidates(10)]
         assert set(some[np.argsort(everything[some])[:10]]) <= set(part)
 
 

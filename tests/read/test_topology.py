@@ -27,7 +27,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.read.budget import Budget, Cancellation, Spending
-from omnigraph.read.columns import derived_files as derived
+from omnigraph.read.columns import derived_files
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles, Stored
 from omnigraph.read.columns.entity_table import EntityTables
@@ -91,7 +91,7 @@ def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -
     view = View(graph, files)
     with asked() as second:
         adjacency = view.topology("Follows").out
-        adjacency.far(adjacency.walk(view.tables.nodes("Person").everything())[1])
+        adjacency.far(adjacency.walk(view.tables.nodes("Person").all_numbers())[1])
     assert [call for call in second if call[1] == "edges"] == []
     assert_right(view)
 
@@ -596,7 +596,7 @@ def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
 
 def test_headers_do_not_pile_up(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits that only write nodes leave a header each, and no arrays."""
-    monkeypatch.setattr(derived, "_MOST", 6)
+    monkeypatch.setattr(derived_files, "_MOST", 6)
     for _ in range(8):
         assert_right(View(graph, files))
         _nodes_are_written(graph)

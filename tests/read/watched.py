@@ -12,8 +12,9 @@ import pytest
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph import Graph
+from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles
-from omnigraph.read.columns.entity_table import ColumnCache, EntityTables
+from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.topology.topology import Topologies, Topology
 from omnigraph.storage.tables import TableRef, TableStorage
 
@@ -69,7 +70,7 @@ def topology_edges(view: View, edge: str, source: str, target: str, *, inward: b
     topology = view.topology(edge)
     adjacency = topology.into if inward else topology.out
     near, far = (target, source) if inward else (source, target)
-    starts = view.tables.nodes(near).everything()
+    starts = view.tables.nodes(near).all_numbers()
     degree, places = adjacency.walk(starts)
     others = adjacency.far(places)
     near_ids = view.tables.nodes(near).take("id", starts.repeat(degree)).to_pylist()

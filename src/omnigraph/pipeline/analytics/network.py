@@ -214,7 +214,7 @@ def network(view: View, catalog: Catalog, parts: Parts) -> Network:
 def _places(view: View, name: str) -> Numbers:
     """The place of each node in the order of ids. Holes come last."""
     space = view.tables.nodes(name)
-    return space.id_order() if space.count else np.empty(0, np.int64)
+    return space.id_ranks() if space.count else np.empty(0, np.int64)
 
 
 def _weights(view: View, edge: str, name: str, numbers: Integers) -> Floats:
@@ -234,7 +234,7 @@ def names(view: View, parts: Parts) -> tuple[pa.Array, pa.ChunkedArray]:
         space = view.tables.nodes(name)
         if space.count:
             order = np.empty(space.slots, np.int64)
-            order[space.id_order()] = np.arange(space.slots)
+            order[space.id_ranks()] = np.arange(space.slots)
             ids.append(space.column("id").take(pa.array(order[: space.count])))
         types.append(pa.repeat(name, space.count))
     return pa.concat_arrays(types) if types else pa.array([], pa.utf8()), pa.chunked_array(ids, pa.utf8())
@@ -258,7 +258,7 @@ def number_of(view: View, parts: Parts, said: object) -> int:
         if name in named:
             (number,) = space.find(pa.array([named[name]], pa.utf8())).tolist()
             if number != NOTHING:
-                found[name] = first + int(space.id_order()[number])
+                found[name] = first + int(space.id_ranks()[number])
         first += space.count
     if not found:
         raise NotFoundError(f"there is no node '{cut(said)}' in {', '.join(parts.nodes)}")

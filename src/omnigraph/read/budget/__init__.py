@@ -1,4 +1,4 @@
-"""What a read may use: time, memory, rows and disk. Checked while it runs, so that it stops soon after a limit."""
+"""Budget of a read: limits for time, memory, rows and disk, checked while it runs."""
 
 from omnigraph.read.budget.budget import (
     DEFAULT_DISK,

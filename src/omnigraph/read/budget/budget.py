@@ -99,7 +99,7 @@ class Spending:
         peak: largest number of bytes at a time.
         read: bytes read from tables.
         requests: requests to tables.
-        aside: bytes written to spill files.
+        spilled_bytes: bytes written to spill files.
         most: current memory limit in bytes.
     """
 
@@ -112,7 +112,7 @@ class Spending:
     peak: int = 0
     read: int = 0
     requests: int = 0
-    aside: int = 0
+    spilled_bytes: int = 0
     most: int | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,9 +143,9 @@ class Spending:
         most = self.budget.rows
         if most is not None and self.rows + rows > most:
             raise BudgetExceededError("rows", most, self.rows + rows)
-        self.room(rows, columns)
+        self.need_arrays(rows, columns)
 
-    def room(self, rows: int, columns: int) -> None:
+    def need_arrays(self, rows: int, columns: int) -> None:
         """Check that arrays fit the memory budget beside the current rows.
 
         Args:
@@ -195,7 +195,7 @@ class Spending:
         finally:
             self.kept = before
 
-    def start_again(self) -> None:
+    def restart(self) -> None:
         """Reset the usage, since the read starts over in chunks. The clock keeps running."""
         self.rows = self.held = self.kept = self.peak = 0
 
@@ -208,18 +208,18 @@ class Spending:
         finally:
             self.most = before
 
-    def put_aside(self, size: int) -> None:
+    def note_spill(self, size: int) -> None:
         """Count bytes that are about to be spilled.
 
         Raises:
             BudgetExceededError: they exceed the disk budget.
         """
         self.check()
-        self.aside += size
-        if self.budget.disk is not None and self.aside > self.budget.disk:
-            raise BudgetExceededError("bytes on disk", self.budget.disk, self.aside)
+        self.spilled_bytes += size
+        if self.budget.disk is not None and self.spilled_bytes > self.budget.disk:
+            raise BudgetExceededError("bytes on disk", self.budget.disk, self.spilled_bytes)
 
-    def give(self, rows: int) -> None:
+    def note_returned(self, rows: int) -> None:
         """Check the number of rows of the result.
 
         Raises:
@@ -271,7 +271,7 @@ def checkpoint(rows: int = 0, columns: int = 0) -> None:
     spending = _current.get()
     if spending is not None:
         spending.check()
-        spending.room(rows, columns)
+        spending.need_arrays(rows, columns)
 
 
 def note_read(size: int, requests: int = 1) -> None:
@@ -294,7 +294,7 @@ def memory_of_read() -> int | None:
     return None if spending is None else spending.budget.memory
 
 
-def put_aside(size: int) -> None:
+def note_spill(size: int) -> None:
     """Count bytes that the read of this thread is about to spill.
 
     Raises:
@@ -302,4 +302,4 @@ def put_aside(size: int) -> None:
     """
     spending = _current.get()
     if spending is not None:
-        spending.put_aside(size)
+        spending.note_spill(size)

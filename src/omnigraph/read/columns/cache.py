@@ -48,7 +48,7 @@ class ColumnCache:
         self._paid: OrderedDict[Hashable, int] = OrderedDict()
         self._outsized: OrderedDict[Hashable, int] = OrderedDict()
         """Keys of values that were too large for the cache, with a lower bound of their size."""
-        self._turns: dict[Hashable, _Turn] = {}
+        self._building: dict[Hashable, _Building] = {}
         """Locks of missing keys: one thread computes the value, others wait for it."""
 
     @property
@@ -66,10 +66,10 @@ class ColumnCache:
         with self._lock:
             if (found := self._find(key)) is not None:
                 return found  # type: ignore[no-any-return]
-            turn = self._turns.setdefault(key, _Turn())
-            turn.wanted += 1
+            building = self._building.setdefault(key, _Building())
+            building.wanted += 1
         try:
-            with _taken(turn.lock):
+            with _locked(building.lock):
                 with self._lock:
                     if (found := self._find(key)) is not None:
                         return found  # type: ignore[no-any-return]
@@ -79,9 +79,9 @@ class ColumnCache:
             return made
         finally:
             with self._lock:
-                turn.wanted -= 1
-                if not turn.wanted:
-                    del self._turns[key]
+                building.wanted -= 1
+                if not building.wanted:
+                    del self._building[key]
 
     def fits(self, size: int) -> bool:
         """Whether a value of so many bytes can be cached at all."""
@@ -100,7 +100,7 @@ class ColumnCache:
     def note_outsized(self, key: Hashable, size: int) -> None:
         """Record that a value is too large to be cached, with a lower bound of its size."""
         with self._lock:
-            self._outgrows(key, size)
+            self._note_outsized(key, size)
 
     def outsized(self, key: Hashable) -> int:
         """Lower bound of the size of a value that was too large; 0 if nothing is known."""
@@ -138,7 +138,7 @@ class ColumnCache:
             return (0 if key in self._outsized else self._paid.get(key, 0)) + rent <= price
 
     def pay(self, key: Hashable, rent: int) -> None:
-        """Record that working without a value cost more than `rents` was told."""
+        """Record that working without a value cost more than was passed to `rents`."""
         with self._lock:
             self._pay(key, rent)
 
@@ -160,7 +160,7 @@ class ColumnCache:
         self._size -= self._held.pop(key, (None, 0))[1]
         self._paid.pop(key, None)
         if size > self._limit:
-            self._outgrows(key, size)
+            self._note_outsized(key, size)
             return
         self._held[key] = (made, size)
         self._size += size
@@ -169,14 +169,14 @@ class ColumnCache:
             self._paid.pop(lost, None)
             self._size -= gone
 
-    def _outgrows(self, key: Hashable, size: int) -> None:
+    def _note_outsized(self, key: Hashable, size: int) -> None:
         self._outsized[key] = max(size, self._outsized.get(key, 0))
         self._outsized.move_to_end(key)
         while len(self._outsized) > _REMEMBERED:
             self._outsized.popitem(last=False)
 
 
-class _Turn:
+class _Building:
     """A lock for computing one value, with the number of threads that use it."""
 
     def __init__(self) -> None:
@@ -185,14 +185,14 @@ class _Turn:
 
 
 @contextmanager
-def _taken(turn: Lock) -> Iterator[None]:
+def _locked(building: Lock) -> Iterator[None]:
     """Hold a lock. A read that waits for it can be stopped."""
-    while not turn.acquire(timeout=_PATIENCE):
+    while not building.acquire(timeout=_PATIENCE):
         checkpoint()
     try:
         yield
     finally:
-        turn.release()
+        building.release()
 
 
 @cache

@@ -211,8 +211,8 @@ class DerivedFiles:
         arrays_name = f"{_short(made.table)}-{_short(repr(members))}{_ARRAYS}"
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._make_room(end + _BLOCK, kept=arrays_name)
-            with self._renamed(arrays_name) as path, path.open("wb") as file:
+            self._evict(end + _BLOCK, kept=arrays_name)
+            with self._published(arrays_name) as path, path.open("wb") as file:
                 for name, array in arrays.items():
                     file.seek(members[name][1])
                     file.write(_bytes(array))
@@ -221,13 +221,13 @@ class DerivedFiles:
             _log.info("a topology is not kept: %s", error)
             return None
 
-    def restate(self, stored: Stored, made: Made) -> None:
+    def add_header(self, stored: Stored, made: Made) -> None:
         """Write another header for the arrays of an entry: they are valid for another source, too."""
         if self._directory is None:
             return
         try:
             if len(os.listdir(self._directory)) >= _MOST:
-                self._make_room(_BLOCK, kept=stored.arrays_name)
+                self._evict(_BLOCK, kept=stored.arrays_name)
             self._write_header(made, stored.arrays_name, stored._members)
         except OSError as error:
             _log.info("a topology is not kept: %s", error)
@@ -238,15 +238,15 @@ class DerivedFiles:
         assert self._directory is not None
         body = orjson.dumps({"format": _FORMAT, **asdict(made), "arrays": arrays_name, "members": members})
         name = f"{_short(made.table)}-{made.edges.fingerprint}{_HEADER}"
-        with self._renamed(name) as path:
+        with self._published(name) as path:
             path.write_bytes(b"%d\n%b" % (zlib.crc32(body), body))
         return self._open(self._directory / name)
 
-    def _renamed(self, name: str) -> _Renamed:
+    def _published(self, name: str) -> _Published:
         assert self._directory is not None
-        return _Renamed(self._directory / name)
+        return _Published(self._directory / name)
 
-    def _make_room(self, size: int, kept: str) -> None:
+    def _evict(self, size: int, kept: str) -> None:
         """Evict least recently used entries until a number of bytes is free."""
         assert self._directory is not None
         sizes: dict[str, int] = {}
@@ -281,7 +281,7 @@ class DerivedFiles:
         return sizes.pop(name, 0)
 
 
-class _Renamed:
+class _Published:
     """Writes a file under a temporary name and publishes it by rename."""
 
     def __init__(self, path: Path) -> None:

@@ -176,7 +176,7 @@ class EntityTable:
     def numbering(self) -> Numbering:
         return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release arrays that the cache does not hold."""
         for name in ("numbering", "_everything"):
             self.__dict__.pop(name, None)
@@ -201,7 +201,7 @@ class EntityTable:
         found.flags.writeable = False
         return found
 
-    def everything(self) -> Numbers:
+    def all_numbers(self) -> Numbers:
         """Numbers of all entities, ascending. Read-only."""
         return self._everything
 
@@ -235,30 +235,30 @@ class EntityTable:
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
         """Columns of existing entities by row id."""
-        return _noted(self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns))
+        return _count_read(self._snapshot.take_rows(self.key, pa.array(row_ids, pa.uint64()), columns=columns))
 
     def having(self, name: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Columns of the entities with one of some values in a column, in any order."""
-        return _noted(self._snapshot.lookup(self.key, name, pa.chunked_array([values]), columns=columns))
+        return _count_read(self._snapshot.lookup(self.key, name, pa.chunked_array([values]), columns=columns))
 
-    def declares(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         return name in self.names
 
-    def holds_plain(self, name: str) -> bool:
+    def is_comparable(self, name: str) -> bool:
         """Whether a column has comparable values. Blobs have none."""
-        return self.declares(name) and _is_plain(self.schema.field(name).type)
+        return self.has_column(name) and _is_plain(self.schema.field(name).type)
 
     def is_wide(self, name: str) -> bool:
         """Whether the values of a column are texts or lists, and not one number each."""
         if name not in self._wide:
-            self._wide[name] = self.holds_plain(name) and _is_wide(self.schema.field(name).type)
+            self._wide[name] = self.is_comparable(name) and _is_wide(self.schema.field(name).type)
         return self._wide[name]
 
     def _name(self, column: str) -> tuple[str, object, str]:
         # The version is part of the key: a rename changes column names but not the files.
         return (self.fingerprint, self.ref, column)
 
-    def has(self, name: str) -> bool:
+    def is_cached(self, name: str) -> bool:
         """Whether a column or derived value is cached."""
         return self._cache.holds(self._name(name))
 
@@ -274,7 +274,7 @@ class EntityTable:
         positions = self.numbering.positions
         if positions is None:
             return values
-        return one_piece(values.take(pa.array(positions, mask=positions == NOTHING)))
+        return as_one_array(values.take(pa.array(positions, mask=positions == NOTHING)))
 
     def _read_all(self, name: str) -> pa.Array:
         """A column in table order."""
@@ -285,9 +285,9 @@ class EntityTable:
             found.append(batch.column(0))
             size += batch.nbytes
             self._expect(name, size)
-        values = _noted(pa.chunked_array(found, batches.schema.field(0).type))
+        values = _count_read(pa.chunked_array(found, batches.schema.field(0).type))
         try:
-            return one_piece(values)
+            return as_one_array(values)
         except BudgetExceededError:
             self._cache.note_outsized(self._name(name), size)
             raise
@@ -309,11 +309,11 @@ class EntityTable:
 
     def whole(self, name: str) -> pa.Array:
         """A column by entity number, for one-time use: it is not cached."""
-        return self.column(name) if self.count == 0 or self.has(name) else self._read(name)
+        return self.column(name) if self.count == 0 or self.is_cached(name) else self._read(name)
 
     def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
         """A value that is computed from a column and cached under a label. The column itself is not cached."""
-        return self.kept(label, lambda: make(self.whole(name)))
+        return self.cached(label, lambda: make(self.whole(name)))
 
     def rents(self, label: str, rent: int) -> bool:
         """Whether to work without a derived value, at a cost in rows; see `ColumnCache.rents`."""
@@ -335,7 +335,9 @@ class EntityTable:
 
     def matching(self, name: str, words: str, *, phrase: bool, every_word: bool) -> Numbers:
         """Entities whose text contains any word, every word, or the phrase, by an index that covers the table."""
-        found = _noted(self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word)).to_numpy()
+        found = _count_read(
+            self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word)
+        ).to_numpy()
         return self.numbers(found.astype(np.int64))
 
     def fits(self, size: int) -> bool:
@@ -349,12 +351,12 @@ class EntityTable:
 
     def nearest(self, name: str, vector: Sequence[float], count: int, metric: str, probes: int, refine: int) -> Numbers:
         """Entities with the nearest vectors, found with an approximate index."""
-        found = _noted(
+        found = _count_read(
             self._snapshot.nearest(self.key, name, vector, count, metric=metric, probes=probes, refine=refine)
         ).to_numpy()
         return self.numbers(found.astype(np.int64))
 
-    def kept(self, label: str, make: Callable[[], Made]) -> Made:
+    def cached(self, label: str, make: Callable[[], Made]) -> Made:
         """A value that is computed from the entities and cached under a label."""
         return self._cache.get(self._name(label), make)
 
@@ -366,14 +368,14 @@ class EntityTable:
         """Cache a value from which values of other versions can be derived. It replaces the earlier one."""
         self._cache.keep(("latest", label), made)
 
-    def id_order(self) -> Numbers:
+    def id_ranks(self) -> Numbers:
         """Rank of each entity in id order."""
         return self.derived(_ID_ORDER, "id", _places_in_order)
 
     @property
-    def knows_id_order(self) -> bool:
+    def has_id_ranks(self) -> bool:
         """Whether id ranks are cached."""
-        return self.has(_ID_ORDER)
+        return self.is_cached(_ID_ORDER)
 
     def take(self, name: str, numbers: Numbers) -> pa.Array:
         """Values of some entities; null for `NOTHING`.
@@ -400,7 +402,7 @@ class EntityTable:
 
     def _asks(self, name: str, count: int) -> bool:
         """Whether to request single values from the table."""
-        if self.count <= _SMALL or self.has(name) or not self.holds_plain(name):
+        if self.count <= _SMALL or self.is_cached(name) or not self.is_comparable(name):
             return False
         return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
 
@@ -412,7 +414,7 @@ class EntityTable:
         there = numbers != NOTHING
         if not there.any():
             return pa.nulls(len(numbers), self.schema.field(name).type)
-        found = one_piece(self.rows(self.row_ids(numbers[there]), [name])[name])
+        found = as_one_array(self.rows(self.row_ids(numbers[there]), [name])[name])
         if there.all():
             return found
         return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
@@ -422,7 +424,7 @@ class EntityTable:
         rents = [self._cache.rents(self._name(name), _SCANNING + self.count // 16, self.count) for name in columns]
         if not all(rents):
             return None
-        rows = _noted(self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition))
+        rows = _count_read(self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition))
         found = self.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
         found.sort()
         return found
@@ -469,12 +471,16 @@ class EntityTable:
         if "id" in self.indexed:
             return self._asks("id", count)
         # Without an index, a lookup scans all ids and discards them.
-        return not self.has("id") and self.count > 100 * _SMALL and self._asks("id", count + self.count // _TAKING // 4)
+        return (
+            not self.is_cached("id")
+            and self.count > 100 * _SMALL
+            and self._asks("id", count + self.count // _TAKING // 4)
+        )
 
     def _look_up(self, ids: pa.Array) -> Numbers:
         wanted = pa.chunked_array([ids.drop_null()])
-        found = _noted(self._snapshot.lookup(self.key, "id", wanted, columns=["id", _ROW_ID]))
-        at = pc.index_in(ids, value_set=one_piece(found["id"]))
+        found = _count_read(self._snapshot.lookup(self.key, "id", wanted, columns=["id", _ROW_ID]))
+        at = pc.index_in(ids, value_set=as_one_array(found["id"]))
         if at.null_count == len(at):
             return np.full(len(ids), NOTHING, np.int64)
         numbers = self.numbers(found[_ROW_ID].to_numpy().astype(np.int64))
@@ -504,12 +510,12 @@ class EntityTables:
     def edges(self, name: str) -> EntityTable:
         return self._of(f"edge:{name}")
 
-    def let_go(self, others: EntityTables) -> None:
+    def release(self, others: EntityTables) -> None:
         """Release arrays of tables that the other snapshot does not share."""
         with self._lock:
             for key, table in self._made.items():
                 if others._made.get(key) is not table:
-                    table.let_go()
+                    table.release()
 
     def _of(self, key: str) -> EntityTable:
         found = self._made.get(key)
@@ -537,19 +543,19 @@ def _all_of(batches: pa.RecordBatchReader) -> pa.Table:
     for batch in batches:
         checkpoint()
         found.append(batch)
-    return _noted(pa.Table.from_batches(found, batches.schema))
+    return _count_read(pa.Table.from_batches(found, batches.schema))
 
 
 Found = TypeVar("Found", bound=Sized)
 
 
-def _noted(found: Found) -> Found:
+def _count_read(found: Found) -> Found:
     """Count bytes that a table returned. Returns the argument."""
     note_read(found.nbytes)
     return found
 
 
-def one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+def as_one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Values as one Arrow array.
 
     Raises:

@@ -28,13 +28,13 @@ class Key:
     """A sort key. Values are computed for all rows (None) or for the rows that earlier keys leave tied.
 
     Attributes:
-        at_hand: whether values are integers that cost almost nothing.
+        is_cheap: whether values are integers that cost almost nothing.
     """
 
     values: Callable[[Numbers | None], pa.Array]
     descending: bool = False
     nulls_first: bool = True
-    at_hand: bool = False
+    is_cheap: bool = False
 
 
 def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
@@ -55,7 +55,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         if tied is not None and len(tied) == 0:
             break
         asked = rows if rows is None or tied is None else rows[tied]
-        if all(other.at_hand for other in keys[number:]) and (rows is not None or end * _MANY > count):
+        if all(other.is_cheap for other in keys[number:]) and (rows is not None or end * _MANY > count):
             return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
         if rows is None:

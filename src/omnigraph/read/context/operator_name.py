@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class OperatorName(StrEnum):
-    """What an operator does."""
+    """Name of a physical operator."""
 
     LOOKUP = "lookup"
     """Find nodes by id or key."""

@@ -59,8 +59,8 @@ class Views:
             for other in self._views.values():
                 if other is not found:
                     # Only the current view holds large arrays; for others they stay in the cache while it has room.
-                    other.topologies.let_go()
-                    other.tables.let_go(found.tables)
+                    other.topologies.release()
+                    other.tables.release(found.tables)
         return found
 
     def clear(self) -> None:

@@ -136,11 +136,11 @@ def _in_memory(query: ReadQuery, context: Context) -> Execution:
 
 def _in_chunks(query: ReadQuery, context: Context) -> Execution:
     """Run a read whose rows do not fit the memory budget at once."""
-    context.budget.start_again()
+    context.budget.restart()
     if context.trace is None:
         return _shape_in_chunks(query, context)
     untraced = replace(context, trace=None)
-    untraced.search.go_on_from(context.search)
+    untraced.search.share_queries(context.search)
     context.trace.steps.clear()
     with context.trace.step(OperatorName.CHUNKS, f"block by block, {_shape_text(query.read)}") as entry:
         done = _shape_in_chunks(query, untraced)

@@ -95,7 +95,7 @@ class TypeExport:
         """All entities by id, as NDJSON, in pieces of any length."""
         for rows in self._rows(largest=MATERIALIZED):
             text = self._text(rows)
-            aside = self._set_aside(rows)
+            aside = self._left_out_blobs(rows)
             if not aside:
                 yield text
                 continue
@@ -118,7 +118,7 @@ class TypeExport:
     def _text(self, rows: pa.Table) -> bytes:
         return bytes(lines_of(rows, self.kind, self.name, self.types).buffers()[2])
 
-    def _set_aside(self, rows: pa.Table) -> list[tuple[str, str]]:
+    def _left_out_blobs(self, rows: pa.Table) -> list[tuple[str, str]]:
         """Property and entity of each blob that was left out, in text order."""
         left_out = []
         for place, name in enumerate(self._blobs):

@@ -111,7 +111,7 @@ def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFo
 
 
 def _name(part: TypeExport, format: ExportFormat) -> str:
-    """File name of a type, `node.Person.parquet`. It contains the kind, since a node and an edge type may share a name."""
+    """File name of a type, as `node.Person.parquet`. A node type and an edge type may share a name."""
     return f"{part.kind.value}.{part.name}.{format}"
 
 

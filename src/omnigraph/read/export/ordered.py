@@ -119,7 +119,7 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
     paths = [os.path.join(directory, str(number)) for number in range(len(counts))]
     writers: list[pa.ipc.RecordBatchStreamWriter] = []
     try:
-        for table in _gathered(batches, together):
+        for table in _combined(batches, together):
             if not writers:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")
                 writers = [pa.ipc.new_stream(pa.OSFile(p, "wb"), table.schema, options=options) for p in paths]
@@ -142,7 +142,7 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
     return [_File(path, count) for path, count in zip(paths, counts, strict=True) if count]
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+def _combined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Combine batches to about a size, so that partitioning does not produce tiny batches."""
     held: list[pa.RecordBatch] = []
     total = 0

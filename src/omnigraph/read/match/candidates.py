@@ -59,7 +59,7 @@ class Candidates:
     def of(self, name: str) -> tuple[Numbers, ...]:
         """Candidate nodes of a variable, for each of its types."""
         if name not in self._own:
-            return tuple(table.everything() for table in self.tables(name))
+            return tuple(table.all_numbers() for table in self.tables(name))
         if name not in self._chosen:
             trace = self._context.trace
             if trace is None:

@@ -104,7 +104,7 @@ class Count:
         frame = rest.execute(match.start(), match)
         total = np.full(frame.count, weights.factor, np.int64)
         for name in weights.of:
-            total = _times(total, weights.at(name, frame.bindings[name].numbers))
+            total = _product(total, weights.at(name, frame.bindings[name].numbers))
             total = total if self.at_most is None else np.minimum(total, self.at_most)
         there = total > 0
         return frame.filter(there), total[there]
@@ -201,16 +201,16 @@ class _Weights:
             (adjacency,) = adjacencies(self._context, step)
             # Without an edge variable, parallel edges count once.
             distinct = leaf.expand.edge_var is None
-            if self._is_late(leaf.name, leaf.onto, adjacency):
-                arriving = self._late_sums(adjacency, leaf, distinct=distinct)
+            if self._filters_late(leaf.name, leaf.onto, adjacency):
+                arriving = self._filtered_counts(adjacency, leaf, distinct=distinct)
             elif (values := self._values(leaf.name)) is None:
                 arriving = self._counts(adjacency, leaf.onto, distinct=distinct)
             elif self._is_smaller(leaf.name, leaf.onto, values):
-                arriving = self._sent(step, values, leaf.name, leaf.onto, distinct=distinct)
+                arriving = self._sums_from_leaf(step, values, leaf.name, leaf.onto, distinct=distinct)
             else:
                 arriving = self._sums(adjacency, values, leaf.onto, distinct=distinct)
         before = self.of.get(leaf.onto)
-        together = arriving if before is None else _times(before, arriving)
+        together = arriving if before is None else _product(before, arriving)
         # Sums and products of capped weights reach the same cap.
         self.of[leaf.onto] = together if self._at_most is None else np.minimum(together, self._at_most)
 
@@ -222,7 +222,7 @@ class _Weights:
         chosen = weight
         if self.few(name) is None and self._candidates.restricts(name):
             chosen = weight.take(self._candidates.of(name)[0])
-        _add_up(chosen)
+        _check_sum(chosen)
         return int(chosen.sum())
 
     def _values(self, name: str) -> Numbers | Mask | None:
@@ -237,7 +237,7 @@ class _Weights:
             return mask if weight is None else weight
         return np.where(mask, weight, 0)
 
-    def _is_late(self, name: str, onto: str, adjacency: Edges) -> bool:
+    def _filters_late(self, name: str, onto: str, adjacency: Edges) -> bool:
         """Whether conditions on a leaf are cheaper to evaluate on the nodes that edges lead to than on all nodes."""
         if self._candidates.is_chosen(name) or name in self.of:
             return False
@@ -247,7 +247,7 @@ class _Weights:
         expected = len(nodes) * adjacency.size / max(adjacency.nodes, 1)
         return expected * _FEW < self._candidates.tables(name)[0].count
 
-    def _late_sums(self, adjacency: Edges, leaf: Leaf, *, distinct: bool) -> Numbers:
+    def _filtered_counts(self, adjacency: Edges, leaf: Leaf, *, distinct: bool) -> Numbers:
         """For each of a few nodes, the number of neighbours that satisfy the conditions on the leaf."""
         assert leaf.onto is not None
         nodes = self._candidates.of(leaf.onto)[0]
@@ -255,7 +255,7 @@ class _Weights:
         self._context.budget.spend(len(places))
         far, back = np.unique(adjacency.far(places), return_inverse=True)
         allowed = np.isin(far, self._candidates.among(leaf.name, far), assume_unique=True)
-        return _gathered(allowed[back].astype(np.int64), far[back], _owners(degree), len(nodes), distinct=distinct)
+        return _sum_by_target(allowed[back].astype(np.int64), far[back], _owners(degree), len(nodes), distinct=distinct)
 
     def _is_smaller(self, name: str, onto: str, values: Numbers | Mask) -> bool:
         """Whether a leaf has few candidates, and fewer than the variable that it is joined with."""
@@ -270,7 +270,9 @@ class _Weights:
         # Both ends of the edges have the same number of edges in total.
         return size * candidates.tables(onto)[0].count <= candidates.size(onto) * candidates.tables(name)[0].count
 
-    def _sent(self, step: ir.Step, values: Numbers | Mask, name: str, onto: str, *, distinct: bool) -> Numbers:
+    def _sums_from_leaf(
+        self, step: ir.Step, values: Numbers | Mask, name: str, onto: str, *, distinct: bool
+    ) -> Numbers:
         """For each node, the sum of the weights of its neighbours, walked from the few candidates of the leaf."""
         (back,) = reversed_steps([step])
         (adjacency,) = adjacencies(self._context, back)
@@ -285,7 +287,7 @@ class _Weights:
             size, at = len(few), np.searchsorted(few, far)
             wanted = np.flatnonzero(few.take(at, mode="clip") == far) if size else np.array([], np.int64)
             far, sender = at.take(wanted), sender.take(wanted)
-        return _gathered(values.take(sender).astype(np.int64), sender, far, size, distinct=distinct)
+        return _sum_by_target(values.take(sender).astype(np.int64), sender, far, size, distinct=distinct)
 
     def _counts(self, adjacency: Edges, onto: str, *, distinct: bool) -> Numbers:
         """Degree, or number of distinct neighbours, of each node."""
@@ -308,7 +310,7 @@ class _Weights:
         degree, places = adjacency.walk(nodes)
         self._context.budget.spend(len(places))
         far = adjacency.far(places)
-        return _gathered(values.take(far).astype(np.int64), far, _owners(degree), len(nodes), distinct=distinct)
+        return _sum_by_target(values.take(far).astype(np.int64), far, _owners(degree), len(nodes), distinct=distinct)
 
     def _reached(self, name: str, onto: str, expand: ir.Expand) -> Numbers:
         """For each node, the sum of the weights of all nodes within the hop range."""
@@ -345,7 +347,7 @@ def _owners(degree: Numbers) -> Numbers:
     return np.repeat(np.arange(len(degree)), degree)
 
 
-def _gathered(arriving: Numbers, leaf: Numbers, onto: Numbers, size: int, *, distinct: bool) -> Numbers:
+def _sum_by_target(arriving: Numbers, leaf: Numbers, onto: Numbers, size: int, *, distinct: bool) -> Numbers:
     """Sum values along edges, by target node.
 
     Args:
@@ -374,7 +376,7 @@ def _totals(walk_: Walk, starts: Numbers, hops: ir.HopRange, values: Numbers | N
     return (high << 32) + (low & (2**32 - 1))
 
 
-def _times(left: Numbers, right: Numbers) -> Numbers:
+def _product(left: Numbers, right: Numbers) -> Numbers:
     if len(left) and float(left.max()) * float(right.max()) > _LARGEST:
         product = left.astype(np.float64) * right
         if float(product.max()) > _LARGEST:
@@ -382,7 +384,7 @@ def _times(left: Numbers, right: Numbers) -> Numbers:
     return left * right
 
 
-def _add_up(numbers: Numbers) -> None:
+def _check_sum(numbers: Numbers) -> None:
     """Raise an error if the sum of numbers overflows."""
     if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _LARGEST:
         return

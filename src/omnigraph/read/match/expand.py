@@ -91,8 +91,8 @@ class Expand(Operator):
         allowed = [None for _ in tables] if late else candidates.masks(far)
         start = frame.bindings[self.expand.left if self.forward else self.expand.right]
         parts = []
-        for portion in [None] if frame.paths else _portions(context, start, self.edge_steps):
-            part = frame if portion is None else frame.take(portion)
+        for chunk in [None] if frame.paths else _row_chunks(context, start, self.edge_steps):
+            part = frame if chunk is None else frame.take(chunk)
             parts.append(self._extend(part, tables, allowed, context))
         found = parts[0] if len(parts) == 1 else concat_frames(parts)
         if late:
@@ -106,13 +106,13 @@ class Expand(Operator):
         expand, steps, far = self.expand, self.edge_steps, self.far
         near = expand.left if self.forward else expand.right
         if _is_plain(expand, frame.bindings[near], tables):
-            return _extend_plainly(context, frame, steps[0], near, far, tables, allowed[0])
+            return _extend_plain(context, frame, steps[0], near, far, tables, allowed[0])
         edges = edge_types(expand)
         reached = neighbours(context, frame.bindings[near], steps, [table.type_name for table in tables], edges)
-        reached = _only(reached, allowed)
+        reached = _filter_candidates(reached, allowed)
         if expand.edge_var is None:
             reached = distinct(reached, tables)
-        context.budget.room(len(reached.row), frame.width + _REACHED)
+        context.budget.need_arrays(len(reached.row), frame.width + _REACHED)
         wide = frame.take(reached.row).bind(far, node_binding(tables, reached))
         if expand.edge_var is None:
             return wide
@@ -176,7 +176,7 @@ def neighbours(
             continue
         rows = rows_of(start, step.left_type)
         for turn, adjacency in enumerate(adjacencies(context, step)):
-            part = _gather(start, rows, adjacency, types.index(step.right_type), edges.index(step.edge))
+            part = _walk(start, rows, adjacency, types.index(step.right_type), edges.index(step.edge))
             if turn:
                 # A self-loop is one edge, though both directions find it.
                 part = part.filter(part.number != start.numbers[part.row])
@@ -194,7 +194,7 @@ def rows_of(start: Binding, type_name: str) -> Numbers:
     return np.array([], np.int64)
 
 
-def _gather(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_which: int) -> Reached:
+def _walk(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_which: int) -> Reached:
     degree, at = adjacency.walk(start.numbers[rows])
     return Reached(
         np.repeat(rows, degree),
@@ -209,8 +209,8 @@ def joined(parts: list[Reached]) -> Reached:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        nobody = np.array([], np.int64)
-        return Reached(nobody, nobody, nobody, nobody, nobody)
+        empty = np.array([], np.int64)
+        return Reached(empty, empty, empty, empty, empty)
     together = Reached(
         np.concatenate([p.row for p in parts]),
         np.concatenate([p.which for p in parts]),
@@ -231,7 +231,7 @@ def distinct(reached: Reached, tables: Sequence[EntityTable]) -> Reached:
     return reached.filter(np.unique(keys, return_index=True)[1])
 
 
-def _portions(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
+def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
     """Chunks of rows to walk from; None for all rows at once."""
     rows = len(start.numbers)
     walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
@@ -263,7 +263,7 @@ def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]
     )
 
 
-def _extend_plainly(
+def _extend_plain(
     context: Context,
     frame: Frame,
     step: ir.Step,
@@ -288,11 +288,11 @@ def _extend_plainly(
     if kept is not None:
         places = np.flatnonzero(kept)
         numbers, row = numbers.take(places), row.take(places)
-    context.budget.room(len(row), frame.width + _REACHED)
+    context.budget.need_arrays(len(row), frame.width + _REACHED)
     return frame.take(row).bind(far, Binding(tables, numbers))
 
 
-def _only(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:
+def _filter_candidates(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:
     if all(mask is None for mask in allowed):
         return reached
     if len(allowed) == 1:

@@ -139,9 +139,9 @@ class Walk:
         size, budget = max(self.numbering.size, 1), self._context.budget
         found: list[Numbers] = []
         with budget.keeping():
-            if self._goes_far(hops):
-                for parts in self._one_by_one(starts, hops):
-                    found.append(_in_order(parts))
+            if self._reaches_many(hops):
+                for parts in self._per_start(starts, hops):
+                    found.append(_merged_sorted(parts))
                     budget.keep(_COPIES * found[-1].nbytes)
                 lengths = [len(nodes) for nodes in found]
                 return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
@@ -161,8 +161,8 @@ class Walk:
             hops: range of shortest distances.
             values: value of each node; None for 1.
         """
-        if self._goes_far(hops):
-            found = self._one_by_one(starts, hops)
+        if self._reaches_many(hops):
+            found = self._per_start(starts, hops)
             if values is None:
                 return np.array([sum(map(len, parts)) for parts in found], np.int64)
             return np.array([sum(int(values.take(part).sum()) for part in parts) for parts in found], np.int64)
@@ -173,13 +173,13 @@ class Walk:
         np.add.at(totals, places, values.take(nodes))
         return totals
 
-    def _goes_far(self, hops: ir.HopRange) -> bool:
+    def _reaches_many(self, hops: ir.HopRange) -> bool:
         """Whether a start is expected to reach so many nodes that starts are better processed one by one."""
         edges = sum(adjacency.size for _, _, adjacency in self._parts)
         degree = edges / max(self.numbering.size, 1)
         return degree ** min(_FAR if hops.max is None else hops.max, _FAR) > _MUCH
 
-    def _one_by_one(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
+    def _per_start(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
         """Distinct nodes that each start reaches, one array per distance."""
         with _marks(self.numbering.size) as (seen, marked):
             for start in starts.tolist():
@@ -247,7 +247,7 @@ class Walk:
         return keys
 
 
-class _Idle:
+class _MarkPool:
     """Unused mark arrays of all threads, up to a number of bytes."""
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class _Idle:
             enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
             return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None
 
-    def give(self, marks: tuple[Mask, Mask]) -> None:
+    def put(self, marks: tuple[Mask, Mask]) -> None:
         """Keep mark arrays for later walks. The oldest ones are dropped first."""
         if marks[0].nbytes + marks[1].nbytes > _KEPT_MARKS:
             return
@@ -274,7 +274,7 @@ class _Idle:
                 self._marks.pop(0)
 
 
-_idle = _Idle()
+_mark_pool = _MarkPool()
 
 
 @contextmanager
@@ -283,10 +283,10 @@ def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
 
     They are reused: for a small result in a large graph, allocating them would cost more than the walk.
     """
-    marks = _idle.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
+    marks = _mark_pool.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
     # A walk that fails leaves marks behind, so its arrays are dropped.
     yield marks[0][:size], marks[1][:size]
-    _idle.give(marks)
+    _mark_pool.put(marks)
 
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:
@@ -299,7 +299,7 @@ def _distinct(keys: Numbers, marked: Mask) -> Numbers:
     return found
 
 
-def _in_order(parts: list[Numbers]) -> Numbers:
+def _merged_sorted(parts: list[Numbers]) -> Numbers:
     """The nodes of several arrays, ascending."""
     if len(parts) == 1:
         return parts[0]

@@ -35,7 +35,7 @@ def index_lookup(
             found_ = _by_index(condition, table, context)
             if found_ is not None:
                 return found_, conditions
-    return table.everything(), conditions
+    return table.all_numbers(), conditions
 
 
 def selects_by_id(conditions: Sequence[Expression], table: EntityTable, context: Context) -> bool:
@@ -96,7 +96,7 @@ def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Sca
 def _by_index(condition: Expression, table: EntityTable, context: Context) -> Numbers | None:
     """Entities that an index finds for a condition; None without an index, or if a full scan is cheaper."""
     columns = condition.properties
-    if not columns or not columns <= table.indexed or all(table.has(column) for column in columns):
+    if not columns or not columns <= table.indexed or all(table.is_cached(column) for column in columns):
         return None
     filter_ = prefilter(condition.as_table_filter, context.request)
     if filter_ is None:

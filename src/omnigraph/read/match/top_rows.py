@@ -109,5 +109,5 @@ def _key_values(key: ir.SortKey, frame: Frame) -> pa.Array:
     if isinstance(expr, ir.Prop):
         return frame.prop(expr.var, expr.name)
     assert isinstance(expr, ir.Ident)
-    places = frame.bindings[expr.var].places_by_id() if expr.role is ir.Role.ID else None
+    places = frame.bindings[expr.var].id_ranks() if expr.role is ir.Role.ID else None
     return frame.ident(expr.var, expr.role) if places is None else places

@@ -173,10 +173,10 @@ class Estimates:
         far = right if move.forward else left
         trying = 0.0
         if not far.counted:
-            trying = self._late(move.expand, walked) if move.late else _TRYING * far.total
+            trying = self._late_cost(move.expand, walked) if move.late else _TRYING * far.total
         return _STEP + walked + trying + after
 
-    def _late(self, expand: ir.Expand, walked: float) -> float:
+    def _late_cost(self, expand: ir.Expand, walked: float) -> float:
         return _LATE * walked
 
     def is_late(self, expand: ir.Expand, rows: float, *, forward: bool) -> bool:
@@ -184,7 +184,7 @@ class Estimates:
         left, right = self._ends(expand)
         far = right if forward else left
         walked = rows * self.walked(expand, forward=forward)
-        return not far.counted and self._late(expand, walked) < _TRYING * far.total
+        return not far.counted and self._late_cost(expand, walked) < _TRYING * far.total
 
 
 class JoinOrderSearch:
@@ -214,13 +214,13 @@ class JoinOrderSearch:
 
     def best(self, rows: float) -> JoinOrder:
         """The cheapest order; the first of equally cheap ones."""
-        start = self._settled(_State(self._before, frozenset()), JoinOrder((), rows, 0.0))
+        start = self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0))
         layer, ended = {start[0]: start[1]}, []
         while layer:
             following: dict[_State, JoinOrder] = {}
             for state, way in layer.items():
                 ends = True
-                for next_state, next_way in self._onward(state, way):
+                for next_state, next_way in self._next_moves(state, way):
                     ends = False
                     known = following.get(next_state)
                     if known is None or next_way.cost < known.cost:
@@ -232,19 +232,19 @@ class JoinOrderSearch:
                 layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:_KEPT])
         return min(ended, key=_cost)
 
-    def every(self, rows: float) -> Iterator[JoinOrder]:
+    def all_orders(self, rows: float) -> Iterator[JoinOrder]:
         """All orders, for tests."""
 
         def onward(state: _State, way: JoinOrder) -> Iterator[JoinOrder]:
-            following = list(self._onward(state, way))
+            following = list(self._next_moves(state, way))
             if not following:
                 yield way
             for found in following:
                 yield from onward(*found)
 
-        yield from onward(*self._settled(_State(self._before, frozenset()), JoinOrder((), rows, 0.0)))
+        yield from onward(*self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0)))
 
-    def _onward(self, state: _State, way: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
+    def _next_moves(self, state: _State, way: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
         """All next moves: each binds a variable, or walks several hops between bound ones."""
         bound = state.bound
         for place, expand in enumerate(self._expands):
@@ -252,19 +252,21 @@ class JoinOrderSearch:
                 continue
             left, right = expand.left in bound, expand.right in bound
             if left and right:  # single hops are tested as soon as both ends are bound
-                yield self._taken(state, way, Move(expand=expand, closing=True), place)
+                yield self._after_move(state, way, Move(expand=expand, closing=True), place)
             elif left or (right and expand.hops is None):
                 late = self._estimates.is_late(expand, way.rows, forward=left)
-                yield self._taken(state, way, Move(expand=expand, forward=left, late=late), place)
+                yield self._after_move(state, way, Move(expand=expand, forward=left, late=late), place)
         for name in self._names:
             if name not in bound:
-                yield self._taken(state, way, Move(scan=name))
+                yield self._after_move(state, way, Move(scan=name))
 
-    def _taken(self, state: _State, way: JoinOrder, move: Move, place: int | None = None) -> tuple[_State, JoinOrder]:
-        after = self._done(state, move, place)
-        return self._settled(after, self._with(way, move, first=not state.bound), state)
+    def _after_move(
+        self, state: _State, way: JoinOrder, move: Move, place: int | None = None
+    ) -> tuple[_State, JoinOrder]:
+        after = self._next_state(state, move, place)
+        return self._reduced(after, self._extended(way, move, first=not state.bound), state)
 
-    def _done(self, state: _State, move: Move, place: int | None) -> _State:
+    def _next_state(self, state: _State, move: Move, place: int | None) -> _State:
         if move.scan is not None:
             return _State(state.bound | {move.scan}, state.walked)
         assert move.expand is not None
@@ -272,17 +274,17 @@ class JoinOrderSearch:
         expand = move.expand
         return _State(state.bound | {expand.left, expand.right, *bound_by_expand(expand)}, state.walked | {place})
 
-    def _with(self, way: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
+    def _extended(self, way: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
         cost = self._estimates.cost(move, way.rows, first)
         return JoinOrder((*way.moves, move), self._estimates.after(move, way.rows), way.cost + cost)
 
-    def _settled(self, state: _State, way: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
+    def _reduced(self, state: _State, way: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
         """Apply all moves that only remove rows: conditions, then edges between bound variables."""
         tried = before
         while True:
             for place, names in self._conditions:
                 if names <= state.bound and not (tried is not None and names <= tried.bound):
-                    way = self._with(way, Move(condition=place))
+                    way = self._extended(way, Move(condition=place))
             tried = state
             closing = [
                 (place, expand)
@@ -296,7 +298,7 @@ class JoinOrderSearch:
                 return state, way
             place, expand = min(closing, key=lambda found: (self._estimates.joined(found[1]), found[0]))
             move = Move(expand=expand, closing=True)
-            state, way = self._done(state, move, place), self._with(way, move)
+            state, way = self._next_state(state, move, place), self._extended(way, move)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.count import Count, Leaf
@@ -25,7 +26,6 @@ from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock
-from omnigraph.read.query.expression import variables
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
 from omnigraph.read.shape.window import window
 
@@ -107,7 +107,8 @@ class Planner:
         key = self._query.leading_key if wanted else None
         if key is None or wanted is None:
             return None
-        block, (var,) = self._query.match, variables(key.expr)
+        assert isinstance(key.expr, ir.Prop | ir.Ident)
+        block, var = self._query.match, key.expr.var
         whole, statistics = self._order(block)
         first = first_portion(
             wanted,

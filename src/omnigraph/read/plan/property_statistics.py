@@ -30,9 +30,9 @@ def property_statistics(tables: Sequence[EntityTable], name: str, context: Conte
     (table,) = tables
     label = f"values of {name}"
     declared = _declared(table, name, context)
-    if not table.has(label) and not (table.count and table.holds_plain(name) and table.has(name)):
+    if not table.is_cached(label) and not (table.count and table.is_comparable(name) and table.is_cached(name)):
         return declared
-    found: PropertyStatistics = table.kept(label, lambda: sample_statistics(table.column(name), table.count))
+    found: PropertyStatistics = table.cached(label, lambda: sample_statistics(table.column(name), table.count))
     return found if declared is None else replace(found, distinct=declared.distinct)
 
 

@@ -85,6 +85,15 @@ class Expression:
         return ir.expression(self.expr)
 
 
+@dataclass(frozen=True, slots=True)
+class SortTerm:
+    """A sort key with the facts about its expression."""
+
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = True
+
+
 def _on_table_rows(part: Any) -> Any:
     if isinstance(part, tuple):
         return tuple(map(_on_table_rows, part))

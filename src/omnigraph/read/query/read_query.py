@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.read.query.block import QueryBlock
-from omnigraph.read.query.expression import Expression, variables
+from omnigraph.read.query.expression import Expression, SortTerm, variables
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,25 @@ class ReadQuery:
         return tuple(dict.fromkeys(part for part in parts if isinstance(part, ir.Aggregate)))
 
     @cached_property
-    def order(self) -> tuple[ir.SortKey, ...]:
+    def order(self) -> tuple[SortTerm, ...]:
         """Sort keys. A key that names a plain property column is replaced by that property."""
         found = []
         for key in self.read.order:
             expr = self.resolved(key.expr)
-            found.append(replace(key, expr=expr) if isinstance(expr, ir.Prop | ir.Ident) else key)
+            plain = isinstance(expr, ir.Prop | ir.Ident)
+            found.append(SortTerm(Expression(expr if plain else key.expr), key.descending, key.nulls_first))
         return tuple(found)
+
+    @cached_property
+    def ordering_columns(self) -> dict[str, Expression]:
+        """Result columns that sort keys refer to, directly or through other columns."""
+        named = named_columns([term.expression.expr for term in self.order], self.columns)
+        return {name: column for name, column in self.columns.items() if name in named}
+
+    @cached_property
+    def ties(self) -> tuple[SortTerm, ...]:
+        """Tie-breakers that make the order total."""
+        return tuple(SortTerm(Expression(tie)) for tie in self.read.ties)
 
     def resolved(self, expr: ir.Expr) -> ir.Expr:
         """The expression behind a reference to a result column."""
@@ -159,6 +171,18 @@ class ReadQuery:
         if not self.read.grouped or self.read.match.outer or not self.is_countable:
             return None
         return self.match.joined_variables | self.result_variables
+
+
+def named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -> set[str]:
+    """Columns that expressions refer to, directly or through other columns."""
+    found: set[str] = set()
+    todo: list[object] = list(exprs)
+    while todo:
+        for part in walk(todo.pop()):
+            if isinstance(part, ir.Column) and part.name not in found:
+                found.add(part.name)
+                todo.append(columns[part.name].expr)
+    return found
 
 
 def ranked_variable(rank: ir.Rank) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
-from omnigraph.read.columns.entity_table import EntityTable, one_piece, places
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
 _OFTEN = 4
@@ -57,34 +57,34 @@ class Binding:
         """A column of the entities; null without an entity, or if its type has no such column."""
         if self.which is None:
             return self.tables[0].take(name, self.numbers)
-        kinds = {table.schema.field(name).type for table in self.tables if table.declares(name)}
+        kinds = {table.schema.field(name).type for table in self.tables if table.has_column(name)}
         if not kinds:
             return pa.nulls(len(self.numbers))  # of an interface that no type implements
         parts, place = [pa.nulls(1, next(iter(kinds)))], np.zeros(len(self.numbers), np.int64)
         start = 1
         for number, table in enumerate(self.tables):
             rows = np.flatnonzero((self.which == number) & (self.numbers != NOTHING))
-            if len(rows) and table.declares(name):
+            if len(rows) and table.has_column(name):
                 parts.append(table.take(name, self.numbers[rows]))
                 place[rows] = np.arange(start, start + len(rows))
                 start += len(rows)
-        return one_piece(pa.chunked_array(parts)).take(pa.array(place))
+        return as_one_array(pa.chunked_array(parts)).take(pa.array(place))
 
-    def places_by_id(self) -> pa.Array | None:
+    def id_ranks(self) -> pa.Array | None:
         """Rank of each entity in id order, null for null; None if comparing ids is cheaper."""
         if self.which is not None:
             return None
         table = self.tables[0]
-        if len(self.numbers) * _OFTEN < table.count and not table.knows_id_order:
+        if len(self.numbers) * _OFTEN < table.count and not table.has_id_ranks:
             return None
         missing = self.numbers == NOTHING
-        found = table.id_order().take(self.numbers, mode="wrap") if table.slots else self.numbers
+        found = table.id_ranks().take(self.numbers, mode="wrap") if table.slots else self.numbers
         return pa.array(found, mask=missing) if missing.any() else pa.array(found)
 
     @property
-    def knows_places(self) -> bool:
+    def has_id_ranks(self) -> bool:
         """Whether id ranks are cached."""
-        return len(self.tables) == 1 and self.tables[0].knows_id_order
+        return len(self.tables) == 1 and self.tables[0].has_id_ranks
 
     def type_names(self) -> pa.Array:
         names = pa.array([table.type_name for table in self.tables], pa.utf8())
@@ -112,8 +112,8 @@ class Path:
         return self.nodes.nbytes + self.node_first.nbytes + self.edges.nbytes + self.edge_first.nbytes
 
     def take(self, rows: Numbers) -> Path:
-        node_rows, node_first = _stretches(self.node_first, rows)
-        edge_rows, edge_first = _stretches(self.edge_first, rows)
+        node_rows, node_first = _take_ranges(self.node_first, rows)
+        edge_rows, edge_first = _take_ranges(self.edge_first, rows)
         return Path(self.nodes.take(node_rows), node_first, self.edges.take(edge_rows), edge_first)
 
 
@@ -151,7 +151,7 @@ def _joined_firsts(parts: Sequence[Numbers]) -> Numbers:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _stretches(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+def _take_ranges(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
     """Positions of several ranges, concatenated, and where each range begins."""
     missing = rows == NOTHING
     safe = np.where(missing, 0, rows)

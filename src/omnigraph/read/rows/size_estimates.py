@@ -61,7 +61,7 @@ def column_bytes(binding: Binding, name: str) -> int:
 def _bytes(table: EntityTable, name: str, numbers: Numbers) -> int:
     if len(numbers) == 0 or table.count == 0:
         return 0
-    if table.count > max(_SMALL, len(numbers)) and not table.has(name):
+    if table.count > max(_SMALL, len(numbers)) and not table.is_cached(name):
         return 0
     column = table.column(name)
     if pa.types.is_nested(column.type):

@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.read.budget.budget import checkpoint, put_aside
+from omnigraph.read.budget.budget import checkpoint, note_spill
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.rows.frame import Binding, Frame, Path, concat_frames
 from omnigraph.storage.scratch import Scratch
@@ -104,7 +104,7 @@ class SpilledRows:
             batch = _batch(frame, weights)
             if self._scratch is None:
                 self._scratch = Scratch(batch.schema, hint=_ADVICE)
-            put_aside(batch.nbytes)
+            note_spill(batch.nbytes)
             self._scratch.write(batch)
         self._parts, self._held = [], 0
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.read.budget.budget import checkpoint
-from omnigraph.read.columns.entity_table import one_piece
+from omnigraph.read.columns.entity_table import as_one_array
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import dense_ranks, order_of
 from omnigraph.storage.analysis import words_of
@@ -37,7 +37,7 @@ _NONE: Numbers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class TokenBatch:
     """Token occurrences of some texts, in text order.
 
     Attributes:
@@ -56,12 +56,12 @@ class Occurrences:
 
     Attributes:
         vocabulary: distinct words, sorted.
-        often: number of occurrences of each word.
+        counts: number of occurrences of each word.
     """
 
     def __init__(self, texts: pa.Array, analyzer: ir.Analyzer) -> None:
         cut, self._homes = [pa.array([], pa.utf8()).dictionary_encode()], [np.zeros(0, np.int32)]
-        for start, part in _portions(texts):
+        for start, part in _text_chunks(texts):
             pieces, home = _pieces(part, analyzer.tokenizer)
             cut.append(pieces.dictionary_encode())
             self._homes.append((home + start).astype(np.int32))
@@ -74,18 +74,18 @@ class Occurrences:
         for pieces in self._pieces:
             counts += np.bincount(pieces, minlength=len(distinct))
         times = np.repeat(counts, np.diff(self._analysed.first))
-        self.often: Numbers = np.bincount(self._analysed.word, times, len(self.vocabulary)).astype(np.int64)
+        self.counts: Numbers = np.bincount(self._analysed.word, times, len(self.vocabulary)).astype(np.int64)
 
-    def __iter__(self) -> Iterator[Portion]:
+    def __iter__(self) -> Iterator[TokenBatch]:
         for pieces, homes in zip(self._pieces, self._homes, strict=True):
             checkpoint()
-            yield _spread(self._analysed, pieces, homes)
+            yield _token_batch(self._analysed, pieces, homes)
 
 
 # Split
 
 
-def _portions(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+def _text_chunks(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
     """Chunks of a column of bounded size, with the number of the first text of each."""
     texts = pc.fill_null(texts, "").cast(pa.large_utf8())
     for start, end in _cuts(texts, _TEXT_BYTES):
@@ -107,8 +107,8 @@ def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
 def _pieces(texts: pa.Array, tokenizer: str) -> tuple[pa.Array, Numbers]:
     """Pieces that contain whole tokens, and the text of each."""
     if tokenizer == "raw":
-        told = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
-        return texts.take(pa.array(told)).cast(pa.utf8()), told
+        has_text = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
+        return texts.take(pa.array(has_text)).cast(pa.utf8()), has_text
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     begin, end = int(offsets[0]), int(offsets[-1])
     if begin == end:
@@ -183,7 +183,7 @@ def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
     pieces_of, places = np.concatenate(piece), np.concatenate(place)
     order = order_of(pieces_of, places)
     first = np.concatenate([[0], np.cumsum(np.bincount(pieces_of, minlength=len(pieces)))])
-    return _Analysed(one_piece(vocabulary.take(pa.array(by_text))), width, first, word[order], places[order])
+    return _Analysed(as_one_array(vocabulary.take(pa.array(by_text))), width, first, word[order], places[order])
 
 
 def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
@@ -246,7 +246,7 @@ def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], N
     return end.join(words).translate(shown).split(end) if words else [], piece
 
 
-def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:
+def _token_batch(analysed: _Analysed, piece: Places, home: Places) -> TokenBatch:
     """Tokens of pieces, in text order."""
     width = analysed.width[piece]
     begins = np.cumsum(width) - width
@@ -256,6 +256,6 @@ def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:
     which = np.repeat(np.arange(len(piece)), repeats)
     within = np.arange(len(which)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     at = analysed.first[piece[which]] + within
-    return Portion(
+    return TokenBatch(
         analysed.word[at].astype(np.int32), home[which], (begins[which] + analysed.place[at]).astype(np.int32)
     )

@@ -27,19 +27,19 @@ def bm25(collection: Sequence[InvertedIndex], words: Sequence[str]) -> list[Scor
             slice(0, 0) if number is None else slice(int(part.first[number]), int(part.first[number + 1]))
             for part, number in zip(collection, entries, strict=True)
         ]
-        having = sum(span.stop - span.start for span in spans)
-        weight = np.log1p((texts - having + 0.5) / (having + 0.5))
+        containing = sum(span.stop - span.start for span in spans)
+        weight = np.log1p((texts - containing + 0.5) / (containing + 0.5))
         for part, span, score in zip(collection, spans, scores, strict=True):
             if span.start == span.stop:
                 continue
             entities = part.entity[span].astype(np.int64)
-            often = np.diff(part.begin[span.start : span.stop + 1]).astype(np.float64)
-            counted = often * (K1 + 1) / (often + part.discounts(average)[entities])
+            counts = np.diff(part.begin[span.start : span.stop + 1]).astype(np.float64)
+            counted = counts * (K1 + 1) / (counts + part.discounts(average)[entities])
             score[entities] += weight * counted
-    return [_told(score) for score in scores]
+    return [_rounded_or_nan(score) for score in scores]
 
 
-def _told(score: Scores) -> Scores:
+def _rounded_or_nan(score: Scores) -> Scores:
     """Rounded scores; NaN for 0, since every occurring word adds more than 0."""
     found = np.full(len(score), np.nan)
     there = np.flatnonzero(score)

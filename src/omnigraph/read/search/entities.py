@@ -55,7 +55,7 @@ class Entities:
 
 def is_everything(binding: Binding) -> bool:
     """Whether a binding is known to be all entities of a type, in number order."""
-    return binding.which is None and binding.numbers is binding.tables[0].everything()
+    return binding.which is None and binding.numbers is binding.tables[0].all_numbers()
 
 
 def _ascend(numbers: Numbers) -> bool:
@@ -89,7 +89,7 @@ def gather(
 def by_id(binding: Binding) -> Numbers:
     """Integers that sort entities by id, then by type."""
     if binding.which is None:
-        return binding.tables[0].id_order()[binding.numbers]
+        return binding.tables[0].id_ranks()[binding.numbers]
     ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
     order: Numbers = ids.astype(np.int64) * len(binding.tables) + binding.which
     return order

@@ -30,12 +30,12 @@ class ArmValues:
     """One arm of a fusion.
 
     Attributes:
-        nearly: approximate scores of all entities.
+        approximate: approximate scores of all entities.
         exact: returns exact scores of some entities, smaller is better.
         weight: weight of its positions.
     """
 
-    nearly: ApproximateScores
+    approximate: ApproximateScores
     exact: Callable[[Numbers], Scores]
     weight: float
 
@@ -120,20 +120,20 @@ class _Order:
         self._exact = arm.exact
         self._ties = ties
         self.weight = arm.weight
-        self.nearly = arm.nearly
-        self.there: Mask = ~np.isnan(arm.nearly.values)
+        self.approximate = arm.approximate
+        self.there: Mask = ~np.isnan(arm.approximate.values)
         self.count = int(np.count_nonzero(self.there))
         self._end = -np.inf
         self._front: Floats = np.zeros(0)
 
     def first(self, count: int) -> Mask:
         """Mask of entities that can be among the top `count`. Sorts the scores of a few more."""
-        self._end = self.nearly.front(count * _FURTHER)
-        values = self.nearly.values
+        self._end = self.approximate.front(count * _FURTHER)
+        values = self.approximate.values
         self._front = np.sort(values[values <= below(values, self._end)]).astype(np.float64)
         last = self._end
         if len(self._front) > count:
-            last = min(last, self._front[count - 1] + 2 * self.nearly.error)
+            last = min(last, self._front[count - 1] + 2 * self.approximate.error)
         near: Mask = values <= below(values, last)
         return near
 
@@ -146,11 +146,11 @@ class _Order:
 
     @cached_property
     def _sorted(self) -> Floats:
-        return np.sort(self.nearly.values[self.there]).astype(np.float64)
+        return np.sort(self.approximate.values[self.there]).astype(np.float64)
 
     def rough_bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
         """Like `bounds`, but less tight for entities that are not near the front."""
-        low, high = self._around(chosen)
+        low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
         latest = np.where(high <= self._end, np.searchsorted(self._front, high, "right"), self.count)
         earliest = np.searchsorted(self._front, low, "left")
@@ -158,23 +158,23 @@ class _Order:
 
     def bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
         """First and last possible position of some entities."""
-        low, high = self._around(chosen)
+        low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
         far = np.flatnonzero(there & (high > self._end))
         if len(far) > _FEW:
             earliest, latest = np.searchsorted(self._sorted, low, "left"), np.searchsorted(self._sorted, high, "right")
         else:
             earliest, latest = np.searchsorted(self._front, low, "left"), np.searchsorted(self._front, high, "right")
-            values = self.nearly.values
+            values = self.approximate.values
             for place in far:
                 earliest[place] = np.count_nonzero(values < above(values, low[place]))
                 latest[place] = np.count_nonzero(values <= below(values, high[place]))
         return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
 
-    def _around(self, chosen: Numbers) -> tuple[Floats, Floats]:
+    def _uncertain_range(self, chosen: Numbers) -> tuple[Floats, Floats]:
         """Range of scores around each entity within which the order is uncertain."""
-        values = self.nearly.values[chosen].astype(np.float64)
-        return values - 2 * self.nearly.error, values + 2 * self.nearly.error
+        values = self.approximate.values[chosen].astype(np.float64)
+        return values - 2 * self.approximate.error, values + 2 * self.approximate.error
 
     def places(self, chosen: Numbers, earliest: Numbers, latest: Numbers) -> Numbers:
         """Exact positions of some entities, from bounds of their positions."""
@@ -182,18 +182,18 @@ class _Order:
         open_ = np.flatnonzero(latest > places)
         if len(open_) == 0:
             return places
-        low, high = self._around(chosen[open_])
+        low, high = self._uncertain_range(chosen[open_])
         entities = self._between(low, high)
         place = np.empty(len(entities), np.int64)
         place[self._in_order(entities)] = np.arange(len(entities))
         # Positions are relative to the first entity whose order is uncertain.
-        before = np.searchsorted(np.sort(self.nearly.values[entities]).astype(np.float64), low, "left")
+        before = np.searchsorted(np.sort(self.approximate.values[entities]).astype(np.float64), low, "left")
         places[open_] += place[np.searchsorted(entities, chosen[open_])] - before
         return places
 
     def _between(self, low: Floats, high: Floats) -> Numbers:
         """Entities whose scores lie in any of some ranges, ascending."""
-        values = self.nearly.values
+        values = self.approximate.values
         if len(low) > _FEW:
             inside = np.searchsorted(np.sort(low), values, "right") > np.searchsorted(np.sort(high), values, "left")
             return np.flatnonzero(inside & self.there)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.derived_files import Origin
-from omnigraph.read.columns.entity_table import EntityTable, one_piece
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array
 from omnigraph.read.columns.numbers import Integers, Mask, Numbers
 from omnigraph.read.columns.sorting import order_of
 from omnigraph.read.columns.table_changes import change
@@ -58,9 +58,9 @@ def update_index(
         return None
     base = table.numbering.base
     order = order_of(what.row_ids)
-    added = InvertedIndex.of(one_piece(what.values[name]).take(pa.array(order)), analyzer)
+    added = InvertedIndex.of(as_one_array(what.values[name]).take(pa.array(order)), analyzer)
     merged = _merged(words, stays, origin.base - base, added, what.row_ids[order] - base, table.slots)
-    gone = int(np.count_nonzero(words.told & ~stays))
+    gone = int(np.count_nonzero(words.has_text & ~stays))
     return Update(merged, len(order) + gone)
 
 
@@ -100,22 +100,22 @@ def _merged(
     others = came.word * slots + numbers[came.entity]
     came, others = came.in_order(order := np.argsort(others)), others[order]
     at = np.searchsorted(key, others)
-    begin = np.concatenate([[0], np.cumsum(kept.often)])
+    begin = np.concatenate([[0], np.cumsum(kept.counts)])
     word = np.insert(kept.word, at, came.word)
     present = np.bincount(word, minlength=len(vocabulary)) > 0
     first = np.concatenate([[0], np.cumsum(np.bincount(word, minlength=len(vocabulary)))])
-    length, told = np.zeros(slots, np.int32), np.zeros(slots, bool)
+    length, has_text = np.zeros(slots, np.int32), np.zeros(slots, bool)
     there = np.flatnonzero(stays)
-    length[there + shift], told[there + shift] = old.length[there], old.told[there]
-    length[numbers], told[numbers] = new.length, new.told
+    length[there + shift], has_text[there + shift] = old.length[there], old.has_text[there]
+    length[numbers], has_text[numbers] = new.length, new.has_text
     return InvertedIndex(
-        vocabulary if present.all() else one_piece(vocabulary.filter(pa.array(present))),
+        vocabulary if present.all() else as_one_array(vocabulary.filter(pa.array(present))),
         first if present.all() else np.append(first[:-1][present], first[-1]),
         np.insert(entity, at, numbers[came.entity]).astype(np.int32),
-        np.concatenate([[0], np.cumsum(np.insert(kept.often, at, came.often))]),
-        np.insert(kept.place, np.repeat(begin[at], came.often), came.place),
+        np.concatenate([[0], np.cumsum(np.insert(kept.counts, at, came.counts))]),
+        np.insert(kept.place, np.repeat(begin[at], came.counts), came.place),
         length,
-        told,
+        has_text,
     )
 
 
@@ -132,7 +132,7 @@ def _vocabularies(old: pa.Array, new: pa.Array) -> tuple[pa.Array, Numbers, Numb
     place = known.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     missing = known.is_null().to_numpy(zero_copy_only=False)
     place[missing] = len(old) + np.arange(len(unknown))
-    return one_piece(together.take(by_text)), rank[: len(old)], rank[place]
+    return as_one_array(together.take(by_text)), rank[: len(old)], rank[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class _Entries:
 
     word: Numbers
     entity: Integers
-    often: Numbers
+    counts: Numbers
     place: Integers
 
     @classmethod
@@ -154,12 +154,12 @@ class _Entries:
         kept = stays[self.entity]
         if kept.all():
             return self
-        places = self.place[np.repeat(kept, self.often)]
-        return _Entries(self.word[kept], self.entity[kept], self.often[kept], places)
+        places = self.place[np.repeat(kept, self.counts)]
+        return _Entries(self.word[kept], self.entity[kept], self.counts[kept], places)
 
     def in_order(self, order: Numbers) -> _Entries:
         """The postings in another order."""
-        often = self.often[order]
-        begin = (np.cumsum(self.often) - self.often)[order]
-        places = np.repeat(begin - (np.cumsum(often) - often), often) + np.arange(int(often.sum()))
-        return _Entries(self.word[order], self.entity[order], often, self.place[places])
+        counts = self.counts[order]
+        begin = (np.cumsum(self.counts) - self.counts)[order]
+        places = np.repeat(begin - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        return _Entries(self.word[order], self.entity[order], counts, self.place[places])

@@ -31,7 +31,7 @@ class InvertedIndex:
         begin: offset of the first position of each posting.
         place: positions, ascending within a posting.
         length: number of words of each entity.
-        told: mask of entities that have a text.
+        has_text: mask of entities that have a text.
     """
 
     vocabulary: pa.Array
@@ -40,33 +40,33 @@ class InvertedIndex:
     begin: Numbers
     place: Places
     length: Places
-    told: Mask
+    has_text: Mask
     _discounts: tuple[float, Scores] | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, texts: pa.Array, analyzer: ir.Analyzer) -> InvertedIndex:
         """The index of a column by entity number."""
         found = Occurrences(texts, analyzer)
-        ends = np.cumsum(found.often)
+        ends = np.cumsum(found.counts)
         total = int(ends[-1]) if len(ends) else 0
-        free = ends - found.often  # where the next occurrence of each word goes
+        free = ends - found.counts  # where the next occurrence of each word goes
         starts = np.zeros(total, bool)
         starts[free] = True
         entity, place = np.empty(total, np.int32), np.empty(total, np.int32)
         length = np.zeros(len(texts), np.int32)
-        for portion in found:
-            order = np.argsort(portion.word, kind="stable")
-            often = np.bincount(portion.word, minlength=len(free))
-            shift = free - (np.cumsum(often) - often)
-            to = np.arange(len(order)) + shift[portion.word[order]]
-            entity[to], place[to] = portion.text[order], portion.place[order]
-            free += often
-            if len(portion.text):
-                start, end = int(portion.text[0]), int(portion.text[-1]) + 1
-                length[start:end] += np.bincount(portion.text - start, minlength=end - start).astype(np.int32)
+        for batch in found:
+            order = np.argsort(batch.word, kind="stable")
+            counts = np.bincount(batch.word, minlength=len(free))
+            shift = free - (np.cumsum(counts) - counts)
+            to = np.arange(len(order)) + shift[batch.word[order]]
+            entity[to], place[to] = batch.text[order], batch.place[order]
+            free += counts
+            if len(batch.text):
+                start, end = int(batch.text[0]), int(batch.text[-1]) + 1
+                length[start:end] += np.bincount(batch.text - start, minlength=end - start).astype(np.int32)
         starts[1:] |= entity[1:] != entity[:-1]
         begin = np.flatnonzero(starts)
-        first = np.searchsorted(begin, np.concatenate([ends - found.often, [total]]))
+        first = np.searchsorted(begin, np.concatenate([ends - found.counts, [total]]))
         return cls(
             found.vocabulary,
             first,
@@ -79,7 +79,7 @@ class InvertedIndex:
 
     @property
     def nbytes(self) -> int:
-        arrays = (self.first, self.entity, self.begin, self.place, self.length, self.told)
+        arrays = (self.first, self.entity, self.begin, self.place, self.length, self.has_text)
         discounts = 8 * len(self.length)
         return int(self.vocabulary.nbytes) + sum(int(array.nbytes) for array in arrays) + discounts
 
@@ -99,7 +99,7 @@ class InvertedIndex:
     @cached_property
     def texts(self) -> int:
         """Number of entities that have a text."""
-        return int(np.count_nonzero(self.told))
+        return int(np.count_nonzero(self.has_text))
 
     @property
     def total(self) -> int:
@@ -111,7 +111,7 @@ class InvertedIndex:
         at = bisect_left(range(len(self.vocabulary)), word, key=lambda number: self.vocabulary[number].as_py())
         return at if at < len(self.vocabulary) and self.vocabulary[at].as_py() == word else None
 
-    def having(self, word: str) -> Numbers:
+    def containing(self, word: str) -> Numbers:
         """Entities that contain a word, ascending."""
         number = self.find(word)
         return self._entities(number) if number is not None else np.zeros(0, np.int64)
@@ -128,12 +128,12 @@ class InvertedIndex:
     # Masks of matching entities
 
     def any_of(self, words: Sequence[str]) -> Mask:
-        return self._mask([self.having(word) for word in words])
+        return self._mask([self.containing(word) for word in words])
 
     def all_of(self, words: Sequence[str]) -> Mask:
         if not words:
             return self._mask([])
-        return self._mask([reduce(_both, sorted(map(self.having, dict.fromkeys(words)), key=len))])
+        return self._mask([reduce(_both, sorted(map(self.containing, dict.fromkeys(words)), key=len))])
 
     def phrase(self, words: Sequence[str], places: Sequence[int]) -> Mask:
         """Entities that contain all words at these relative positions."""
@@ -159,7 +159,7 @@ class InvertedIndex:
         kept = np.isin(entities * size + places, known[0] * size + known[1], assume_unique=True)
         return entities[kept], places[kept]
 
-    def nearly(self, words: Sequence[str], edits: int) -> Mask:
+    def fuzzy(self, words: Sequence[str], edits: int) -> Mask:
         """Entities that contain any word within an edit distance."""
         numbers = [number for word in words for number in self.spellings.near(word, edits)]
         return self._mask([self._entities(int(number)) for number in numbers])

@@ -56,7 +56,7 @@ class ApproximateScores:
         last = float(nth_least(self.values, count)) if count else -np.inf
         return np.inf if np.isnan(last) else last + 2 * self.error
 
-    def contenders(self, count: int) -> Mask:
+    def candidates(self, count: int) -> Mask:
         """Mask of entities that can be among the first `count`."""
         if count == 0:
             return np.zeros(len(self.values), bool)

@@ -102,7 +102,7 @@ class Search:
         self._measured[key] = (numbers, found)
         return found
 
-    def _nearly(self, expr: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None = None) -> ApproximateScores:
+    def _approximate(self, expr: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None = None) -> ApproximateScores:
         """Approximate scores of entities; with a count, only for candidates for the top `count`."""
         self._budget.spend(len(binding.numbers), 2)
         if isinstance(expr, ir.Bm25):
@@ -117,8 +117,8 @@ class Search:
                     )
                     continue
                 vectors, numbers = self._vectors(table, expr.field.name, binding.numbers[rows])
-                nearly = vectors.nearly if count is None else partial(vectors.foremost, count=count)
-                found.append((rows, nearly(query, expr.metric, numbers)))
+                approximate = vectors.approximate if count is None else partial(vectors.approximate_top, count=count)
+                found.append((rows, approximate(query, expr.metric, numbers)))
         if len(found) == 1 and len(found[0][0]) == len(binding.numbers):
             return found[0][1]
         values = np.full(len(binding.numbers), np.nan)
@@ -145,7 +145,7 @@ class Search:
         query, places = words_of(text, analyzer)
         if not query:
             return np.zeros(table.slots, bool)
-        named = self._named_by_words(expr, table, text)
+        named = self._by_text_index(expr, table, text)
         if named is not None:
             return named
         words = self._words(table, expr.field.name, analyzer)
@@ -158,13 +158,13 @@ class Search:
                 return words.phrase(query, places)
         assert expr.edits is not None
         edits = self._number(expr.edits, "the edits of fuzzy are a number from 0 to 2", range(_MOST_EDITS + 1))
-        return words.nearly(query, edits)
+        return words.fuzzy(query, edits)
 
-    def _named_by_words(self, expr: ir.TextMatch, table: EntityTable, text: str) -> Mask | None:
+    def _by_text_index(self, expr: ir.TextMatch, table: EntityTable, text: str) -> Mask | None:
         """Entities that the Lance text index finds; None if the inverted index is in memory or should be built now."""
         name, phrase = expr.field.name, expr.mode is ir.TextMode.PHRASE
         label = _words_label(name, expr.analyzer)
-        if expr.mode is ir.TextMode.FUZZY or table.count < _LARGE or table.has(label):
+        if expr.mode is ir.TextMode.FUZZY or table.count < _LARGE or table.is_cached(label):
             return None
         specs = [text_index(name, expr.analyzer, positions=True)]
         if not phrase:
@@ -184,15 +184,15 @@ class Search:
         return self._relevances[key]
 
     def _words(self, table: EntityTable, name: str, analyzer: ir.Analyzer) -> InvertedIndex:
-        return table.kept(_words_label(name, analyzer), lambda: load_inverted_index(table, name, analyzer))
+        return table.cached(_words_label(name, analyzer), lambda: load_inverted_index(table, name, analyzer))
 
     def _text(self, expr: ir.Expr) -> str | None:
-        text = _given(expr, self._request)
+        text = _query_value(expr, self._request)
         assert text is None or isinstance(text, str)
         return text
 
     def _number(self, expr: ir.Const | ir.Param, rule: str, allowed: range) -> int:
-        number = _given(expr, self._request)
+        number = _query_value(expr, self._request)
         if not isinstance(number, int) or number not in allowed:
             assert isinstance(expr, ir.Param), "a literal was checked"
             raise ParameterError(expr.name, rule)
@@ -203,11 +203,11 @@ class Search:
     def _vectors(self, table: EntityTable, name: str, numbers: Numbers) -> tuple[Vectors, Numbers]:
         """Vectors, and the rows of some entities in them. A few vectors are read alone, unless all are in memory."""
         label = f"vectors of {name}"
-        if table.has(label) or not self._are_few(table, name, len(numbers)):
+        if table.is_cached(label) or not self._reads_few(table, name, len(numbers)):
             return table.derived(label, name, Vectors.of), numbers
         return Vectors.of(table.take(name, numbers)), np.arange(len(numbers))
 
-    def _are_few(self, table: EntityTable, name: str, count: int) -> bool:
+    def _reads_few(self, table: EntityTable, name: str, count: int) -> bool:
         """Whether to read a few vectors alone. After enough such reads, all are read and cached, if they fit."""
         if count * _MANY > table.count:
             return False
@@ -229,7 +229,7 @@ class Search:
         """Find query vectors. All query texts are embedded in one request."""
         sought: dict[ir.Nearest, Sought] = {}
         for expr, types in wanted.items():
-            given = _given(expr.query, self._request)
+            given = _query_value(expr.query, self._request)
             if isinstance(given, str) and types:
                 target = self._catalog.nodes[types[0]].properties[expr.field.name]
                 sought[expr] = Sought(given, target, types[0])
@@ -252,7 +252,7 @@ class Search:
             types = {node.name: node.types for node in _nodes(query.read.match)}
             self._embed({part: types[part.field.var] for part in wanted})
 
-    def go_on_from(self, other: Search) -> None:
+    def share_queries(self, other: Search) -> None:
         """Take over the query vectors of another search of the same read."""
         self._queries |= other._queries
 
@@ -292,25 +292,25 @@ class Search:
             scores = self._scores(arm.rank, binding.take(chosen))
             return scores if isinstance(arm.rank, ir.Nearest) else -scores
 
-        return ArmValues(self._nearly(arm.rank, binding), exact, arm.weight)
+        return ArmValues(self._approximate(arm.rank, binding), exact, arm.weight)
 
     def best(self, rank: ir.Rank, frame: Frame, count: int | None) -> Frame:
         """Rows with a rank, without those that cannot be among the best `count`."""
         if isinstance(rank, ir.Fusion):
             score = frame.fused[rank].score
             order = ApproximateScores(-score, 0.0)
-            return frame.filter(order.contenders(len(score) if count is None else count))
+            return frame.filter(order.candidates(len(score) if count is None else count))
         entities = Entities.of(frame.bindings[ranked_variable(rank)])
-        named = self._named(rank, entities.binding, count)
+        named = self._by_vector_index(rank, entities.binding, count)
         if named is not None:
             return frame.filter(entities.spread(named))
-        order = self._nearly(rank, entities.binding, count)
-        kept = order.contenders(len(order.values) if count is None else count)
+        order = self._approximate(rank, entities.binding, count)
+        kept = order.candidates(len(order.values) if count is None else count)
         if order.error:
             kept[kept] = ~np.isnan(self._scores(rank, entities.binding.take(np.flatnonzero(kept))))
         return frame.filter(entities.spread(kept))
 
-    def _named(self, rank: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None) -> Mask | None:
+    def _by_vector_index(self, rank: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None) -> Mask | None:
         """Nearest entities from the vector index, if there are too many vectors to compute all distances."""
         if not isinstance(rank, ir.Nearest) or binding.which is not None or count is None:
             return None
@@ -320,7 +320,7 @@ class Search:
         return nearest_by_index(table, rank, query, binding.numbers, count)
 
 
-def _given(expr: ir.Expr, request: Request) -> ir.ConstValue:
+def _query_value(expr: ir.Expr, request: Request) -> ir.ConstValue:
     """The query of a search: a literal or a parameter value."""
     if isinstance(expr, ir.Const):
         return expr.value

@@ -46,7 +46,7 @@ class Vectors:
         narrow: lengths in single precision.
         longest: the largest length.
         shortest: the smallest length above 0.
-        outlines: sketches, computed when they pay off.
+        sketches: sketches, computed when they pay off.
     """
 
     matrix: Matrix
@@ -54,7 +54,7 @@ class Vectors:
     narrow: Vector
     longest: float
     shortest: float
-    outlines: LazySketch = field(default_factory=lambda: LazySketch(), compare=False)
+    sketches: LazySketch = field(default_factory=lambda: LazySketch(), compare=False)
 
     @classmethod
     def of(cls, column: pa.Array) -> Vectors:
@@ -62,7 +62,7 @@ class Vectors:
         values = column.values.slice(column.offset * dimension, len(column) * dimension)
         matrix = values.to_numpy(zero_copy_only=False).reshape(len(column), dimension)
         lengths = np.empty(len(column))
-        for part in _portions(len(column), dimension):
+        for part in _chunks(len(column), dimension):
             checkpoint()
             lengths[part] = np.sqrt(np.square(matrix[part].astype(np.float64)).sum(axis=1))
         if column.null_count:
@@ -75,15 +75,15 @@ class Vectors:
 
     @property
     def nbytes(self) -> int:
-        outlines = 4 * len(self.matrix) * (width_of(self.matrix.shape[1]) + 1)
-        return self.matrix.nbytes + self.lengths.nbytes + self.narrow.nbytes + outlines
+        sketches = 4 * len(self.matrix) * (width_of(self.matrix.shape[1]) + 1)
+        return self.matrix.nbytes + self.lengths.nbytes + self.narrow.nbytes + sketches
 
     def distances(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
         """Distances of some entities; NaN without a vector. A zero vector has no cosine distance."""
         found = np.empty(len(numbers))
         wide = query.astype(np.float64)
-        own = np.sqrt(np.square(wide).sum())
-        for part in _portions(len(numbers), len(query)):
+        query_length = np.sqrt(np.square(wide).sum())
+        for part in _chunks(len(numbers), len(query)):
             checkpoint()
             rows = self.matrix[numbers[part]].astype(np.float64)
             if metric is ir.Metric.L2:
@@ -92,53 +92,53 @@ class Vectors:
             product = (rows * wide).sum(axis=1)
             if metric is ir.Metric.COSINE:
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    product /= self.lengths[numbers[part]] * own
+                    product /= self.lengths[numbers[part]] * query_length
             found[part] = 1 - product
         return rounded(np.where(np.isfinite(self.lengths[numbers]) & np.isfinite(found), found, np.nan))
 
-    def nearly(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> ApproximateScores:
+    def approximate(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> ApproximateScores:
         """Approximate scores in the order of distances."""
-        own = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
-        if not self._is_moderate(own):
+        query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
+        if not self._fits_single_precision(query_length):
             return ApproximateScores(self.distances(query, metric, numbers), 0.0)
-        chosen = None if self._are_all(numbers) else numbers
+        chosen = None if self._is_all(numbers) else numbers
         values = self._ordering(self._products(query, chosen), metric, chosen)
         # Bound of the rounding error of a single-precision sum of so many products, in any order. Also covers distances
         # that become equal by rounding.
         sums = (len(query) + 4) * 2.0**-23
         if metric is ir.Metric.L2:
-            error = 2 * sums * self.longest * own + 2.0**-21 * (self.longest + own) ** 2
+            error = 2 * sums * self.longest * query_length + 2.0**-21 * (self.longest + query_length) ** 2
             return ApproximateScores(values, error + 1e-30)
         if metric is ir.Metric.COSINE:
-            return ApproximateScores(values, own * (sums + 2.0**-20) + 1e-30)
-        return ApproximateScores(values, (sums + 2.0**-21) * self.longest * own + 2.0**-22)
+            return ApproximateScores(values, query_length * (sums + 2.0**-20) + 1e-30)
+        return ApproximateScores(values, (sums + 2.0**-21) * self.longest * query_length + 2.0**-22)
 
-    def foremost(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> ApproximateScores:
+    def approximate_top(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> ApproximateScores:
         """The same for candidates for the top `count`; infinity for all others."""
-        own = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
-        outline = self._outline(len(numbers), count)
-        if outline is None or not self._is_moderate(own):
-            return self.nearly(query, metric, numbers)
-        chosen = None if self._are_all(numbers) else numbers
-        least = self._ordering(outline.most(query, own, self.longest, chosen), metric, chosen)
+        query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
+        sketch = self._sketch(len(numbers), count)
+        if sketch is None or not self._fits_single_precision(query_length):
+            return self.approximate(query, metric, numbers)
+        chosen = None if self._is_all(numbers) else numbers
+        least = self._ordering(sketch.most(query, query_length, self.longest, chosen), metric, chosen)
         likely = np.flatnonzero(least <= below(least, ApproximateScores(least, 0.0).front(count * _LIKELY)))
-        some = self.nearly(query, metric, numbers[likely])
+        some = self.approximate(query, metric, numbers[likely])
         if int(np.count_nonzero(~np.isnan(some.values))) < count:
-            return self.nearly(query, metric, numbers)
+            return self.approximate(query, metric, numbers)
         last = float(nth_least(some.values, count))
         near = np.flatnonzero(least <= below(least, last + 4 * some.error))
         if len(near) * _LIKELY > len(numbers):
-            return self.nearly(query, metric, numbers)
+            return self.approximate(query, metric, numbers)
         values = np.where(np.isnan(least), least, np.float32(np.inf))
-        found = self.nearly(query, metric, numbers[near])
+        found = self.approximate(query, metric, numbers[near])
         values[near] = found.values
         return ApproximateScores(values, found.error)
 
-    def _is_moderate(self, own: float) -> bool:
+    def _fits_single_precision(self, query_length: float) -> bool:
         """Whether products with a query of this length fit single precision."""
-        return (self.longest + own) ** 2 < _LARGEST and self.shortest * own >= _SMALLEST
+        return (self.longest + query_length) ** 2 < _LARGEST and self.shortest * query_length >= _SMALLEST
 
-    def _outline(self, asked: int, count: int) -> VectorSketch | None:
+    def _sketch(self, asked: int, count: int) -> VectorSketch | None:
         """Sketches, if they help: after many products were computed without them."""
         if (
             asked < _WORTHWHILE
@@ -146,9 +146,9 @@ class Vectors:
             or self.matrix.shape[1] < 2 * width_of(self.matrix.shape[1])
         ):
             return None
-        return self.outlines.find(self.matrix, self.lengths, asked)
+        return self.sketches.find(self.matrix, self.lengths, asked)
 
-    def _are_all(self, numbers: Numbers) -> bool:
+    def _is_all(self, numbers: Numbers) -> bool:
         total = len(self.matrix)
         return len(numbers) == total and (total == 0 or bool((numbers[1:] > numbers[:-1]).all()))
 
@@ -197,6 +197,6 @@ class LazySketch:
         return self._made
 
 
-def _portions(count: int, dimension: int) -> list[slice]:
+def _chunks(count: int, dimension: int) -> list[slice]:
     step = max(_AT_ONCE // max(dimension, 1), 1)
     return [slice(start, start + step) for start in range(0, count, step)]

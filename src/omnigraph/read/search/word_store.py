@@ -122,7 +122,7 @@ def _arrays(words: InvertedIndex) -> dict[str, Any]:
     return {
         _OFFSETS: np.frombuffer(offsets, np.int64)[: len(vocabulary) + 1],
         _LETTERS: np.frombuffer(letters, np.uint8),
-        _TOLD: words.told.view(np.uint8),
+        _TOLD: words.has_text.view(np.uint8),
         **{name: getattr(words, name) for name in _ARRAYS},
     }
 
@@ -131,10 +131,10 @@ def _loaded(stored: Stored) -> InvertedIndex | None:
     """Load an index from disk; None if it is damaged."""
     try:
         # Copied: they are read completely for the checksum anyway, and later changes of the file do no harm.
-        offsets, letters, told = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _TOLD))
+        offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _TOLD))
         first, entity, begin, place, length = (stored[name].copy() for name in _ARRAYS)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
         vocabulary = pa.Array.from_buffers(pa.large_utf8(), len(offsets) - 1, buffers).cast(pa.utf8())
-        return InvertedIndex(vocabulary, first, entity, begin, place, length, told.view(np.bool_))
+        return InvertedIndex(vocabulary, first, entity, begin, place, length, has_text.view(np.bool_))
     except (DamagedError, KeyError):
         return None

@@ -80,7 +80,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
             continue  # the entity determines it
         if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).which is None:
             table = binding.tables[0]
-            if frame.count * _WORTHWHILE >= table.count and table.holds_plain(expr.name):
+            if frame.count * _WORTHWHILE >= table.count and table.is_comparable(expr.name):
                 parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
                 continue
         parts.append(value_codes(values(name)))

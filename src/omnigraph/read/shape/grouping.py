@@ -98,7 +98,7 @@ def _group_by(keys: Mapping[str, Expression], frame: Frame, context: Context) ->
             context.budget.need(materialized_bytes([key], frame))
             columns.add(name, evaluate_in_chunks(key, ResultRows(frame, columns), context.request))
     if not keys:
-        return columns, Groups.everything(frame.count)
+        return columns, Groups.one_group(frame.count)
     return columns, Groups.of(key_codes(exprs, frame, columns.__getitem__, context.accepted.catalog))
 
 

@@ -40,7 +40,7 @@ class Groups:
     first: Numbers
 
     @classmethod
-    def everything(cls, rows: int) -> Groups:
+    def one_group(cls, rows: int) -> Groups:
         """One group of all rows."""
         return cls(1, np.zeros(rows, np.int64), np.zeros(0, np.int64))
 
@@ -102,8 +102,8 @@ def aggregated(
     group, present = groups.of_row[there], values.drop_null()
     checkpoint()
     if aggregate.distinct:
-        told_apart = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
-        codes = [Codes(group, groups.count), *map(value_codes, told_apart)]
+        compared = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
+        codes = [Codes(group, groups.count), *map(value_codes, compared)]
         checkpoint()
         keep = np.sort(Groups.of(together(codes, len(group))).first)
         group, present = group[keep], present.take(pa.array(keep))

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.read.budget.budget import put_aside
+from omnigraph.read.budget.budget import note_spill
 from omnigraph.read.budget.chunks import CHUNK_ROWS, chunks
-from omnigraph.read.columns.entity_table import one_piece
+from omnigraph.read.columns.entity_table import as_one_array
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sort_keys import Key, in_order
 from omnigraph.read.columns.sorting import groups_of
@@ -132,7 +132,7 @@ class _ChunkShaping:
                 buffer.add((frame, np.ones(frame.count, np.int64)))
                 self.budget.kept = buffer.held
             end = buffer.count if limit is None else min(offset + limit, buffer.count)
-            self.budget.give(max(end - offset, 0))
+            self.budget.note_returned(max(end - offset, 0))
             if not buffer.spilled and self._fits(frame := buffer.whole()[0]):
                 self.budget.kept = 0
                 return self._shape(MatchRows(frame))
@@ -201,7 +201,7 @@ class _ChunkShaping:
                 _write(scratch, result_table(self.query, {name: kept[name] for name in kept.column_names}))
                 place += groups.num_rows
                 returned += kept.num_rows
-                self.budget.give(returned)
+                self.budget.note_returned(returned)
                 if returned == limit:
                     break
             return scratch.table()
@@ -224,7 +224,7 @@ class _ChunkShaping:
         return groups.take(pa.array(in_order(keys, groups.num_rows, offset, limit)))
 
     def _as_columns(self, groups: pa.Table) -> ResultColumns:
-        columns = {name: one_piece(column) for name, column in zip(groups.column_names, groups.columns, strict=True)}
+        columns = {name: as_one_array(column) for name, column in zip(groups.column_names, groups.columns, strict=True)}
         return ResultColumns(groups.num_rows, columns, {}, Frame(0), np.zeros(0, np.int64), self.context)
 
     # Partitions
@@ -260,7 +260,7 @@ class _ChunkShaping:
 
 
 def _write(scratch: Scratch, rows: pa.Table) -> None:
-    put_aside(rows.nbytes)
+    note_spill(rows.nbytes)
     scratch.write(rows)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.walk import walk
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sort_keys import Key, in_order
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
-from omnigraph.read.query.expression import Expression
-from omnigraph.read.query.read_query import ReadQuery
+from omnigraph.read.query.expression import Expression, SortTerm
+from omnigraph.read.query.read_query import ReadQuery, named_columns
 from omnigraph.read.rows.evaluate import evaluate_in_chunks
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.rows.size_estimates import materialized_bytes
@@ -62,7 +61,7 @@ class Sort:
         else:
             assert isinstance(rows, ResultColumns)
             chosen = in_order(group_keys(run.query, rows, context), rows.count, self.offset, self.limit)
-        context.budget.give(len(chosen))
+        context.budget.note_returned(len(chosen))
         return SelectedRows(rows, chosen)
 
 
@@ -83,26 +82,26 @@ def top_ranked(query: ReadQuery, frame: Frame, context: Context, offset: int, li
 
 def match_keys(query: ReadQuery, frame: Frame, context: Context) -> list[Key]:
     """Sort keys of the rows of a match."""
-    needed = _named_columns([key.expr for key in query.order], query.columns)
-    computed = compute_columns({n: e for n, e in query.columns.items() if n in needed}, frame, context)
-    keys = [_match_key(key, frame, computed, context) for key in query.order]
+    computed = compute_columns(query.ordering_columns, frame, context)
     if isinstance(query.read.ranked, ir.Fusion):
         places = frame.fused[query.read.ranked].place
         keys = [Key(lambda rows: pa.array(places if rows is None else places[rows]))]
+    else:
+        keys = [_match_key(term, frame, computed, context) for term in query.order]
     if frame.count > 1:
-        ties = (tie for tie in query.read.ties if not _is_constant(tie, frame))
-        keys += [_match_key(ir.SortKey(tie), frame, computed, context) for tie in ties]
+        ties = (term for term in query.ties if not _is_constant(term.expression.expr, frame))
+        keys += [_match_key(term, frame, computed, context) for term in ties]
     return keys
 
 
 def column_keys(columns: Mapping[str, Expression], frame: Frame, context: Context) -> list[Key]:
     """Sort keys that order the rows of a match by some columns."""
-    named = _named_columns([column.expr for column in columns.values()], columns)
+    named = named_columns([column.expr for column in columns.values()], columns)
     computed = compute_columns(
         {n: e for n, e in columns.items() if n in named or not isinstance(e.expr, ir.Prop | ir.Ident)}, frame, context
     )
-    exprs = [ir.Column(n, e.expr.type) if n in computed else e.expr for n, e in columns.items()]
-    return [_match_key(ir.SortKey(expr), frame, computed, context) for expr in exprs]
+    terms = (Expression(ir.Column(n, e.expr.type)) if n in computed else e for n, e in columns.items())
+    return [_match_key(SortTerm(term), frame, computed, context) for term in terms]
 
 
 def _is_constant(tie: ir.Expr, frame: Frame) -> bool:
@@ -113,14 +112,15 @@ def _is_constant(tie: ir.Expr, frame: Frame) -> bool:
     return bool((binding.numbers == binding.numbers[0]).all())
 
 
-def _match_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:
-    source, expression = plain_column(key.expr, frame), Expression(key.expr)
+def _match_key(term: SortTerm, frame: Frame, columns: Mapping[str, pa.Array], context: Context) -> Key:
+    expression = term.expression
+    source = plain_column(expression.expr, frame)
 
     def values(rows: Numbers | None) -> pa.Array:
         if source is not None:
             binding, name = source
             of = binding if rows is None else binding.take(rows)
-            places = of.places_by_id() if name == "id" else None
+            places = of.id_ranks() if name == "id" else None
             if places is not None:
                 return places
             found = value_ranks(of, name, context.budget)
@@ -134,20 +134,8 @@ def _match_key(key: ir.SortKey, frame: Frame, columns: Mapping[str, pa.Array], c
         some = {name: values.take(pa.array(rows)) for name, values in columns.items()}
         return evaluate_in_chunks(expression, ResultRows(few, some), context.request)
 
-    is_cheap = source is not None and source[1] == "id" and source[0].knows_places
-    return Key(values, key.descending, key.nulls_first, is_cheap)
-
-
-def _named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -> set[str]:
-    """Columns that expressions refer to, directly or through other columns."""
-    found: set[str] = set()
-    todo: list[object] = list(exprs)
-    while todo:
-        for part in walk(todo.pop()):
-            if isinstance(part, ir.Column) and part.name not in found:
-                found.add(part.name)
-                todo.append(columns[part.name].expr)
-    return found
+    is_cheap = source is not None and source[1] == "id" and source[0].has_id_ranks
+    return Key(values, term.descending, term.nulls_first, is_cheap)
 
 
 # Groups

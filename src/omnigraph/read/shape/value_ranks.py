@@ -59,58 +59,58 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
         BudgetExceededError: the distinct values exceed the memory budget.
     """
     rows = len(binding.numbers)
-    tables = [table for table in binding.tables if table.declares(name)]
+    tables = [table for table in binding.tables if table.has_column(name)]
     if rows <= _FEW or not tables:
         return None
     if not all(table.is_wide(name) for table in tables):
         return None
-    budget.room(rows, _NUMBERS)
+    budget.need_arrays(rows, _NUMBERS)
     if binding.which is None and rows * _WORTHWHILE >= binding.tables[0].count:
         table = binding.tables[0]
         if budget.most is None or _COPIES * table.column(name).nbytes <= budget.most:
-            return _of_all(table, name, binding.numbers)
+            return _cached_ranks(table, name, binding.numbers)
     groups = Groups.of(Codes(*binding.keys()))
     if groups.count * 2 > rows:
         return None
     few = binding.take(groups.first)
     budget.need(_COPIES * column_bytes(few, name))
     values = few.values(name)
-    found = _from_one(values)
+    found = _ranks_from_one(values)
     return ValueRanks(
-        _numbers(found.take(groups.of_row)),
-        lambda numbers: values.take(_places(found, numbers)),
+        _with_nulls(found.take(groups.of_row)),
+        lambda numbers: values.take(_first_positions(found, numbers)),
     )
 
 
-def _of_all(table: EntityTable, name: str, numbers: Numbers) -> ValueRanks:
-    kept: Integers = table.derived(f"ranks of {name}", name, _kept)
+def _cached_ranks(table: EntityTable, name: str, numbers: Numbers) -> ValueRanks:
+    kept: Integers = table.derived(f"ranks of {name}", name, _column_ranks)
     of_row = kept.take(numbers, mode="wrap").astype(np.int64)
 
     def values(wanted: pa.Array) -> pa.Array:
-        return table.column(name).take(_places(kept[:-1], wanted))
+        return table.column(name).take(_first_positions(kept[:-1], wanted))
 
-    return ValueRanks(_numbers(of_row), values)
+    return ValueRanks(_with_nulls(of_row), values)
 
 
-def _kept(values: pa.Array) -> Integers:
+def _column_ranks(values: pa.Array) -> Integers:
     # An additional last element for `NOTHING`, which is null.
-    found = np.append(_from_one(values), 0)
+    found = np.append(_ranks_from_one(values), 0)
     return narrow(found, int(found.max()) + 1)
 
 
-def _from_one(values: pa.Array) -> Numbers:
+def _ranks_from_one(values: pa.Array) -> Numbers:
     """Dense ranks from 1; 0 for null."""
     found = ranks(values) + 1
     found[values.is_null().to_numpy(zero_copy_only=False)] = 0
     return found
 
 
-def _numbers(found: Numbers) -> pa.Array:
+def _with_nulls(found: Numbers) -> pa.Array:
     missing = found == 0
     return pa.array(found, mask=missing) if missing.any() else pa.array(found)
 
 
-def _places(found: Integers, wanted: pa.Array) -> pa.Array:
+def _first_positions(found: Integers, wanted: pa.Array) -> pa.Array:
     """First position of each rank, null for null."""
     places = np.full(int(found.max(initial=0)) + 1, NOTHING, np.int64)
     places[found[::-1]] = np.arange(len(found))[::-1]

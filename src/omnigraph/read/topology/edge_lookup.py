@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.read.budget.budget import checkpoint
-from omnigraph.read.columns.entity_table import EntityTable, one_piece
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers
 from omnigraph.read.topology.adjacency import Adjacency, EdgeLists
 from omnigraph.storage.indexes import IndexSpec
@@ -79,8 +79,8 @@ class End:
         checkpoint(rows.num_rows, _WALKED)
         if rows.num_rows == 0:
             return _NONE, _NONE, _NONE
-        owner = nodes.take(pc.index_in(one_piece(rows[self._by]), value_set=ids).to_numpy())
-        far = self.far.find(one_piece(rows[self._other]))
+        owner = nodes.take(pc.index_in(as_one_array(rows[self._by]), value_set=ids).to_numpy())
+        far = self.far.find(as_one_array(rows[self._other]))
         row_ids: Numbers = rows[_ROW_ID].to_numpy().astype(np.int64)
         order = np.lexsort((row_ids, far, owner))
         order = order[far.take(order) != NOTHING]  # skip edges with a missing end

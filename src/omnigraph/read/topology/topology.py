@@ -22,7 +22,7 @@ from omnigraph.lang.schema import Catalog
 from omnigraph.read.budget.budget import checkpoint, note_read
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Stored, process_files
-from omnigraph.read.columns.entity_table import EntityTables, one_piece
+from omnigraph.read.columns.entity_table import EntityTables, as_one_array
 from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
 from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
 from omnigraph.read.topology.edge_lookup import EdgeAccess, IndexedEdges
@@ -123,19 +123,19 @@ class Topology:
         except DamagedError:
             with self._lock:
                 if isinstance(self.arrays, Stored):
-                    _, self.arrays = _made_anew(self._inputs, self._files)
+                    _, self.arrays = _build(self._inputs, self._files)
             return self.arrays[name]
 
-    def make_sure(self) -> None:
+    def ensure_intact(self) -> None:
         """Build it again if its file was truncated after it was mapped."""
-        if self._is_cut():
+        if self._is_truncated():
             with self._lock:
-                if self._is_cut():
-                    _, self.arrays = _made_anew(self._inputs, self._files)
+                if self._is_truncated():
+                    _, self.arrays = _build(self._inputs, self._files)
                     for name in ("out", "into", "degrees"):
                         self.__dict__.pop(name, None)
 
-    def _is_cut(self) -> bool:
+    def _is_truncated(self) -> bool:
         return isinstance(self.arrays, Stored) and not self.arrays.is_whole
 
     @property
@@ -163,15 +163,15 @@ class Topologies:
         """The topology of an edge type: from memory, from disk, updated, or built."""
         found = self._made.get(edge)
         if found is not None:
-            found.make_sure()
+            found.ensure_intact()
         else:
             inputs, cache = self._inputs(edge), self._tables.cache
-            found = cache.get(inputs.key, lambda: _found(inputs, cache, self._files))
-            found.make_sure()
+            found = cache.get(inputs.key, lambda: _load(inputs, cache, self._files))
+            found.ensure_intact()
             self._made[edge] = found
         return found
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release topologies that the cache does not hold."""
         self._made.clear()
 
@@ -193,18 +193,18 @@ class Topologies:
             inward: by target; else by source.
             note: called with the access path that is used.
         """
-        note = _unnoted if note is None else note
+        note = _ignore if note is None else note
         if self.way(edge, 1, inward=inward) is EdgeAccess.LOOKUPS:
             inputs, cache = self._inputs(edge), self._tables.cache
             return IndexedEdges(
                 inputs.end(inward=inward),
-                lambda: self._side(edge, inward=inward),
+                lambda: self._direction(edge, inward=inward),
                 lambda rent: cache.rents(inputs.key, rent, inputs.edges.count),
                 lambda rent: cache.pay(inputs.key, rent),
                 note,
             )
         note(EdgeAccess.TOPOLOGY)
-        return self._side(edge, inward=inward)
+        return self._direction(edge, inward=inward)
 
     def way(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
         """The access path for the edges of so many nodes."""
@@ -224,7 +224,7 @@ class Topologies:
         stored = self._files.find(inputs.place, inputs.edges.fingerprint)
         return stored is not None and inputs.are(stored.made)
 
-    def _side(self, edge: str, *, inward: bool) -> Adjacency:
+    def _direction(self, edge: str, *, inward: bool) -> Adjacency:
         topology = self.of(edge)
         return topology.into if inward else topology.out
 
@@ -233,7 +233,7 @@ class Topologies:
         return TopologyInputs(tables.edges(edge), tables.nodes(declared.from_type), tables.nodes(declared.to_type))
 
 
-def _unnoted(way: EdgeAccess) -> None:
+def _ignore(way: EdgeAccess) -> None:
     """Ignore the access path."""
 
 
@@ -245,7 +245,7 @@ class _Latest:
     nbytes: int = 0
 
 
-def _found(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -> Topology:
+def _load(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -> Topology:
     found = _topology(inputs, cache, files)
     cache.keep(("latest topology", inputs.place), _Latest(inputs.key))
     return found
@@ -258,14 +258,14 @@ def _topology(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -
     stored = files.find(inputs.place, edges.fingerprint)
     if stored is not None and inputs.are(stored.made):
         return Topology(stored.made, stored, inputs, files)
-    for base in _earlier(inputs, stored, cache, files):
+    for base in _bases(inputs, stored, cache, files):
         try:
             update = update_topology(base.made, base.arrays, inputs)
         except DamagedError:
             continue
         if update is not None:
-            return _updated(base, update, inputs, files)
-    made, arrays = _made_anew(inputs, files)
+            return _keep_update(base, update, inputs, files)
+    made, arrays = _build(inputs, files)
     return Topology(made, arrays, inputs, files)
 
 
@@ -278,7 +278,7 @@ class _Base:
     unsaved: int = 0
 
 
-def _earlier(inputs: TopologyInputs, stored: Stored | None, cache: ColumnCache, files: DerivedFiles) -> Iterator[_Base]:
+def _bases(inputs: TopologyInputs, stored: Stored | None, cache: ColumnCache, files: DerivedFiles) -> Iterator[_Base]:
     """Topologies of earlier versions of the table, likely ones first."""
     latest = cache.find(("latest topology", inputs.place))
     topology = None if latest is None else cache.find(latest.key)
@@ -290,11 +290,11 @@ def _earlier(inputs: TopologyInputs, stored: Stored | None, cache: ColumnCache, 
         yield _Base(other.made, other)
 
 
-def _updated(base: _Base, update: Update, inputs: TopologyInputs, files: DerivedFiles) -> Topology:
+def _keep_update(base: _Base, update: Update, inputs: TopologyInputs, files: DerivedFiles) -> Topology:
     unsaved = base.unsaved + update.changed
     arrays = update.arrays
     if isinstance(arrays, Stored):
-        files.restate(arrays, update.made)
+        files.add_header(arrays, update.made)
     elif unsaved * _KEPT_CHANGE >= inputs.edges.count and unsaved >= _KEPT_EDGES:
         stored = files.write(update.made, arrays)
         if stored is not None:
@@ -307,7 +307,7 @@ def _updated(base: _Base, update: Update, inputs: TopologyInputs, files: Derived
 _NONE: Numbers = np.array([], np.int64)
 
 
-def _made_anew(inputs: TopologyInputs, files: DerivedFiles) -> tuple[Made, Arrays]:
+def _build(inputs: TopologyInputs, files: DerivedFiles) -> tuple[Made, Arrays]:
     source, target, edge = _read(inputs)
     there = (source != NOTHING) & (target != NOTHING)
     dropped = len(there) - int(np.count_nonzero(there))
@@ -327,12 +327,12 @@ def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
     asked = {"src": sources.finding("src"), "dst": targets.finding("dst")} | {n: pc.field(n) for n in columns[2:]}
     read: list[int] = []
     batches = edges.batches(columns)
-    stream = pd.Scanner.from_batches(_counted(batches, read), schema=batches.schema, columns=asked).to_reader()
+    stream = pd.Scanner.from_batches(_record_sizes(batches, read), schema=batches.schema, columns=asked).to_reader()
     parts: list[tuple[Integers, ...]] = []
     first = 0
     for rows in in_groups(stream, _TOGETHER):
         checkpoint()
-        source, target = sources.found(one_piece(rows["src"])), targets.found(one_piece(rows["dst"]))
+        source, target = sources.found(as_one_array(rows["src"])), targets.found(as_one_array(rows["dst"]))
         if lie_in_order:
             number = np.arange(first, first + rows.num_rows)
         else:
@@ -344,7 +344,7 @@ def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
     return source, target, edge
 
 
-def _counted(batches: pa.RecordBatchReader, read: list[int]) -> Iterator[pa.RecordBatch]:
+def _record_sizes(batches: pa.RecordBatchReader, read: list[int]) -> Iterator[pa.RecordBatch]:
     """Pass a stream through and record batch sizes. Other threads read it."""
     for batch in batches:
         read.append(batch.nbytes)
@@ -354,20 +354,20 @@ def _counted(batches: pa.RecordBatchReader, read: list[int]) -> Iterator[pa.Reco
 def _arrays(source: Integers, target: Integers, edge: Integers, inputs: TopologyInputs) -> dict[str, Integers]:
     sources, targets = inputs.sources.slots, inputs.targets.slots
     order = by_both(source, target, sources, targets)
-    source = _taken(source, order, sources)
-    target = _taken(target, order, targets)
-    edge = _taken(edge, order, inputs.edges.slots)
+    source = _reordered(source, order, sources)
+    target = _reordered(target, order, targets)
+    edge = _reordered(edge, order, inputs.edges.slots)
     out = {"out.first": firsts(source, sources), "out.neighbour": target, "out.edge": edge}
     order = by_one(target, targets)
     return {
         **out,
         "into.first": firsts(target, targets),
-        "into.neighbour": _taken(source, order, sources),
-        "into.edge": _taken(edge, order, inputs.edges.slots),
+        "into.neighbour": _reordered(source, order, sources),
+        "into.edge": _reordered(edge, order, inputs.edges.slots),
     }
 
 
-def _taken(numbers: Integers, order: Numbers, size: int) -> Integers:
+def _reordered(numbers: Integers, order: Numbers, size: int) -> Integers:
     """Numbers below a bound in another order."""
     checkpoint()
     return narrow(numbers.take(order), size)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.derived_files import Made, Origin, Stored
-from omnigraph.read.columns.entity_table import EntityTable, Numbering, one_piece
+from omnigraph.read.columns.entity_table import EntityTable, Numbering, as_one_array
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers, narrow
 from omnigraph.read.columns.table_changes import Change, change, origin_of, path
 from omnigraph.read.topology.adjacency import Adjacency, by_both
@@ -88,25 +88,25 @@ def update_topology(made: Made, arrays: Arrays, inputs: TopologyInputs) -> Updat
     pairs = ((made.sources, inputs.sources), (made.targets, inputs.targets))
     if made.dropped or any(path(origin, table) is None for origin, table in pairs):
         return None
-    if not all(_is_counted_on(origin, table) for origin, table in pairs):
+    if not all(_continues(origin, table) for origin, table in pairs):
         return None
     if len(arrays["out.neighbour"]) != made.edges.count:
         return None
     what = change(made.edges, inputs.edges, ["src", "dst"], _SMALL_CHANGE)
-    numbered = None if what is None else _numbered(inputs.edges, what)
+    numbered = None if what is None else _edge_origin(inputs.edges, what)
     if what is None or numbered is None:
         return None
-    source = inputs.sources.find(one_piece(what.values["src"]))
-    target = inputs.targets.find(one_piece(what.values["dst"]))
+    source = inputs.sources.find(as_one_array(what.values["src"]))
+    target = inputs.targets.find(as_one_array(what.values["dst"]))
     if (source == NOTHING).any() or (target == NOTHING).any():
         return None
     now = replace(made, edges=numbered, sources=origin_of(inputs.sources), targets=origin_of(inputs.targets))
     if what.is_nothing and _base(made.sources) == _base(now.sources) and _base(made.targets) == _base(now.targets):
         ends = (("out", inputs.sources), ("into", inputs.targets))
-        there = all(_first(np.diff(arrays[f"{side}.first"]), 0, nodes) is not None for side, nodes in ends)
+        there = all(_shifted_degrees(np.diff(arrays[f"{side}.first"]), 0, nodes) is not None for side, nodes in ends)
         return Update(now, arrays, 0) if there else None
-    out = _side(arrays, "out", what, (source, target), (inputs.sources, inputs.targets), made, now)
-    into = _side(arrays, "into", what, (target, source), (inputs.targets, inputs.sources), made, now)
+    out = _direction(arrays, "out", what, (source, target), (inputs.sources, inputs.targets), made, now)
+    into = _direction(arrays, "into", what, (target, source), (inputs.targets, inputs.sources), made, now)
     if out is None or into is None or len(out["out.neighbour"]) != inputs.edges.count:
         return None
     return Update(now, {**out, **into}, len(what.row_ids) + what.gone)
@@ -117,13 +117,13 @@ def _base(origin: Origin) -> int:
     return origin.base
 
 
-def _is_counted_on(origin: Origin, table: EntityTable) -> bool:
+def _continues(origin: Origin, table: EntityTable) -> bool:
     """Whether the current numbering continues an earlier one: by row id, with the same or a larger base."""
     known = table.numbering
     return known.row_ids is None and known.base >= _base(origin)
 
 
-def _numbered(edges: EntityTable, change: Change) -> Origin | None:
+def _edge_origin(edges: EntityTable, change: Change) -> Origin | None:
     """The current edge version, numbered by row id; None if its numbering skips holes."""
     slots = change.last - change.first + 1
     if not Numbering.keeps_holes(slots, edges.count):
@@ -134,7 +134,7 @@ def _numbered(edges: EntityTable, change: Change) -> Origin | None:
 # One direction at a time
 
 
-def _side(
+def _direction(
     arrays: Arrays,
     side: str,
     what: Change,
@@ -148,7 +148,7 @@ def _side(
     first, neighbour, edge = (arrays[f"{side}.{name}"] for name in ("first", "neighbour", "edge"))
     if what.gone:
         assert what.untouched is not None, "where some are gone, the others are known"
-        kept = _kept(edge, _base(before.edges), what.untouched)
+        kept = _unchanged(edge, _base(before.edges), what.untouched)
         first = np.concatenate([[0], np.cumsum(kept)])[first]
         checkpoint()
         neighbour, edge = neighbour[kept], edge[kept]
@@ -156,11 +156,11 @@ def _side(
         if len(edge) != len(what.untouched):
             return None
     near, far = (before.sources, before.targets) if side == "out" else (before.targets, before.sources)
-    degree = _first(np.diff(first), tables[0].numbering.base - _base(near), tables[0])
+    degree = _shifted_degrees(np.diff(first), tables[0].numbering.base - _base(near), tables[0])
     if degree is None:
         return None
-    neighbour = _moved(neighbour, tables[1].numbering.base - _base(far), tables[1].slots)
-    edge = _moved(edge, _base(now.edges) - _base(before.edges), now.edges.slots)
+    neighbour = _shifted(neighbour, tables[1].numbering.base - _base(far), tables[1].slots)
+    edge = _shifted(edge, _base(now.edges) - _base(before.edges), now.edges.slots)
     first = _firsts(degree)
     checkpoint()
     if len(what.row_ids):
@@ -171,12 +171,12 @@ def _side(
         count, begin = Adjacency(first, neighbour, edge, tables[1].slots).between(near_, far_)
         places = begin + count
         checkpoint()
-        neighbour, edge = _with(neighbour, places, far_), _with(edge, places, numbers)
+        neighbour, edge = _inserted(neighbour, places, far_), _inserted(edge, places, numbers)
         first = _firsts(degree + np.bincount(near_, minlength=len(degree)))
     return {f"{side}.first": first, f"{side}.neighbour": neighbour, f"{side}.edge": edge}
 
 
-def _first(degree: Numbers, shift: int, nodes: EntityTable) -> Numbers | None:
+def _shifted_degrees(degree: Numbers, shift: int, nodes: EntityTable) -> Numbers | None:
     """Degrees with a numbering that starts later; None if a node with edges was deleted.
 
     A node that was replaced has a new number, but its edges were not written.
@@ -197,11 +197,11 @@ def _firsts(degree: Numbers) -> Numbers:
     return first
 
 
-def _moved(numbers: Integers, shift: int, size: int) -> Integers:
+def _shifted(numbers: Integers, shift: int, size: int) -> Integers:
     return narrow(numbers if shift == 0 else numbers - numbers.dtype.type(shift), size)
 
 
-def _kept(edge: Integers, base: int, untouched: Numbers) -> Mask:
+def _unchanged(edge: Integers, base: int, untouched: Numbers) -> Mask:
     """Mask of edges that did not change."""
     found: Mask = np.zeros(len(edge), bool)
     if len(untouched) == 0 or len(edge) == 0:
@@ -213,7 +213,7 @@ def _kept(edge: Integers, base: int, untouched: Numbers) -> Mask:
     return marked.take(edge)
 
 
-def _with(values: Integers, places: Numbers, others: Numbers) -> Integers:
+def _inserted(values: Integers, places: Numbers, others: Numbers) -> Integers:
     """Values with others inserted before ascending positions."""
     new: npt.NDArray[np.signedinteger] = others.astype(values.dtype)
     if len(new) > _FEW:

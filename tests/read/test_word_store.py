@@ -16,13 +16,12 @@ from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Cancellation, Spending
-from omnigraph.read.columns import derived_files as derived
-from omnigraph.read.columns import table_changes as versions
+from omnigraph.read.columns import derived_files, table_changes
+from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles, Origin
-from omnigraph.read.columns.entity_table import ColumnCache, EntityTable
+from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.table_changes import origin_of
-from omnigraph.read.search import index_update as update
-from omnigraph.read.search import word_store as kept
+from omnigraph.read.search import index_update, word_store
 from omnigraph.read.search.inverted_index import InvertedIndex
 from omnigraph.read.search.word_store import load_inverted_index
 
@@ -35,7 +34,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedFiles:
-    monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
     return DerivedFiles(tmp_path / "cache")
 
 
@@ -55,17 +54,17 @@ def without_texts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> EntityTable:
 def same(left: InvertedIndex, right: InvertedIndex) -> bool:
     arrays = all(
         np.array_equal(getattr(left, name), getattr(right, name))
-        for name in ("first", "entity", "begin", "place", "length", "told")
+        for name in ("first", "entity", "begin", "place", "length", "has_text")
     )
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
 
 
 def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
     space = docs(graph)
     load_inverted_index(space, "text", ir.Analyzer())
-    table = kept._made(space, "text", ir.Analyzer()).table
-    assert derived.process_files().find(table, space.fingerprint) is not None
+    table = word_store._made(space, "text", ir.Analyzer()).table
+    assert derived_files.process_files().find(table, space.fingerprint) is not None
 
 
 def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +113,7 @@ def test_words_go_on_from_those_of_an_earlier_version(
     graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], known: str
 ) -> None:
     """Only texts that came or were written are taken apart, and the words are those of all texts all the same."""
-    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
     cache = ColumnCache()
     held = []
     for name in (None, *changes):
@@ -136,13 +135,13 @@ def test_words_go_on_from_those_of_an_earlier_version(
 def test_words_do_not_go_on_where_texts_do_not_add_up(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
     before = docs(graph)
     words, origin = InvertedIndex.of(before.column("text"), ir.Analyzer()), origin_of(before)
     CHANGES[change](graph)
 
-    def updated(origin: Origin) -> update.Update | None:
-        return update.update_index(words, origin, docs(graph), "text", ir.Analyzer())
+    def updated(origin: Origin) -> index_update.Update | None:
+        return index_update.update_index(words, origin, docs(graph), "text", ir.Analyzer())
 
     assert updated(origin) is not None
     if change == "came":
@@ -157,10 +156,10 @@ def test_finding_out_what_happened_can_be_stopped(graph: Graph, change: str) -> 
     origin = origin_of(docs(graph))
     CHANGES[change](graph)
     space, cancel = docs(graph), Cancellation()
-    assert versions.change(origin, space, ["text"], 1) is not None
+    assert table_changes.change(origin, space, ["text"], 1) is not None
     cancel.cancel()
     with Spending(cancel=cancel).running(), pytest.raises(CancelledError):
-        versions.change(origin, space, ["text"], 1)
+        table_changes.change(origin, space, ["text"], 1)
 
 
 def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None:
@@ -172,7 +171,7 @@ def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None
 
 def test_a_branch_goes_on_from_where_it_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """What happened to the other branch since is not mixed up with it."""
-    monkeypatch.setattr(update, "_SMALL_CHANGE", 1)
+    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
     cache, nowhere = ColumnCache(), DerivedFiles(None)
     graph.branches.create("side")
     held = []

@@ -16,7 +16,7 @@ from omnigraph.graph import Graph
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.context.trace import Trace
-from omnigraph.read.topology import edge_lookup as looked_up
+from omnigraph.read.topology import edge_lookup
 from omnigraph.read.topology.adjacency import Adjacency
 from omnigraph.read.topology.edge_lookup import EdgeAccess, IndexedEdges
 from omnigraph.read.topology.topology import Edges
@@ -34,10 +34,10 @@ NEXT = "query next($name: String) { match { $a: Person { name: $name } $a follow
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
     """A graph with indexes and without topologies, small enough that lookups have to be made cheap."""
-    monkeypatch.setattr(looked_up, "_ASKING", 10)
-    monkeypatch.setattr(looked_up, "_EACH", 1)
-    monkeypatch.setattr(looked_up, "_FOUND", 0)
-    monkeypatch.setattr(looked_up, "_UNCOVERED", 3)
+    monkeypatch.setattr(edge_lookup, "_ASKING", 10)
+    monkeypatch.setattr(edge_lookup, "_EACH", 1)
+    monkeypatch.setattr(edge_lookup, "_FOUND", 0)
+    monkeypatch.setattr(edge_lookup, "_UNCOVERED", 3)
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
         random = Random(3)
         pairs = [(random.choice(PEOPLE), random.choice(PEOPLE)) for _ in range(1_000)]
@@ -77,7 +77,7 @@ def test_it_says_what_the_topology_says(graph: Graph, edge: str, inward: bool, c
         graph.ensure_indexes()
     view, found, whole = _both(graph, edge, inward=inward)
     random = np.random.default_rng(5)
-    nodes = view.tables.nodes("City" if edge == "LivesIn" and inward else "Person").everything()
+    nodes = view.tables.nodes("City" if edge == "LivesIn" and inward else "Person").all_numbers()
     assert (found.nodes, found.size) == (whole.nodes, whole.size)
     for some in (nodes[:1], nodes[[2, 0, 2]], nodes[:0], random.choice(nodes, 20), random.choice(nodes, 40)):
         assert _ends(found, some) == _ends(whole, some)
@@ -107,7 +107,7 @@ def test_places_stay_good_when_the_topology_comes(graph: Graph, monkeypatch: pyt
     _, found, whole = _both(graph, "Follows", inward=False)
     few, many = np.array([4, 8]), np.arange(200)
     degree, places = found.walk(few)
-    monkeypatch.setattr(looked_up, "_EACH", 10**6)
+    monkeypatch.setattr(edge_lookup, "_EACH", 10**6)
     _, later = found.walk(many)
     assert "whole" in found.__dict__
     assert found.far(later).tolist() == whole.far(whole.walk(many)[1]).tolist()
@@ -121,14 +121,14 @@ def test_who_asks_for_more_gets_the_topology(graph: Graph, monkeypatch: pytest.M
     trace = Trace()
     with trace.step("few", "") as few:
         view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(3))
-    monkeypatch.setattr(looked_up, "_EACH", 10**6)
+    monkeypatch.setattr(edge_lookup, "_EACH", 10**6)
     with trace.step("many", "") as many:
         view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(150))
     assert (few.ways, many.ways) == ([EdgeAccess.LOOKUPS], [EdgeAccess.TOPOLOGY])
 
 
 def test_lookups_cost_no_more_than_the_topology_would(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_up, "_EACH", 100)
+    monkeypatch.setattr(edge_lookup, "_EACH", 100)
     view = View(graph, None)
     ways = []
     for number in range(12):
@@ -141,7 +141,7 @@ def test_lookups_cost_no_more_than_the_topology_would(graph: Graph, monkeypatch:
 
 
 def test_a_node_with_very_many_edges_is_paid_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_up, "_FOUND", 10**6)
+    monkeypatch.setattr(edge_lookup, "_FOUND", 10**6)
     view = View(graph, None)
     assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     view.topologies.edges("Follows", inward=False).walk(np.array([1, 2, 3]))
@@ -188,6 +188,6 @@ def test_a_query_and_its_explanation(graph: Graph, monkeypatch: pytest.MonkeyPat
         assert sorted(row["b.name"] for row in found) == expected
         analyzed = reader.explain(NEXT, {"name": "p018"}, analyze=True)
         assert ["lookups"] in [step.to_json().get("edges_by") for step in analyzed.steps]
-        monkeypatch.setattr(looked_up, "_EACH", 10**6)
+        monkeypatch.setattr(edge_lookup, "_EACH", 10**6)
         assert "by topology" in str(reader.explain(NEXT, {"name": "p018"}))
         assert sorted(row["b.name"] for row in reader.query(NEXT, {"name": "p018"}).to_pylist()) == expected

@@ -26,10 +26,11 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.read.budget import Budget, Spending
-from omnigraph.read.columns import entity_table as spaces_module
+from omnigraph.read.columns import entity_table
 from omnigraph.read.columns.cache import ColumnCache, cache_memory
-from omnigraph.read.columns.entity_table import NOTHING, EntityTable, EntityTables, Numbering, one_piece
+from omnigraph.read.columns.entity_table import EntityTable, EntityTables, Numbering, as_one_array
 from omnigraph.read.columns.id_index import NumberIndex, TextIndex, id_index
+from omnigraph.read.columns.numbers import NOTHING
 from omnigraph.read.context import Context
 from omnigraph.read.execute.executor import run
 from omnigraph.read.query.read_query import ReadQuery
@@ -74,13 +75,13 @@ def rows_by_id(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
 
 def always_ask(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(spaces_module, "_SMALL", 0)
+    patch.setattr(entity_table, "_SMALL", 0)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 
 def assert_right(snapshot: Snapshot, space: EntityTable) -> None:
     expected = rows_by_id(snapshot)
-    numbers = space.everything()
+    numbers = space.all_numbers()
     assert space.count == len(numbers) == len(expected)
     assert space.live is None or np.flatnonzero(space.live).tolist() == numbers.tolist()
     assert (np.diff(numbers) > 0).all()
@@ -170,8 +171,8 @@ def test_numbers_outlive_changes_of_values(graph: Graph) -> None:
     _some_are_written(graph)
     _some_come(graph)
     after = person(graph.snapshot())
-    ids = before.take("id", before.everything())
-    assert after.find(ids).tolist() == before.everything().tolist()
+    ids = before.take("id", before.all_numbers())
+    assert after.find(ids).tolist() == before.all_numbers().tolist()
 
 
 def test_branches_have_their_own_values(graph: Graph) -> None:
@@ -194,7 +195,7 @@ def test_a_graph_that_was_made_again_is_another(tmp_path: Path) -> None:
             assert empty.column("v").type == graph.snapshot().schema("node:N").field("v").type
             graph.load({"N": pa.table({"k": ["x", "y"], "v": values})}, mode="append")
             space = EntityTables(graph.snapshot(), cache).nodes("N")
-            assert space.take("v", space.everything()).to_pylist() == values
+            assert space.take("v", space.all_numbers()).to_pylist() == values
         place.rename(tmp_path / f"gone {declared}")
 
 
@@ -221,7 +222,7 @@ def test_few_rows_far_apart_are_numbered_without_holes(graph: Graph) -> None:
     _most_go(graph)
     space = person(graph.snapshot())
     assert (space.slots, space.live) == (2, None)
-    assert space.take("name", space.everything()).to_pylist() == ["p003", "p199"]
+    assert space.take("name", space.all_numbers()).to_pylist() == ["p003", "p199"]
 
 
 # Ids
@@ -279,11 +280,11 @@ def with_index(graph: Graph, column: str, kind: IndexKind = IndexKind.BTREE) -> 
 
 
 def test_a_few_values_of_a_large_table_are_taken_by_row_id(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spaces_module, "_SMALL", 10)
-    monkeypatch.setattr(spaces_module, "_ASKING", 10)
-    monkeypatch.setattr(spaces_module, "_TAKING", 10)
+    monkeypatch.setattr(entity_table, "_SMALL", 10)
+    monkeypatch.setattr(entity_table, "_ASKING", 10)
+    monkeypatch.setattr(entity_table, "_TAKING", 10)
     space = person(graph.snapshot())
-    space.everything()
+    space.all_numbers()
     with asked() as calls:
         assert space.take("age", np.array([4, 2])).to_pylist() == [4, 2]
     assert [(name, columns) for name, _, columns in calls] == [("take_rows", ("age",))]
@@ -301,7 +302,7 @@ def test_a_column_that_cannot_be_kept_is_not_read_for_each_value(
 ) -> None:
     """How wide a number is, is known before; that texts are too long, once they were read."""
     for number in ("_SMALL", "_ASKING", "_TAKING"):
-        monkeypatch.setattr(spaces_module, number, 10)
+        monkeypatch.setattr(entity_table, number, 10)
     space = person(graph.snapshot(), ColumnCache(500))
     expected = space.whole(name).to_pylist()[4]
     with asked() as calls:
@@ -312,7 +313,7 @@ def test_a_column_that_cannot_be_kept_is_not_read_for_each_value(
 
 def test_a_column_with_room_nowhere_is_not_read_whole(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in ("_SMALL", "_ASKING", "_TAKING"):
-        monkeypatch.setattr(spaces_module, number, 10)
+        monkeypatch.setattr(entity_table, number, 10)
     spending = Spending(Budget(memory=400))
     for cache, is_read in ((ColumnCache(500), False), (ColumnCache(), True)):
         for name in ("age", "name"):
@@ -322,7 +323,7 @@ def test_a_column_with_room_nowhere_is_not_read_whole(graph: Graph, monkeypatch:
                     assert len(space.whole(name)) == 200
                     continue
                 with pytest.raises(BudgetExceededError, match="OMNIGRAPH_CACHE_MEMORY"):
-                    space.take(name, space.everything())
+                    space.take(name, space.all_numbers())
                 with pytest.raises(BudgetExceededError, match="OMNIGRAPH_CACHE_MEMORY"):
                     space.whole(name)
                 cache.pay(space._name(name), 10**9)
@@ -331,7 +332,7 @@ def test_a_column_with_room_nowhere_is_not_read_whole(graph: Graph, monkeypatch:
 
 def test_ids_with_room_nowhere_are_looked_up(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in ("_SMALL", "_ASKING", "_TAKING"):
-        monkeypatch.setattr(spaces_module, number, 10)
+        monkeypatch.setattr(entity_table, number, 10)
     cache = ColumnCache(500)
     space = person(with_index(graph, "id"), cache)
     cache.pay(space._name("id"), 10**9)
@@ -344,7 +345,7 @@ def test_more_text_than_one_array_holds_is_refused() -> None:
     buffers = [None, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(np.zeros(size, np.uint8))]
     text = pa.Array.from_buffers(pa.utf8(), 1, buffers)
     with pytest.raises(BudgetExceededError, match="2 GiB"):
-        one_piece(pa.chunked_array([text] * 3))
+        as_one_array(pa.chunked_array([text] * 3))
 
 
 @pytest.mark.parametrize("rest", ["limit 7", "limit 150"])
@@ -378,10 +379,10 @@ def test_vectors_that_memory_has_no_room_for_are_measured_as_they_are_read(
 
 
 def test_many_values_are_read_at_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spaces_module, "_SMALL", 10)
+    monkeypatch.setattr(entity_table, "_SMALL", 10)
     space = person(graph.snapshot())
     with asked() as calls:
-        space.take("age", space.everything())
+        space.take("age", space.all_numbers())
         space.take("age", np.array([4]))
     assert [(name, columns) for name, _, columns in calls] == [("batches", ("_rowid",)), ("batches", ("age",))]
 
@@ -531,7 +532,7 @@ def test_who_waits_while_a_thing_cannot_be_made_still_makes_it_alone() -> None:
     most: list[int] = []
 
     def waiting(count: int) -> bool:
-        turn = cache._turns.get("a")
+        turn = cache._building.get("a")
         return turn is not None and turn.wanted == count
 
     def fails() -> pa.Array:
@@ -554,7 +555,7 @@ def test_who_waits_while_a_thing_cannot_be_made_still_makes_it_alone() -> None:
             first.result()
         second.result()
     assert most == [1]
-    assert not cache._turns
+    assert not cache._building
 
 
 def test_many_threads_make_a_thing_once() -> None:
