@@ -136,7 +136,7 @@ def test_what_is_pushed_into_a_step_is_told(graph: Graph, monkeypatch: pytest.Mo
     expand = next(step for step in steps if step.action == "expand")
     assert expand.pushed == ("($f.age > 3)",)
     assert expand.columns == ("$f.age",)
-    assert expand.reason == "conditions are tried on what is reached"
+    assert expand.reason == "conditions are evaluated on reached nodes"
     assert expand.to_json()["pushed"] == ["($f.age > 3)"]
 
 

@@ -142,7 +142,7 @@ def _in_chunks(query: ReadQuery, context: Context) -> Execution:
     untraced = replace(context, trace=None)
     untraced.search.share_queries(context.search)
     context.trace.steps.clear()
-    with context.trace.step(OperatorName.CHUNKS, f"block by block, {_shape_text(query.read)}") as entry:
+    with context.trace.step(OperatorName.CHUNKS, f"in chunks, {_shape_text(query.read)}") as entry:
         done = _shape_in_chunks(query, untraced)
     entry.rows, entry.size = done.table.num_rows, done.table.nbytes
     return done

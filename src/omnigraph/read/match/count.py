@@ -74,7 +74,7 @@ class Count:
 
     @property
     def reason(self) -> str:
-        return "what is only counted is not listed"
+        return "counted variables are not listed"
 
     @property
     def rows(self) -> float:

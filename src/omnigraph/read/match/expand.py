@@ -65,7 +65,7 @@ class Expand(Operator):
     @property
     def reason(self) -> str:
         if self.late:
-            return "conditions are tried on what is reached"
+            return "conditions are evaluated on reached nodes"
         return "" if self.forward else "fewer rows than from the left"
 
     @property

@@ -32,7 +32,7 @@ class Membership(Operator):
 
     @property
     def reason(self) -> str:
-        return "both ends are known"
+        return "both ends are bound"
 
     @property
     def binds(self) -> frozenset[str]:

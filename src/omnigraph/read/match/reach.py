@@ -53,8 +53,8 @@ class Reach(Operator):
     @property
     def reason(self) -> str:
         if self.late:
-            return "conditions are tried on what is reached"
-        return "both ends are known" if self.closing else ""
+            return "conditions are evaluated on reached nodes"
+        return "both ends are bound" if self.closing else ""
 
     @property
     def binds(self) -> frozenset[str]:
