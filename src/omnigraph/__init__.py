@@ -139,13 +139,22 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "commit.branches": ("Branch",),
+    "commit.location": ("Relocation",),
     "commit.manifest": ("Commit",),
-    "commit.place": ("Relocation",),
     "commit.snapshots": ("Snapshot",),
     "commit.tags": ("Tag",),
     "embed": ("Embedder",),
-    "engine.engines": ("Choice", "Engine", "JobProgress", "SparkOptions"),
-    "engine.opening": ("relocate", "repair", "restore"),
+    "engine.engines": (
+        "Choice",
+        "Engine",
+        "JobProgress",
+        "SparkOptions",
+    ),
+    "engine.opening": (
+        "relocate",
+        "repair",
+        "restore",
+    ),
     "engine.requests": (
         "EmbedRequest",
         "ExplainRequest",
@@ -228,28 +237,57 @@ _HOMES = {
     ),
     "graph.branch": ("BranchHandle",),
     "graph.collections": ("CommitPage",),
-    "graph.graph": ("Graph", "init", "open"),
+    "graph.graph": (
+        "Graph",
+        "init",
+        "open",
+    ),
     "graph.transaction": ("Transaction",),
     "lang.query": ("compile_query",),
     "lang.schema": ("compile_schema",),
-    "merge.choices": ("Resolutions", "Strategy"),
-    "merge.receipt": ("MergeOutcome", "MergeReceipt"),
+    "merge.choices": (
+        "Resolutions",
+        "Strategy",
+    ),
+    "merge.receipt": (
+        "MergeOutcome",
+        "MergeReceipt",
+    ),
     "pipeline.spark.session": ("SparkSettings",),
     "read.blobs": ("Blob",),
-    "read.budget": ("Budget", "Cancellation"),
-    "read.export.files": ("ExportFormat", "ExportReceipt"),
+    "read.budget": (
+        "Budget",
+        "Cancellation",
+    ),
+    "read.export.files": (
+        "ExportFormat",
+        "ExportReceipt",
+    ),
     "read.plan.explanation": ("Explanation",),
     "read.result.result": ("Result",),
     "upkeep.backup": ("CopyReceipt",),
     "upkeep.cleanup": ("CleanupReport",),
-    "upkeep.indexes": ("IndexCoverage", "IndexReceipt"),
+    "upkeep.indexes": (
+        "IndexCoverage",
+        "IndexReceipt",
+    ),
     "upkeep.optimize": ("OptimizeReceipt",),
     "upkeep.repair_report": ("RepairReport",),
-    "upkeep.vectors": ("EmbedProgress", "EmbedReceipt", "Which"),
-    "write.load": ("LoadPhase", "LoadProgress"),
+    "upkeep.vectors": (
+        "EmbedProgress",
+        "EmbedReceipt",
+        "Which",
+    ),
+    "write.load": (
+        "LoadPhase",
+        "LoadProgress",
+    ),
     "write.mutation": ("MutationReceipt",),
-    "write.receipt": ("LoadMode", "LoadReceipt"),
-    "write.verify": ("IntegrityReport",),
+    "write.receipt": (
+        "LoadMode",
+        "LoadReceipt",
+    ),
+    "write.rules.verify": ("IntegrityReport",),
 }
 """The public names of each module."""
 

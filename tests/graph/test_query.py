@@ -30,8 +30,8 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import Catalog, compile_schema, evolve, ir_hash
 from omnigraph.read.budget import Budget, Cancellation
+from omnigraph.read.context.views import KEPT
 from omnigraph.read.result.result import Result
-from omnigraph.read.views import KEPT
 
 SCHEMA = """\
 node Person { name: String @key  age: I32? }
@@ -237,12 +237,12 @@ def test_a_past_state_is_read_with_the_schema_of_its_time(graph: Graph) -> None:
 def test_what_a_commit_does_not_touch_is_kept(graph: Graph) -> None:
     graph.query(FRIENDS, {"name": "ann"})
     before = graph.session.views.of(graph.snapshot(), graph.accepted_schema)
-    cities = before.spaces.nodes("City")
+    cities = before.tables.nodes("City")
     add(graph, "dan")
     after = graph.session.views.of(graph.snapshot(), graph.accepted_schema)
-    assert after.spaces.edges("Knows") is before.spaces.edges("Knows")
-    assert after.spaces.nodes("City") is cities
-    assert after.spaces.nodes("Person") is not before.spaces.nodes("Person")
+    assert after.tables.edges("Knows") is before.tables.edges("Knows")
+    assert after.tables.nodes("City") is cities
+    assert after.tables.nodes("Person") is not before.tables.nodes("Person")
     assert graph.session.views.of(graph.snapshot(), graph.accepted_schema) is after
 
 

@@ -20,9 +20,11 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.read.budget import Spending
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.context import Context
-from omnigraph.read.engine import run
-from omnigraph.read.space.space import ColumnCache, Spaces
+from omnigraph.read.execute.executor import run
+from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.topology.topology import Topologies
 
 DIMENSION = 3
@@ -121,12 +123,12 @@ def read(
     query = compile_query(f"query q{head.strip() or '()'} {{ {brace}{rest} }}", graph.catalog, None)
     assert isinstance(query.body, ir.Read)
     snapshot = at or graph.snapshot()
-    spaces = Spaces(snapshot, cache)
+    spaces = EntityTables(snapshot, cache)
     request = Request(bind(query.params, params or {}), 0)
     topologies = Topologies(spaces, graph.catalog)
     found = (lambda: embedder) if embedder is not None else None
     context = Context(snapshot, graph.accepted_schema, request, spaces, topologies, Spending(), found)
-    rows: list[dict[str, Any]] = run(query.body, context).to_pylist()
+    rows: list[dict[str, Any]] = run(ReadQuery(query.body), context).to_pylist()
     return rows
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.read import sorting
 from omnigraph.read.budget import Budget, Cancellation, Spending
+from omnigraph.read.columns import sorting
 from omnigraph.read.topology import adjacency as module
 from omnigraph.read.topology.adjacency import Adjacency, by_both, by_one, firsts
 

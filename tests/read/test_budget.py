@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError
 from omnigraph.read.budget import Budget, Cancellation, Spending, checkpoint, query_memory
-from omnigraph.read.space.cache import ColumnCache
+from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.topology.adjacency import Adjacency
 
 
@@ -21,7 +21,7 @@ def test_memory_is_what_is_held_and_what_is_wanted() -> None:
     spending.need(400)
     assert spending.peak == 1000
     with pytest.raises(BudgetExceededError, match="memory") as caught:
-        spending.room(51, 1)
+        spending.need_arrays(51, 1)
     assert (caught.value.limit, caught.value.actual) == (1000, 1008)
     spending.hold(0)
     spending.spend(125, columns=1)
@@ -30,7 +30,7 @@ def test_memory_is_what_is_held_and_what_is_wanted() -> None:
 def test_without_limits_nothing_is_refused() -> None:
     spending = Spending(Budget(seconds=None, memory=None, rows=None, returned=None))
     spending.spend(10**15, columns=100)
-    spending.give(10**15)
+    spending.note_returned(10**15)
     assert spending.rows == 10**15
 
 

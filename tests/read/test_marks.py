@@ -12,7 +12,7 @@ from omnigraph.read.match import hops
 
 @pytest.fixture(autouse=True)
 def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hops, "_idle", hops._Idle())
+    monkeypatch.setattr(hops, "_mark_pool", hops._MarkPool())
 
 
 def test_marks_are_used_again() -> None:
@@ -47,7 +47,7 @@ def test_only_so_many_bytes_of_marks_wait(monkeypatch: pytest.MonkeyPatch) -> No
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(walk, range(8)))
-    assert hops._idle.nbytes == 400
+    assert hops._mark_pool.nbytes == 400
     with hops._marks(1_000):
         pass
-    assert hops._idle.nbytes == 400, "what is too large pushes nothing out"
+    assert hops._mark_pool.nbytes == 400, "what is too large pushes nothing out"

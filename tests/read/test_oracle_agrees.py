@@ -35,15 +35,15 @@ from omnigraph.evaluate import Request, bind
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Budget, Spending
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.context import Context
-from omnigraph.read.derived import DerivedFiles
-from omnigraph.read.engine import run
-from omnigraph.read.plan.trace import Trace
-from omnigraph.read.planning import plan
-from omnigraph.read.search import kept
-from omnigraph.read.space.cache import ColumnCache
+from omnigraph.read.context.trace import Trace
+from omnigraph.read.context.views import Views
+from omnigraph.read.execute.executor import explain, run
+from omnigraph.read.query.read_query import ReadQuery
+from omnigraph.read.search import word_store
 from omnigraph.read.topology import topology
-from omnigraph.read.views import Views
 
 NOW = 1_773_480_600_123
 PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (20_000 if os.environ.get("CI") else 300))
@@ -76,10 +76,10 @@ class Reader:
         view = self.views.of(snapshot, accepted)
         trace = Trace() if traced else None
         spending = Spending(Budget(seconds=None))  # the machine may be busy
-        context = Context(snapshot, accepted, request, view.spaces, view.topologies, spending, trace=trace)
+        context = Context(snapshot, accepted, request, view.tables, view.topologies, spending, trace=trace)
         if traced:
-            plan(query.read, replace(context, trace=Trace()))
-        return run(query.read, context)
+            explain(ReadQuery(query.read), replace(context, trace=Trace()))
+        return run(ReadQuery(query.read), context)
 
 
 def readers(world: World) -> list[Reader]:
@@ -227,7 +227,7 @@ def topology_files(world: World) -> Path:
 def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) -> Iterator[World]:
     """A world by itself: nobody else's derived files are beside its own, which there need not be either."""
     with TemporaryDirectory() as place:
-        homes = {topology: Path(place) / _TOPOLOGIES, kept: Path(place) / "words"}
+        homes = {topology: Path(place) / _TOPOLOGIES, word_store: Path(place) / "words"}
         with ExitStack() as patches:
             for module, home in homes.items():
                 files = DerivedFiles(home if derived else None)

@@ -13,50 +13,57 @@ import pytest
 
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import compile_schema
-from omnigraph.read.match.candidates import conjuncts
-from omnigraph.read.match.frame import variables
-from omnigraph.read.match.values import sampled
-from omnigraph.read.plan import order
-from omnigraph.read.plan.order import Estimates, Ordering
-from omnigraph.read.plan.plan import Operator, Plan, planned
-from omnigraph.read.plan.shares import share
-from omnigraph.read.plan.statistics import Degrees, Held, Statistics, Values
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.pipeline import Operator
+from omnigraph.read.plan import join_order
+from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
+from omnigraph.read.plan.join_order import Estimates, JoinOrderSearch, Move
+from omnigraph.read.plan.planner import operator_for
+from omnigraph.read.plan.property_statistics import sample_statistics
+from omnigraph.read.plan.selectivity import selectivity
+from omnigraph.read.plan.statistics import Cardinality, PropertyStatistics, Statistics
+from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.topology.topology import DegreeStatistics
 
 CATALOG = compile_schema(
     "node P { n: I64 @key  age: I64? } node C { n: I64 @key }"
     " edge Knows: P -> P { since: I64? } edge Lives: P -> C edge Owns: P -> C"
 )
 NODES = {"P": 10_000, "C": 200}
-EDGES = {"Knows": Degrees(80_000), "Lives": Degrees(10_000), "Owns": Degrees(30_000)}
+EDGES = {"Knows": DegreeStatistics(80_000), "Lives": DegreeStatistics(10_000), "Owns": DegreeStatistics(30_000)}
 
 
-def block(match: str) -> ir.Block:
+def block(match: str) -> QueryBlock:
     read = compile_query(f"query q() {{ match {{ {match} }} return {{ count(*) as n }} }}", CATALOG, None).body
     assert isinstance(read, ir.Read)
-    return read.match
+    return QueryBlock.of(read.match)
 
 
-def others(of: ir.Block) -> list[tuple[ir.Expr, frozenset[str]]]:
-    """The conditions on several variables."""
-    own = {node.name for node in of.nodes}
-    found = ((expr, variables(expr)) for expr in conjuncts(of.filters))
-    return [(expr, names) for expr, names in found if len(names) != 1 or not names <= own]
+def statistics(of: QueryBlock, sizes: dict[str, float] | None = None, share_: float = 0.1) -> Statistics:
+    known = {}
+    for name, node in of.nodes.items():
+        total = sum(NODES[type_name] for type_name in node.types)
+        known[name] = Cardinality(total, (sizes or {}).get(name, total))
+    return Statistics(known, NODES, EDGES, tuple(share_ for _ in of.join_conditions))
 
 
-def statistics(of: ir.Block, sizes: dict[str, float] | None = None, share_: float = 0.1) -> Statistics:
-    held = {}
-    for node in of.nodes:
-        there = sum(NODES[name] for name in node.types)
-        held[node.name] = Held(there, (sizes or {}).get(node.name, there))
-    return Statistics(held, NODES, EDGES, tuple(share_ for _ in others(of)))
+def plan(of: QueryBlock, known: Statistics, rows: float = 1, bound: Sequence[str] = ()) -> BlockOrder:
+    return order_block(of, frozenset(bound), rows, known)
 
 
-def plan(of: ir.Block, known: Statistics, rows: float = 1, bound: Sequence[str] = ()) -> Plan:
-    return planned(of, others(of), frozenset(bound), rows, known)
+def operators(found: BlockOrder, of: QueryBlock, bound: Sequence[str] = ()) -> list[Operator | BlockJoin]:
+    steps = enumerate(found.steps)
+    return [operator_for(s, of, is_first=not n and not bound) if isinstance(s, Move) else s for n, s in steps]
 
 
-def said(found: Plan) -> list[str]:
-    return [f"{step.operator} {step.text}" for step in found.steps]
+def said(found: BlockOrder, of: QueryBlock) -> list[str]:
+    return [f"{step.name} {step.text}" for step in operators(found, of) if isinstance(step, Operator)]
+
+
+def names(found: BlockOrder, of: QueryBlock, bound: Sequence[str] = ()) -> list[OperatorName]:
+    joins = {True: OperatorName.ANTI, False: OperatorName.LEFT}
+    steps = operators(found, of, bound)
+    return [step.name if isinstance(step, Operator) else joins[step.negated] for step in steps]
 
 
 # ---- what plans depend on
@@ -79,21 +86,21 @@ def test_a_plan_does_not_depend_on_what_was_asked_before() -> None:
         fresh = block(CHAIN)
         plan(fresh, statistics(fresh, first))
         # Sizes are rounded before, so that whoever comes first does not decide for others.
-        assert said(plan(fresh, statistics(fresh, {"a": 8.0}))) == said(plan(block(CHAIN), statistics(fresh, sizes[0])))
+        assert plan(fresh, statistics(fresh, {"a": 8.0})) == plan(block(CHAIN), statistics(fresh, sizes[0]))
 
 
 def test_a_plan_begins_where_there_is_least() -> None:
     of = block(CHAIN)
-    assert said(plan(of, statistics(of, {"d": 1})))[0] == "scan $d: C"
-    assert said(plan(of, statistics(of, {"a": 1})))[0] == "scan $a: P"
+    assert said(plan(of, statistics(of, {"d": 1})), of)[0] == "scan $d: C"
+    assert said(plan(of, statistics(of, {"a": 1})), of)[0] == "scan $a: P"
     from_a_bound_one = plan(of, statistics(of), 10, ["b"])
-    assert from_a_bound_one.steps[0].operator is Operator.EXPAND
+    assert names(from_a_bound_one, of, ["b"])[0] is OperatorName.EXPAND
 
 
 def test_two_ends_that_are_few_are_bound_before_they_meet() -> None:
     of = block("$a: P  $a knows $b  $c knows $b")
-    dense = replace(statistics(of, {"a": 1, "c": 1}), edges={"Knows": Degrees(800_000)})
-    assert said(plan(of, dense)) == [
+    dense = replace(statistics(of, {"a": 1, "c": 1}), edges={"Knows": DegreeStatistics(800_000)})
+    assert said(plan(of, dense), of) == [
         "scan $a: P",
         "product $c: P",
         "expand $a to $b by P -Knows-> P",
@@ -104,43 +111,50 @@ def test_two_ends_that_are_few_are_bound_before_they_meet() -> None:
 def test_conditions_are_tried_as_soon_as_their_variables_are_bound() -> None:
     of = block("$a: P  $a knows $b  $b knows $c  $a.age = $b.age")
     found = plan(of, statistics(of, {"a": 2}))
-    assert [step.operator for step in found.steps] == [
-        Operator.SCAN,
-        Operator.EXPAND,
-        Operator.FILTER,
-        Operator.EXPAND,
+    assert names(found, of) == [
+        OperatorName.SCAN,
+        OperatorName.EXPAND,
+        OperatorName.FILTER,
+        OperatorName.EXPAND,
     ]
 
 
 def test_what_waits_for_an_optional_block_comes_after_it() -> None:
     of = block("$a: P  optional { $a knows $b }  $b lives $c")
-    operators = [step.operator for step in plan(of, statistics(of)).steps]
-    assert operators == [Operator.SCAN, Operator.LEFT, Operator.EXPAND]
+    assert names(plan(of, statistics(of)), of) == [OperatorName.SCAN, OperatorName.LEFT, OperatorName.EXPAND]
+
+
+def _last_move(found: BlockOrder) -> Move:
+    move = found.steps[-1]
+    assert isinstance(move, Move)
+    return move
 
 
 def test_conditions_are_tried_late_where_little_is_reached() -> None:
     of = block("$a: P  $a knows $b")
     known = statistics(of, {"a": 1})
-    tried = replace(known, variables={**known.variables, "b": Held(10_000, 100.0, counted=False)})
-    assert plan(of, tried).steps[-1].late
-    many = replace(tried, variables={**tried.variables, "a": Held(10_000, 9_000)})
-    assert not plan(of, many).steps[-1].late
+    tried = replace(known, variables={**known.variables, "b": Cardinality(10_000, 100.0, counted=False)})
+    assert _last_move(plan(of, tried)).late
+    many = replace(tried, variables={**tried.variables, "a": Cardinality(10_000, 9_000)})
+    assert not _last_move(plan(of, many)).late
 
 
 def test_hops_are_walked_from_the_left_and_reach_what_edges_arrive_at() -> None:
     of = block("$a: P  $a knows{1,3} $b")
     known = statistics(of, {"b": 1})
-    first, second = plan(of, known).steps[:2]
-    assert (first.text, second.operator) == ("$a: P", Operator.REACH)
-    few = replace(known, edges={**EDGES, "Knows": Degrees(80_000, sources=9_000, targets=20, most_out=9, most_in=9)})
-    whole, narrow = Estimates(known).joined(of.expands[0]), Estimates(few).joined(of.expands[0])
+    found = plan(of, known)
+    assert (said(found, of)[0], names(found, of)[1]) == ("scan $a: P", OperatorName.REACH)
+    few = replace(
+        known, edges={**EDGES, "Knows": DegreeStatistics(80_000, sources=9_000, targets=20, most_out=9, most_in=9)}
+    )
+    whole, narrow = Estimates(known).joined(of.block.expands[0]), Estimates(few).joined(of.block.expands[0])
     assert narrow == pytest.approx(20 / 10_000)
     assert narrow < whole
 
 
 def test_shares_that_differ_little_make_the_same_plan() -> None:
     of = block("$a: P  $b: P  $a.age = $b.age")
-    little, more, less = (statistics(of, {"a": 8.0, "b": 8.0}, share) for share in (0.3, 0.41, 0.2))
+    little, more, less = (statistics(of, {"a": 8.0, "b": 8.0}, selectivity) for selectivity in (0.3, 0.41, 0.2))
     assert little.key() == more.key() != less.key()
     assert little.rounded() == more.rounded() != less.rounded()
     assert statistics(of, {"a": 8.0, "b": 8.0}, 0.0).rounded().shares == (0.0,)
@@ -169,11 +183,12 @@ def random_match(rng: Random) -> str:
 def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     rng = Random(seed)
     of = block(random_match(rng))
-    known = statistics(of, {node.name: float(2 ** rng.randint(0, 13)) for node in of.nodes}, rng.choice([0.01, 0.5]))
-    names, expands = [node.name for node in of.nodes], list(of.expands)
-    conditions = [(place, names_) for place, (_, names_) in enumerate(others(of))]
-    ordering = Ordering(names, expands, conditions, frozenset(), Estimates(known.rounded()))
-    every = list(ordering.every(1.0))
+    known = statistics(of, {name: float(2 ** rng.randint(0, 13)) for name in of.nodes}, rng.choice([0.01, 0.5]))
+    conditions = [(place, condition.variables) for place, condition in enumerate(of.join_conditions)]
+    ordering = JoinOrderSearch(
+        list(of.nodes), list(of.block.expands), conditions, frozenset(), Estimates(known.rounded())
+    )
+    every = list(ordering.all_orders(1.0))
     best = ordering.best(1.0)
     assert best.cost == pytest.approx(min(way.cost for way in every))
     # However one gets there, there are as many rows.
@@ -182,24 +197,24 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
 
 
 def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "_ALL_WAYS", 0)
-    monkeypatch.setattr(order, "_KEPT", 4)
+    monkeypatch.setattr(join_order, "_ALL_WAYS", 0)
+    monkeypatch.setattr(join_order, "_KEPT", 4)
     worse = 0.0
     for seed in range(30):
         rng = Random(seed)
         of = block(random_match(rng))
-        known = statistics(of, {node.name: float(2 ** rng.randint(0, 13)) for node in of.nodes})
-        conditions = [(place, names) for place, (_, names) in enumerate(others(of))]
-        ordering = Ordering([n.name for n in of.nodes], list(of.expands), conditions, frozenset(), Estimates(known))
-        worse = max(worse, ordering.best(1.0).cost / min(way.cost for way in ordering.every(1.0)))
+        known = statistics(of, {name: float(2 ** rng.randint(0, 13)) for name in of.nodes})
+        conditions = [(place, condition.variables) for place, condition in enumerate(of.join_conditions)]
+        ordering = JoinOrderSearch(list(of.nodes), list(of.block.expands), conditions, frozenset(), Estimates(known))
+        worse = max(worse, ordering.best(1.0).cost / min(way.cost for way in ordering.all_orders(1.0)))
     assert worse < 2
 
 
 def test_every_part_is_there_however_many_there_are() -> None:
-    names = [f"x{i}" for i in range(15)]
-    of = block("  ".join(["$x0: P", *(f"${a} knows ${b}" for a, b in pairwise(names))]))
+    chain = [f"x{i}" for i in range(15)]
+    of = block("  ".join(["$x0: P", *(f"${a} knows ${b}" for a, b in pairwise(chain))]))
     found = plan(of, statistics(of, {"x7": 1}))
-    assert found.steps[0].text == "$x7: P"
+    assert said(found, of)[0] == "scan $x7: P"
     assert len(found.steps) == 15
 
 
@@ -209,7 +224,7 @@ def test_every_part_is_there_however_many_there_are() -> None:
 def test_estimates_follow_sizes_and_degrees() -> None:
     of = block("$a: P  $a knows $b")
     known = statistics(of, {"a": 10, "b": 100})
-    assert plan(of, known).estimates(1, known) == [10, pytest.approx(10 * 8 * 0.01)]
+    assert list(plan(of, known).estimates(1, known)) == [10, pytest.approx(10 * 8 * 0.01)]
 
 
 @pytest.mark.parametrize(
@@ -230,21 +245,21 @@ def test_estimates_follow_sizes_and_degrees() -> None:
     ],
 )
 def test_shares_come_from_values(condition: str, expected: float) -> None:
-    known = Values(100, 0.0, tuple(range(100)))
+    known = PropertyStatistics(100, 0.0, tuple(range(100)))
     kept = 1.0
-    for expr in block(f"$a: P  {condition}").filters:
-        kept *= share(expr, lambda *_: known, {})
+    for expr in block(f"$a: P  {condition}").block.filters:
+        kept *= selectivity(expr, lambda *_: known, {})
     assert kept == pytest.approx(expected, abs=0.011)
 
 
 def test_a_sample_tells_about_all_values() -> None:
     rng = np.random.default_rng(1)
-    few = sampled(pa.array(rng.integers(0, 50, 100_000)), 100_000)
+    few = sample_statistics(pa.array(rng.integers(0, 50, 100_000)), 100_000)
     assert few.distinct == pytest.approx(50, rel=0.1)
-    keys = sampled(pa.array([f"k{i}" for i in range(100_000)]), 100_000)
+    keys = sample_statistics(pa.array([f"k{i}" for i in range(100_000)]), 100_000)
     assert 5_000 < keys.distinct <= 100_000
-    gaps = sampled(pa.array([None if i % 4 == 0 else i for i in range(10_000)], pa.int64()), 10_000)
+    gaps = sample_statistics(pa.array([None if i % 4 == 0 else i for i in range(10_000)], pa.int64()), 10_000)
     assert gaps.missing == pytest.approx(0.25, abs=0.1)
-    assert sampled(pa.nulls(10, pa.int64()), 10) == Values(1.0, 1.0)
-    small = sampled(pa.array([3, 1, 2, 1]), 4)
-    assert small == Values(3.0, 0.0, (1, 1, 2, 3))
+    assert sample_statistics(pa.nulls(10, pa.int64()), 10) == PropertyStatistics(1.0, 1.0)
+    small = sample_statistics(pa.array([3, 1, 2, 1]), 4)
+    assert small == PropertyStatistics(3.0, 0.0, (1, 1, 2, 3))

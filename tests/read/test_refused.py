@@ -16,10 +16,13 @@ import omnigraph
 from omnigraph import Budget
 from omnigraph.errors import BudgetExceededError, InputError
 from omnigraph.graph import Graph
-from omnigraph.read import engine, portions, sorting
-from omnigraph.read.match import expand, hops, match
-from omnigraph.read.match.shortest import Search
-from omnigraph.read.shape import shape
+from omnigraph.read.budget import chunks
+from omnigraph.read.columns import sorting
+from omnigraph.read.execute import executor
+from omnigraph.read.match import expand, hops, scan
+from omnigraph.read.match.expand import Expand
+from omnigraph.read.match.shortest_paths import PathSearch
+from omnigraph.read.shape import grouping, result_columns, sort
 from omnigraph.settings import FSYNC
 
 SCHEMA = """
@@ -95,7 +98,8 @@ def test_texts_that_are_compared_are_not_copied_to_every_row(graph: Graph, name:
     assert taken < (SMALL.memory or 0)
     with pytest.MonkeyPatch.context() as patched:
         # As values, and not as numbers.
-        patched.setattr(shape, "ranked", lambda *_: None)
+        for home in (grouping, result_columns, sort):
+            patched.setattr(home, "value_ranks", lambda *_: None)
         assert found.to_pylist() == ask(graph, body).to_pylist()
 
 
@@ -204,8 +208,8 @@ def test_what_does_not_fit_an_array_is_told_as_what_exceeds_the_budget(
         def fail(*_: object) -> None:
             raise error
 
-        for name in ("_at_once", "_in_blocks"):
-            monkeypatch.setattr(engine, name, fail)
+        for name in ("_in_memory", "_in_chunks"):
+            monkeypatch.setattr(executor, name, fail)
 
     body = "match { $a: Q } return { $a.k as k }"
     for error in (
@@ -231,7 +235,7 @@ def test_an_array_that_overflows_says_what_is_known() -> None:
     texts = pa.array(["x" * (1 << 20)])
     with pytest.raises((pa.ArrowInvalid, pa.ArrowCapacityError)) as caught:
         pa.concat_arrays([texts] * 2_049)
-    assert any(said in str(caught.value) for said in engine._OVERFLOWS)
+    assert any(said in str(caught.value) for said in executor._OVERFLOWS)
 
 
 @pytest.mark.parametrize("limit", ["seconds", "memory", "rows", "returned", "disk"])
@@ -261,9 +265,9 @@ def test_arguments_of_a_wrong_type_are_told(graph: Graph) -> None:
 _STEP = 64
 TWO_HOPS = "match { $a: Person  $b: Person  $c: Person  $a knows $b  $b knows $c }"
 CHECKED: dict[str, tuple[object, str, str]] = {
-    "sorting": (shape, "in_order", f"{TWO_HOPS} return {{ $a.name as a }} order {{ $b.score, $c.city desc }}"),
-    "expansion": (match, "extend", f"{TWO_HOPS} return {{ $a.name as a, $c.name as c }}"),
-    "shortest": (Search, "run", "match { $a: Person  shortest $p: $a knows{1,3} $b } return { length($p) as n }"),
+    "sorting": (sort, "in_order", f"{TWO_HOPS} return {{ $a.name as a }} order {{ $b.score, $c.city desc }}"),
+    "expansion": (Expand, "execute", f"{TWO_HOPS} return {{ $a.name as a, $c.name as c }}"),
+    "shortest": (PathSearch, "run", "match { $a: Person  shortest $p: $a knows{1,3} $b } return { length($p) as n }"),
 }
 
 
@@ -271,10 +275,10 @@ CHECKED: dict[str, tuple[object, str, str]] = {
 def test_a_read_looks_often_whether_it_has_to_stop(graph: Graph, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Work goes in portions of a known size, and there is a look between any two of them."""
     for home, numbers in (
-        (portions, ["PORTION"]),
+        (chunks, ["CHUNK_ROWS"]),
         (sorting, ["_PIECE", "_TEXTS"]),
         (expand, ["_TOGETHER"]),
-        (match, ["_TOGETHER"]),
+        (scan, ["_TOGETHER"]),
     ):
         for number in numbers:
             monkeypatch.setattr(home, number, _STEP)
@@ -298,7 +302,7 @@ def test_a_read_looks_often_whether_it_has_to_stop(graph: Graph, monkeypatch: py
 
 def test_there_is_a_look_for_each_step_back_along_paths(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     cancel = Counting(10**9)
-    real, looks = Search._paths, []
+    real, looks = PathSearch._paths, []
 
     def watched(*args: Any) -> Any:
         before = cancel.asked
@@ -306,7 +310,7 @@ def test_there_is_a_look_for_each_step_back_along_paths(graph: Graph, monkeypatc
         looks.append(cancel.asked - before)
         return found
 
-    monkeypatch.setattr(Search, "_paths", watched)
+    monkeypatch.setattr(PathSearch, "_paths", watched)
     ask(graph, f"{CHAIN} return {{ count(*) as n, max(length($p)) as m }}", cancel=cancel)
     assert len(looks) == 1
     assert DEPTH - 1 <= looks[0] < 2 * DEPTH

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.lang.query import ir
-from omnigraph.read.search import outline, shared, vectors
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.columns.sorting import nth_least
+from omnigraph.read.search import thread_pool, vector_sketch, vectors
 from omnigraph.read.search.fusion import ArmValues, fused
-from omnigraph.read.search.outline import Outline, products_of
-from omnigraph.read.search.scores import Nearly, above, below
+from omnigraph.read.search.scores import ApproximateScores, above, below
+from omnigraph.read.search.vector_sketch import VectorSketch, products_of
 from omnigraph.read.search.vectors import Vectors
-from omnigraph.read.sorting import nth_least
-from omnigraph.read.space.space import Numbers
 
 METRICS = list(ir.Metric)
 
@@ -52,8 +52,8 @@ def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
         for query in np.array(queries, np.float32):
             for count in (1, 10):
                 exact = found.distances(query, metric, chosen)
-                order = found.foremost(query, metric, chosen, count)
-                kept = order.contenders(count)
+                order = found.approximate_top(query, metric, chosen, count)
+                kept = order.candidates(count)
                 last = np.sort(exact)[count - 1]
                 assert kept[exact <= last].all()
                 assert np.isnan(order.values[np.isnan(found.lengths[chosen])]).all()
@@ -63,14 +63,14 @@ def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
 def test_outlines_spare_most_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("clusters"))
     looked_at: list[int] = []
-    nearly = Vectors.nearly
+    nearly = Vectors.approximate
 
-    def watched(self: Vectors, query: outline.Vector, metric: ir.Metric, numbers: Numbers) -> Nearly:
+    def watched(self: Vectors, query: vector_sketch.Vector, metric: ir.Metric, numbers: Numbers) -> ApproximateScores:
         looked_at.append(len(numbers))
         return nearly(self, query, metric, numbers)
 
-    monkeypatch.setattr(Vectors, "nearly", watched)
-    found.foremost(found.matrix[5], ir.Metric.L2, np.arange(3_000), 10)
+    monkeypatch.setattr(Vectors, "approximate", watched)
+    found.approximate_top(found.matrix[5], ir.Metric.L2, np.arange(3_000), 10)
     assert sum(looked_at) < 500
 
 
@@ -78,7 +78,7 @@ def test_outlines_spare_most_of_the_work(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_outline_bounds_products(kind: str) -> None:
     found = Vectors.of(column(kind))
     there = np.isfinite(found.lengths)
-    made = Outline.of(found.matrix, found.lengths)
+    made = VectorSketch.of(found.matrix, found.lengths)
     for query in found.matrix[1:300:29]:
         own = float(np.linalg.norm(query.astype(np.float64)))
         most = made.most(query, own, found.longest, None)
@@ -89,8 +89,8 @@ def test_an_outline_bounds_products(kind: str) -> None:
 def test_threads_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("noise"))
     alone = np.vecdot(found.matrix, found.matrix[3])
-    monkeypatch.setattr(outline, "_BLOCK", 5_000)
-    monkeypatch.setattr(shared, "_MUCH", 0)
+    monkeypatch.setattr(vector_sketch, "_BLOCK", 5_000)
+    monkeypatch.setattr(thread_pool, "_MUCH", 0)
     for chosen in (None, np.arange(0, 3_000, 2)):
         several = products_of(found.matrix, found.matrix[3], chosen)
         assert np.array_equal(several, alone if chosen is None else alone[chosen], equal_nan=True)
@@ -99,7 +99,7 @@ def test_threads_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
 _FORKS = """
 import os, sys
 import numpy as np
-from omnigraph.read.search.outline import products_of
+from omnigraph.read.search.vector_sketch import products_of
 
 ones = np.ones((40_000, 64), np.float32)
 products_of(ones, ones[0], None)
@@ -135,9 +135,9 @@ def test_bounds_of_another_precision() -> None:
 
 @pytest.mark.parametrize("count", [1, 10, 300, None])
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (2.0, 0.5), (1.0, 1.0, 3.0)])
-@pytest.mark.parametrize("doubt", [0.0, 0.001, 0.2])
+@pytest.mark.parametrize("error", [0.0, 0.001, 0.2])
 def test_the_first_of_a_fusion_are_those_of_all_places(
-    doubt: float, weights: tuple[float, ...], count: int | None
+    error: float, weights: tuple[float, ...], count: int | None
 ) -> None:
     random = np.random.default_rng(8)
     total = 3_000
@@ -148,7 +148,7 @@ def test_the_first_of_a_fusion_are_those_of_all_places(
         values[random.random(total) < (0.1, 0.9, 0.5)[arm]] = np.nan
         exact.append(values)
     arms = [
-        ArmValues(Nearly(values + random.uniform(-doubt, doubt, total), doubt), values.__getitem__, weight)
+        ArmValues(ApproximateScores(values + random.uniform(-error, error, total), error), values.__getitem__, weight)
         for values, weight in zip(exact, weights, strict=True)
     ]
     found = fused(arms, 60, ids.__getitem__, count)

@@ -14,10 +14,10 @@ from tests.read.searching import document_columns, library, read
 
 import omnigraph
 from omnigraph.graph import Graph
+from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.search import search
-from omnigraph.read.search.indexed import named_by_index
-from omnigraph.read.search.kept import words_of_column
-from omnigraph.read.space.space import ColumnCache
+from omnigraph.read.search.vector_index import nearest_by_index
+from omnigraph.read.search.word_store import load_inverted_index
 from omnigraph.upkeep.indexes import ensure_indexes
 
 COUNT, DIMENSION = 6_000, 16
@@ -62,14 +62,14 @@ def test_an_index_names_the_nearest_and_distances_decide(
     graph: Graph, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    by_index = named_by_index
+    by_index = nearest_by_index
 
     def watched(*arguments: Any) -> Any:
         found = by_index(*arguments)
         asked.append(found is not None)
         return found
 
-    monkeypatch.setattr(search, "named_by_index", watched)
+    monkeypatch.setattr(search, "nearest_by_index", watched)
     text = (
         f"($v: Vector({DIMENSION})) match {{ $d: Doc {where} }} return {{ $d.slug as slug,"
         f" nearest($d.{name}, $v) as far }} order {{ nearest($d.{name}, $v) }} limit 10"
@@ -93,14 +93,14 @@ def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monke
     """An index that covers all answers filters until that has cost as much as reading the texts; all the same."""
     monkeypatch.setattr(search, "_LARGE", 1)
     made = 0
-    make = words_of_column
+    make = load_inverted_index
 
     def watched(*arguments: Any) -> Any:
         nonlocal made
         made += 1
         return make(*arguments)
 
-    monkeypatch.setattr(search, "words_of_column", watched)
+    monkeypatch.setattr(search, "load_inverted_index", watched)
     conditions = (
         *(
             'search($d.text, "graphs naive")',
@@ -132,6 +132,6 @@ def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monke
 
 
 def test_what_fits_into_memory_needs_no_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.read.space.space.Space.nearest", None)
+    monkeypatch.setattr("omnigraph.read.columns.entity_table.EntityTable.nearest", None)
     text = "($v: Vector(16)) match { $d: Doc } return { $d.slug as slug } order { nearest($d.near, $v) } limit 3"
     assert len(read(graph, text, {"v": [0.0] * DIMENSION})) == 3

@@ -17,10 +17,10 @@ from omnigraph.lang.query import ir
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.search import analysis
 from omnigraph.read.search.fusion import ArmValues, fused
-from omnigraph.read.search.scores import Nearly
-from omnigraph.read.search.typos import Spellings
+from omnigraph.read.search.fuzzy import FuzzyWords
+from omnigraph.read.search.inverted_index import InvertedIndex
+from omnigraph.read.search.scores import ApproximateScores
 from omnigraph.read.search.vectors import Vectors
-from omnigraph.read.search.words import Words
 from omnigraph.storage.text_analysis import words_of
 
 ANALYZERS = (
@@ -60,7 +60,7 @@ TEXTS = st.lists(
 )
 
 
-def entries(words: Words) -> dict[str, dict[int, list[int]]]:
+def entries(words: InvertedIndex) -> dict[str, dict[int, list[int]]]:
     """For each word, the texts that have it and the places where it stands."""
     found: dict[str, dict[int, list[int]]] = {}
     for number, word in enumerate(words.vocabulary.to_pylist()):
@@ -89,7 +89,7 @@ def one_by_one(texts: list[str | None], analyzer: ir.Analyzer) -> dict[str, dict
 @pytest.mark.parametrize("analyzer", ANALYZERS, ids=str)
 @given(texts=TEXTS)
 def test_a_column_has_the_words_of_its_texts(analyzer: ir.Analyzer, texts: list[str | None]) -> None:
-    words = Words.of(pa.array(texts, pa.utf8()), analyzer)
+    words = InvertedIndex.of(pa.array(texts, pa.utf8()), analyzer)
     expected = one_by_one(texts, analyzer)
     assert entries(words) == expected
     assert words.vocabulary.to_pylist() == sorted(expected)
@@ -97,17 +97,17 @@ def test_a_column_has_the_words_of_its_texts(analyzer: ir.Analyzer, texts: list[
     lengths = [sum(len(places.get(number, ())) for places in expected.values()) for number in range(len(texts))]
     assert words.length.tolist() == lengths
     for word in (*expected, "nobody", ""):
-        assert words.having(word).tolist() == sorted(expected.get(word, {}))
+        assert words.containing(word).tolist() == sorted(expected.get(word, {}))
 
 
 def test_large_columns_are_taken_apart_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(7)
     texts = [random.choice([None, "", " ".join(random.choices(PIECES, k=random.randrange(9)))]) for _ in range(200)]
-    whole = entries(Words.of(pa.array(texts), ir.Analyzer()))
+    whole = entries(InvertedIndex.of(pa.array(texts), ir.Analyzer()))
     monkeypatch.setattr(analysis, "_TEXT_BYTES", 64)
-    assert entries(Words.of(pa.array(texts), ir.Analyzer())) == whole
+    assert entries(InvertedIndex.of(pa.array(texts), ir.Analyzer())) == whole
     padded = pa.concat_arrays([pa.array(["cut off", None]), pa.array(texts)]).slice(2)
-    assert entries(Words.of(padded, ir.Analyzer())) == whole
+    assert entries(InvertedIndex.of(padded, ir.Analyzer())) == whole
 
 
 CONTROLS = "".join(map(chr, range(1, 32))) + "\x7f"
@@ -127,7 +127,7 @@ def test_pieces_are_analysed_in_portions(analyzer: ir.Analyzer, monkeypatch: pyt
     expected = one_by_one(list(texts), analyzer)
     for size in (1, 64, 1 << 18):
         monkeypatch.setattr(analysis, "_PIECE_BYTES", size)
-        assert entries(Words.of(pa.array(texts), analyzer)) == expected
+        assert entries(InvertedIndex.of(pa.array(texts), analyzer)) == expected
 
 
 @pytest.mark.parametrize("tokenizer", ["raw", "simple"])
@@ -142,13 +142,13 @@ def test_many_texts_are_analysed_with_few_calls(tokenizer: str, monkeypatch: pyt
     texts = pa.array([f"Text number{number}" for number in range(2_000)])
     asked = Counting()
     with Spending(Budget(), asked).running():
-        Words.of(texts, ir.Analyzer(tokenizer=tokenizer))
+        InvertedIndex.of(texts, ir.Analyzer(tokenizer=tokenizer))
     assert len(calls) < 10
     calls.clear()
     monkeypatch.setattr(analysis, "_PIECE_BYTES", 1_000)
     more = Counting()
     with Spending(Budget(), more).running():
-        Words.of(texts, ir.Analyzer(tokenizer=tokenizer))
+        InvertedIndex.of(texts, ir.Analyzer(tokenizer=tokenizer))
     assert max(map(len, calls)) < 3_000
     assert more.asked > asked.asked + 10
 
@@ -168,12 +168,12 @@ class Counting(Cancellation):
 
 def test_a_chunk_that_looks_like_a_mark_is_told_from_it() -> None:
     texts = ["，1000000，你", "1000000 １００００００ 1000001", "你，1000001，1000000"]
-    assert entries(Words.of(pa.array(texts), ir.Analyzer())) == one_by_one(list(texts), ir.Analyzer())
+    assert entries(InvertedIndex.of(pa.array(texts), ir.Analyzer())) == one_by_one(list(texts), ir.Analyzer())
 
 
 @given(words=st.lists(st.text("abcé", max_size=6), unique=True, max_size=30), word=st.text("abcé", max_size=6))
 def test_near_words_are_those_within_the_edits(words: list[str], word: str) -> None:
-    spellings = Spellings(pa.array(words, pa.utf8()))
+    spellings = FuzzyWords(pa.array(words, pa.utf8()))
     for edits in range(3):
         near = [number for number, other in enumerate(words) if distance(word, other) <= edits]
         assert sorted(spellings.near(word, edits).tolist()) == near
@@ -185,13 +185,13 @@ def test_long_words_are_near_within_the_edits(word: str, data: st.DataObject) ->
     words = list({"".join(data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))) for n in lengths})
     for edits in range(3):
         near = [number for number, other in enumerate(words) if distance(word, other) <= edits]
-        assert sorted(Spellings(pa.array(words)).near(word, edits).tolist()) == near
+        assert sorted(FuzzyWords(pa.array(words)).near(word, edits).tolist()) == near
 
 
 def test_a_long_word_is_compared_in_few_steps() -> None:
     """As many as it has letters, and a read can be stopped at each."""
     word, asked = "ab" * 1_000, Counting()
-    spellings = Spellings(pa.array([word, word[1:], "b" + word, "b" * 2_000]))
+    spellings = FuzzyWords(pa.array([word, word[1:], "b" + word, "b" * 2_000]))
     with at_most(400), Spending(Budget(seconds=None), asked).running():
         assert sorted(spellings.near(word, 2).tolist()) == [0, 1, 2]
     assert asked.asked >= 2_000
@@ -220,7 +220,7 @@ def test_contenders_are_all_that_can_be_nearest(
             assert exact[number] == pytest.approx(expected[str(number)], rel=1e-6, abs=off)
         else:
             assert np.isnan(exact[number])
-    left_out = ~vectors.nearly(wanted, metric, numbers).contenders(count)
+    left_out = ~vectors.approximate(wanted, metric, numbers).candidates(count)
     there = np.sort(exact[~np.isnan(exact)])
     farthest = there[min(count, len(there)) - 1] if count and len(there) else -np.inf
     assert (np.isnan(exact[left_out]) | (exact[left_out] > farthest)).all()
@@ -235,18 +235,18 @@ def test_a_part_of_the_vectors_gives_what_all_of_them_give() -> None:
         everything = vectors.distances(query, metric, np.arange(500))
         some = np.sort(random.choice(500, 77, replace=False))
         assert (vectors.distances(query, metric, some) == everything[some]).all()
-        chosen = np.flatnonzero(vectors.nearly(query, metric, np.arange(500)).contenders(10))
+        chosen = np.flatnonzero(vectors.approximate(query, metric, np.arange(500)).candidates(10))
         assert set(np.argsort(everything)[:10]) <= set(chosen)
         assert len(chosen) < 20
-        part = some[vectors.nearly(query, metric, some).contenders(10)]
+        part = some[vectors.approximate(query, metric, some).candidates(10)]
         assert set(some[np.argsort(everything[some])[:10]]) <= set(part)
 
 
-def arm(values: Sequence[float], weight: float = 1.0, *, doubt: float = 0.0, seed: int = 0) -> ArmValues:
+def arm(values: Sequence[float], weight: float = 1.0, *, error: float = 0.0, seed: int = 0) -> ArmValues:
     """An arm whose values are known but for a doubt."""
     exact = np.array(values)
-    off = np.random.default_rng(seed).uniform(-doubt, doubt, len(exact))
-    return ArmValues(Nearly(exact + off, doubt), lambda chosen: exact[chosen], weight)
+    off = np.random.default_rng(seed).uniform(-error, error, len(exact))
+    return ArmValues(ApproximateScores(exact + off, error), lambda chosen: exact[chosen], weight)
 
 
 def test_a_sum_does_not_depend_on_which_arm_gave_what() -> None:
@@ -269,7 +269,7 @@ SOME = st.one_of(st.just(float("nan")), st.integers(0, 6).map(float), st.floats(
     rows=st.lists(st.tuples(SOME, SOME, SOME), max_size=20),
     k=st.integers(1, 70),
     count=st.integers(0, 20),
-    doubt=st.sampled_from([0.0, 0.01, 0.5, 10.0]),
+    error=st.sampled_from([0.0, 0.01, 0.5, 10.0]),
     arms=st.integers(2, 3),
     weights=st.tuples(*[st.sampled_from([0.5, 1.0, 2.0])] * 3),
 )
@@ -277,14 +277,14 @@ def test_the_first_of_a_fusion_are_known_without_the_rest(
     rows: list[tuple[float, float, float]],
     k: int,
     count: int,
-    doubt: float,
+    error: float,
     arms: int,
     weights: tuple[float, float, float],
 ) -> None:
     """With doubts and a count, the same come first with the same scores as when everything is looked at."""
     columns = [[row[number] for row in rows] for number in range(arms)]
     exact = fused([arm(c, w) for c, w in zip(columns, weights, strict=False)], k, lambda chosen: -chosen)
-    doubtful = [arm(c, w, doubt=doubt, seed=n) for n, (c, w) in enumerate(zip(columns, weights, strict=False))]
+    doubtful = [arm(c, w, error=error, seed=n) for n, (c, w) in enumerate(zip(columns, weights, strict=False))]
     assert fused(doubtful, k, lambda chosen: -chosen).place.tolist() == exact.place.tolist()
     few = fused(doubtful, k, lambda chosen: -chosen, count)
     for entity, place in enumerate(exact.place):

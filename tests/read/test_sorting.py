@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import CancelledError
-from omnigraph.read import sorting
 from omnigraph.read.budget import Budget, Cancellation, Spending
-from omnigraph.read.sorting import dense_ranks, float_keys, groups_of, order_of
+from omnigraph.read.columns import sorting
+from omnigraph.read.columns.sorting import dense_ranks, float_keys, groups_of, order_of
 
 WHOLE = st.sampled_from([-(2**63), -(2**40), -3, 0, 1, 2, 2**33, 2**63 - 1])
 SMALL = st.integers(0, 3)

@@ -20,8 +20,8 @@ import omnigraph
 from omnigraph import Budget
 from omnigraph.errors import BudgetExceededError, CancelledError, StorageError
 from omnigraph.graph import Graph
-from omnigraph.read.match import bag
-from omnigraph.read.match.frame import Frame
+from omnigraph.read.rows import spilled_rows
+from omnigraph.read.rows.frame import Frame
 from omnigraph.settings import FSYNC
 
 SCHEMA = """
@@ -120,13 +120,13 @@ def test_a_result_that_does_not_fit_lies_in_a_file(graph: Graph, scratch: Path) 
 
 def test_what_waits_is_read_once_more_as_it_was(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_back: list[int] = []
-    rows = bag._rows
+    rows = spilled_rows._rows
 
-    def counted(batch: pa.RecordBatch, like: Frame) -> bag.Weighted:
+    def counted(batch: pa.RecordBatch, like: Frame) -> spilled_rows.Weighted:
         read_back.append(batch.num_rows)
         return rows(batch, like)
 
-    monkeypatch.setattr(bag, "_rows", counted)
+    monkeypatch.setattr(spilled_rows, "_rows", counted)
     ask(graph, "sort", SMALL)
     assert len(read_back) > 3
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.read import sorting
-from omnigraph.read.shape.order import Key, in_order
-from omnigraph.read.space.numbers import Numbers
+from omnigraph.read.columns import sorting
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.columns.sort_keys import Key, in_order
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "whole": (pa.int64(), [None, -(2**63), -3, 0, 1, 2, 2**63 - 1]),

@@ -26,13 +26,13 @@ import omnigraph
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
-from omnigraph.read import derived
 from omnigraph.read.budget import Budget, Cancellation, Spending
-from omnigraph.read.derived import DerivedFiles, Stored
-from omnigraph.read.space.cache import ColumnCache
-from omnigraph.read.space.space import Spaces
+from omnigraph.read.columns import derived_files
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.columns.derived_files import DerivedFiles, Stored
+from omnigraph.read.columns.entity_table import EntityTables
+from omnigraph.read.context.views import Views
 from omnigraph.read.topology.topology import Topologies
-from omnigraph.read.views import Views
 from omnigraph.storage.files.cache_directory import cache_directory
 
 SCHEMA = """
@@ -91,7 +91,7 @@ def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -
     view = View(graph, files)
     with asked() as second:
         adjacency = view.topology("Follows").out
-        adjacency.far(adjacency.walk(view.spaces.nodes("Person").everything())[1])
+        adjacency.far(adjacency.walk(view.tables.nodes("Person").all_numbers())[1])
     assert [call for call in second if call[1] == "edges"] == []
     assert_right(view)
 
@@ -107,8 +107,8 @@ graph = omnigraph.open(sys.argv[1], read_only=True)
 with asked() as calls:
     view = View(graph, Path(sys.argv[2]))
     adjacency = view.topology("Follows").into
-    degree, places = adjacency.walk(view.spaces.nodes("Person").find(__import__("pyarrow").array(["p3"])))
-    sources = view.spaces.nodes("Person").take("name", adjacency.far(places)).to_pylist()
+    degree, places = adjacency.walk(view.tables.nodes("Person").find(__import__("pyarrow").array(["p3"])))
+    sources = view.tables.nodes("Person").take("name", adjacency.far(places)).to_pylist()
 assert not [call for call in calls if call[1] == "edges"], calls
 print(" ".join(sorted(sources)))
 """
@@ -135,7 +135,7 @@ import json, sys
 from pathlib import Path
 from tests.read.watched import asked
 import omnigraph
-from omnigraph.read.derived import DerivedFiles
+from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.topology import topology
 topology.process_files = lambda: DerivedFiles(Path(sys.argv[2]))
 query = "query q() { match { $a: Person { name: \\"p3\\" } $a follows{1,2} $b } return { $b.name as name } }"
@@ -292,8 +292,8 @@ def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
         change(graph)
         snapshot = graph.snapshot()
         next_ = View(graph, None, snapshot)
-        next_.spaces = Spaces(snapshot, view.spaces.cache)
-        next_.topologies = Topologies(next_.spaces, graph.catalog, DerivedFiles(None))
+        next_.tables = EntityTables(snapshot, view.tables.cache)
+        next_.topologies = Topologies(next_.tables, graph.catalog, DerivedFiles(None))
         with asked() as calls:
             next_.topology("Follows")
         assert end_scans(calls) == []
@@ -357,7 +357,7 @@ def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
         files,
         Snapshot(graph.session.store, replace(manifest, tables={**manifest.tables, "edge:Follows": packed})),
     )
-    assert view.spaces.edges("Follows").fingerprint != graph.snapshot().table("edge:Follows").fingerprint()
+    assert view.tables.edges("Follows").fingerprint != graph.snapshot().table("edge:Follows").fingerprint()
     with asked() as calls:
         view.topology("Follows")
     assert end_scans(calls) == []
@@ -374,9 +374,9 @@ def test_another_graph_in_the_place_of_one_that_is_in_memory(tmp_path: Path, fil
             graph.load({"N": pa.table({"k": ["a", "b", "c"]}), "E": follows(pairs)}, mode="append")
             view = View(graph, files)
             if cache is not None:
-                view.spaces = Spaces(view.snapshot, cache)
-                view.topologies = Topologies(view.spaces, graph.catalog, DerivedFiles(files))
-            cache = view.spaces.cache
+                view.tables = EntityTables(view.snapshot, cache)
+                view.topologies = Topologies(view.tables, graph.catalog, DerivedFiles(files))
+            cache = view.tables.cache
             assert topology_edges(view, "E", "N", "N") == stored_edges(view, "E")
         place.rename(tmp_path / f"gone-{pairs[0][0]}")
 
@@ -596,7 +596,7 @@ def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
 
 def test_headers_do_not_pile_up(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits that only write nodes leave a header each, and no arrays."""
-    monkeypatch.setattr(derived, "_MOST", 6)
+    monkeypatch.setattr(derived_files, "_MOST", 6)
     for _ in range(8):
         assert_right(View(graph, files))
         _nodes_are_written(graph)
@@ -679,7 +679,7 @@ class _Asked(Cancellation):
 
 
 def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.read.sorting._PIECE", 16)
+    monkeypatch.setattr("omnigraph.read.columns.sorting._PIECE", 16)
     view, first, second = View(graph, None), _Stopped(), _Asked()
 
     def reads(cancel: Cancellation) -> object:
@@ -761,7 +761,7 @@ from pathlib import Path
 from random import Random
 from tests.read.watched import View, stored_edges, topology_edges
 import omnigraph
-from omnigraph.read.derived import DerivedFiles
+from omnigraph.read.columns.derived_files import DerivedFiles
 seed, files, *places = sys.argv[1:]
 graphs = [omnigraph.open(place, read_only=True) for place in places]
 expected = [stored_edges(View(graph, None), "E") for graph in graphs]

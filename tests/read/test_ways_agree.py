@@ -24,11 +24,12 @@ from tests.read.queries import Query
 from tests.read.test_oracle_agrees import Reader, a_world, compare, explained, outcome, pairs, readers, topology_files
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.read.space import lookups, space
-from omnigraph.read.space.cache import ColumnCache
-from omnigraph.read.topology import looked_up, topology
+from omnigraph.read.columns import entity_table
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.context.views import Views
+from omnigraph.read.match import index_lookup
+from omnigraph.read.topology import edge_lookup, topology
 from omnigraph.read.topology.topology import Topologies
-from omnigraph.read.views import Views
 
 PAIRS = int(os.environ.get("OMNIGRAPH_WAY_PAIRS") or (200 if os.environ.get("CI") else 60))
 QUERIES = 30
@@ -91,7 +92,7 @@ def _make_all(reader: Reader) -> None:
 def _made_from_the_tables() -> Iterator[None]:
     """Topologies are made from nothing but their tables."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topology, "brought_up_to_date", lambda *_: None)
+        patch.setattr(topology, "update_topology", lambda *_: None)
         yield
 
 
@@ -225,9 +226,9 @@ def _of_a_branch_with_other_rows(world: World, asked: Sequence[Pair]) -> Iterato
 
 def _values_by_row_id(patch: Patch) -> None:
     """No column is read whole where single values can be asked for."""
-    patch.setattr(space, "_SMALL", 0)
-    patch.setattr(space, "_ASKING", 0)
-    patch.setattr(space, "_TAKING", 1)
+    patch.setattr(entity_table, "_SMALL", 0)
+    patch.setattr(entity_table, "_ASKING", 0)
+    patch.setattr(entity_table, "_TAKING", 1)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 
@@ -243,25 +244,25 @@ def _nothing_in_memory(patch: Patch) -> None:
 
 def _listing(patch: Patch) -> None:
     """Nothing is counted without being listed."""
-    patch.setattr("omnigraph.read.engine.can_be_counted", lambda *_: None)
+    patch.setattr("omnigraph.read.plan.planner.Planner._count", lambda *_: None)
 
 
 def _edges_looked_up(patch: Patch) -> None:
     """No topology is made where edges can be looked up in the table; without an index too."""
     for name, value in (("_ASKING", -(10**9)), ("_EACH", 0), ("_FOUND", 0), ("_UNCOVERED", 10**9)):
-        patch.setattr(looked_up, name, value)
+        patch.setattr(edge_lookup, name, value)
     patch.setattr(Topologies, "_is_ready", lambda *_: False)
 
 
 def _edges_in_arrays(patch: Patch) -> None:
     """No edge is looked up in the table."""
-    patch.setattr(looked_up, "_UNCOVERED", -1)
+    patch.setattr(edge_lookup, "_UNCOVERED", -1)
 
 
 def _indexes_asked(patch: Patch) -> None:
     """Whatever an index can find is looked up there, however small the table is."""
-    patch.setattr(lookups, "_LARGE", 0)
-    patch.setattr(space, "_SMALL", 0)
+    patch.setattr(index_lookup, "_LARGE", 0)
+    patch.setattr(entity_table, "_SMALL", 0)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.graph import Graph
-from omnigraph.read.derived import DerivedFiles
-from omnigraph.read.space.space import ColumnCache, Spaces
+from omnigraph.read.columns.cache import ColumnCache
+from omnigraph.read.columns.derived_files import DerivedFiles
+from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.topology.topology import Topologies, Topology
 from omnigraph.storage.table_view import TableView
 
@@ -48,8 +49,8 @@ class View:
     def __init__(self, graph: Graph, files: Path | DerivedFiles | None, snapshot: Snapshot | None = None) -> None:
         kept = files if isinstance(files, DerivedFiles) else DerivedFiles(files)
         self.snapshot = snapshot or graph.snapshot()
-        self.spaces = Spaces(self.snapshot, ColumnCache())
-        self.topologies = Topologies(self.spaces, graph.catalog, kept)
+        self.tables = EntityTables(self.snapshot, ColumnCache())
+        self.topologies = Topologies(self.tables, graph.catalog, kept)
 
     def topology(self, edge: str) -> Topology:
         return self.topologies.of(edge)
@@ -69,12 +70,12 @@ def topology_edges(view: View, edge: str, source: str, target: str, *, inward: b
     topology = view.topology(edge)
     adjacency = topology.into if inward else topology.out
     near, far = (target, source) if inward else (source, target)
-    starts = view.spaces.nodes(near).everything()
+    starts = view.tables.nodes(near).all_numbers()
     degree, places = adjacency.walk(starts)
     others = adjacency.far(places)
-    near_ids = view.spaces.nodes(near).take("id", starts.repeat(degree)).to_pylist()
-    far_ids = view.spaces.nodes(far).take("id", others).to_pylist()
-    edge_ids = view.spaces.edges(edge).take("id", adjacency.edges(places)).to_pylist()
+    near_ids = view.tables.nodes(near).take("id", starts.repeat(degree)).to_pylist()
+    far_ids = view.tables.nodes(far).take("id", others).to_pylist()
+    edge_ids = view.tables.edges(edge).take("id", adjacency.edges(places)).to_pylist()
     ends = zip(far_ids, near_ids, strict=True) if inward else zip(near_ids, far_ids, strict=True)
     assert adjacency.first[-1] == len(adjacency.neighbour)
     for begin, end in zip(adjacency.first[:-1], adjacency.first[1:], strict=True):

@@ -9,6 +9,7 @@ from threading import Lock
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.query.rules import products
 from omnigraph.lang.schema import Catalog
+from omnigraph.read.query.read_query import ReadQuery
 
 KEPT = 256
 """How many queries a handle remembers."""
@@ -16,10 +17,17 @@ KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A query, and what may not be as it was meant."""
+    """A compiled query.
+
+    Attributes:
+        query: the query.
+        warnings: constructs that are allowed but probably not meant.
+        read: a read with the facts that its runs share; None for a query that writes.
+    """
 
     query: ir.Query
     warnings: tuple[str, ...]
+    read: ReadQuery | None
 
 
 class CompiledQueries:
@@ -53,7 +61,9 @@ class CompiledQueries:
                 self._queries.move_to_end(key)
                 return found
         query = compile_query(text, catalog, name)
-        made = Compiled(query, tuple(products(query.body.match, catalog)) if isinstance(query.body, ir.Read) else ())
+        made = Compiled(query, (), None)
+        if isinstance(query.body, ir.Read):
+            made = Compiled(query, tuple(products(query.body.match, catalog)), ReadQuery(query.body))
         with self._lock:
             self._queries[key] = made
             while len(self._queries) > KEPT:

@@ -20,10 +20,11 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.context import Context
-from omnigraph.read.engine import run
+from omnigraph.read.context.trace import Trace
+from omnigraph.read.execute.executor import execute, run
+from omnigraph.read.execute.executor import explain as explain_plan
 from omnigraph.read.plan.explanation import Explanation
-from omnigraph.read.plan.trace import Trace
-from omnigraph.read.planning import plan
+from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     query: ir.Query
-    read: ir.Read
+    read: ReadQuery
     warnings: tuple[str, ...]
     accepted: AcceptedSchema
     context: Context
@@ -59,7 +60,7 @@ def query(session: Session, request: QueryRequest) -> Result:
         snapshot=snapshot,
         graph_commit_id=view.commit.id,
         _table=for_people(table),
-        _network=Network(prepared.read, prepared.accepted.catalog),
+        _network=Network(prepared.read.read, prepared.accepted.catalog),
         warnings=tuple(_warnings(prepared, request)),
     )
 
@@ -71,12 +72,12 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
     prepared = _prepared(session, request, view, trace)
     branch, snapshot = _target(view, request)
     if not request.analyze:
-        plan(prepared.read, prepared.context)
-        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=tuple(trace.statistics))
+        plan = explain_plan(prepared.read, prepared.context)
+        return Explanation(prepared.query, branch, snapshot, tuple(trace.steps), statistics=plan.statistics)
     spent = prepared.context.budget
     started = time.perf_counter()
     with _with_warnings(prepared), reading_if_long(session.store.leases, WorkKind.QUERY, view.manifest):
-        table = run(prepared.read, prepared.context)
+        done = execute(prepared.read, prepared.context)
     seconds = time.perf_counter() - started
     return Explanation(
         prepared.query,
@@ -85,8 +86,8 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
         tuple(trace.steps),
         spent,
         seconds,
-        table.num_rows,
-        tuple(trace.statistics),
+        done.table.num_rows,
+        done.plan.statistics,
     )
 
 
@@ -117,14 +118,14 @@ def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Tr
     accepted = session.schemas.at(view)
     compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
     query = compiled.query
-    if not isinstance(query.body, ir.Read):
+    if compiled.read is None:
         raise InputError(f"'{query.name}' is a query that writes", hint="give it to mutate")
     bound = Request(bind(query.params, request.params or {}), time.time_ns() // 1_000_000)
     shared = session.views.of(view, accepted)
     context = Context(
-        view, accepted, bound, shared.spaces, shared.topologies, spending, lambda: session.embedder, trace
+        view, accepted, bound, shared.tables, shared.topologies, spending, lambda: session.embedder, trace
     )
-    return _Prepared(query, query.body, compiled.warnings, accepted, context)
+    return _Prepared(query, compiled.read, compiled.warnings, accepted, context)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from omnigraph.engine.compiled_queries import CompiledQueries
 from omnigraph.engine.schemas import Schemas, SchemaVersion
 from omnigraph.errors import InputError, ReadOnlyError, shown
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.read.views import View, Views
+from omnigraph.read.context.views import View, Views
 from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.write.external_blobs import BlobPolicy
 

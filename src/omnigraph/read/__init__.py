@@ -1,1 +1,1 @@
-"""Reading: queries, searches, exports and blobs of one snapshot."""
+"""Reads of one snapshot: queries, searches, exports and blobs."""

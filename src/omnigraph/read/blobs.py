@@ -1,4 +1,4 @@
-"""One blob of a snapshot: what it is, and its bytes in ranges."""
+"""Read one blob of a snapshot: metadata, and bytes by range."""
 
 # See docs/decisions/0051-a-blob-tag-names-a-place.md
 
@@ -19,19 +19,19 @@ from omnigraph.storage.blobs import StoredBlob
 from omnigraph.storage.files.local_output import output_file
 
 RANGE_BYTES = 4 * 1024 * 1024
-"""How many bytes one read gives at most."""
+"""Bytes per read, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob that is there. Its snapshot never changes, and so it does not either.
+    """A blob of a snapshot. Immutable, like its snapshot.
 
     Attributes:
-        size: how many bytes it has; None for a reference, which is never followed.
-        etag: a strong tag, in quotes: two blobs with the same tag have the same bytes. None for a reference.
-        uri: where a reference leads; None for content that the graph holds itself.
-        snapshot_id: the view that it was found in.
-        commit_id: the newest commit of that view.
+        size: number of bytes; None for a reference, which is never followed.
+        etag: a strong ETag, in quotes: blobs with equal tags have equal bytes. None for a reference.
+        uri: target of a reference; None for content that the graph stores.
+        snapshot_id: the snapshot that it was found in.
+        commit_id: the newest commit of that snapshot.
     """
 
     size: int | None
@@ -45,11 +45,11 @@ class Blob:
     _row_id: int = field(repr=False, compare=False)
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes from `start` up to and without `end`, which is by default the end of the blob.
+        """The bytes from `start` to `end` (exclusive), by default to the end of the blob.
 
         Raises:
-            BlobRangeError: the range does not lie within the blob.
-            ResourceLimitError: it has more than 4 MiB: use `iter` or `save`.
+            BlobRangeError: the range is outside the blob.
+            ResourceLimitError: the range is larger than 4 MiB: use `iter` or `save`.
             InputError: the blob is a reference.
         """
         size = self._managed_size()
@@ -63,10 +63,10 @@ class Blob:
         return self._bytes(start, stop)
 
     def iter(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes of a range, however long, in pieces of at most 4 MiB.
+        """The bytes of a range of any length, in pieces of at most 4 MiB.
 
         Raises:
-            BlobRangeError: the range does not lie within the blob.
+            BlobRangeError: the range is outside the blob.
             InputError: the blob is a reference.
         """
         size = self._managed_size()
@@ -77,7 +77,7 @@ class Blob:
         return (self._bytes(piece, min(piece + RANGE_BYTES, stop)) for piece in pieces)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the blob to a file, which takes its place when it is complete. Devices and FIFOs are written through.
+        """Write the blob to a file. The file is replaced when the content is complete; devices are written directly.
 
         Raises:
             InputError: the blob is a reference, or the file cannot be written.
@@ -101,16 +101,16 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
     """The blob of an entity.
 
     Args:
-        snapshot: where to look.
+        snapshot: the snapshot to read.
         accepted: its schema.
         key: the type key.
         entity_id: the entity.
         prop: the property.
 
     Raises:
-        NotFoundError: there is no such type or entity, or the property is null there.
-        InputError: there is no such property, or it is not a Blob.
-        BlobIntegrityError: what is stored contradicts itself.
+        NotFoundError: the type or entity does not exist, or the property is null.
+        InputError: the property does not exist, or is not a Blob.
+        BlobIntegrityError: the stored data is inconsistent.
     """
     snapshot.pin(key)
     kind, _, name = key.partition(":")
@@ -133,7 +133,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
 
 def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> None:
-    """The column is that of the property, and not of another that had its name."""
+    """Whether the column belongs to this property, and not to an earlier one with the same name."""
     metadata = snapshot.table(key).schema().field(prop).metadata or {}
     found = metadata.get(PROPERTY_ID.encode())
     if found != str(number).encode():
@@ -141,7 +141,7 @@ def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> Non
 
 
 def _etag(snapshot: Snapshot, key: str, number: int, stored: StoredBlob) -> str:
-    """A tag from where the bytes lie. No file of a table is ever changed, so the same place is the same content."""
+    """ETag from the location of the bytes. Table files are immutable, so the same location has the same content."""
     identity = snapshot.pin(key).id
     digest = hashlib.sha256(b"omnigraph/blob-etag/v1\0")
     for value in (identity.type_id, identity.incarnation, number, *stored.descriptor):

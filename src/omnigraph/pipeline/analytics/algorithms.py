@@ -9,7 +9,7 @@ import numpy as np
 
 from omnigraph.pipeline.analytics.network import PORTION, Floats, Neighbours, Network
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.space.numbers import Numbers
+from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.topology.adjacency import firsts
 
 

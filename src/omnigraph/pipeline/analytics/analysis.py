@@ -25,7 +25,7 @@ from omnigraph.pipeline.spark.preflight import check_installed
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.pipeline.spark.session import session as process_session
 from omnigraph.read.budget import query_memory
-from omnigraph.read.views import View
+from omnigraph.read.context.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

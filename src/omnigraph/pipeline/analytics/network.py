@@ -22,9 +22,9 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.types import NUMERICS
 from omnigraph.read.budget import checkpoint
-from omnigraph.read.space.numbers import NOTHING, Integers, Numbers, narrow
+from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
+from omnigraph.read.context.views import View
 from omnigraph.read.topology.adjacency import by_one, firsts
-from omnigraph.read.views import View
 
 Floats = npt.NDArray[np.float64]
 
@@ -197,8 +197,8 @@ def network(view: View, catalog: Catalog, parts: Parts) -> Network:
     total = 0
     for name in parts.nodes:
         first[name] = total
-        types.append((name, view.spaces.nodes(name).count))
-        total += view.spaces.nodes(name).count
+        types.append((name, view.tables.nodes(name).count))
+        total += view.tables.nodes(name).count
     sources: list[Integers] = [np.empty(0, np.int32)]
     targets: list[Integers] = [np.empty(0, np.int32)]
     weights: list[Floats] = [np.empty(0)]
@@ -215,12 +215,12 @@ def network(view: View, catalog: Catalog, parts: Parts) -> Network:
 
 def _places(view: View, name: str) -> Numbers:
     """The place of each node in the order of ids. Holes come last."""
-    space = view.spaces.nodes(name)
-    return space.id_order() if space.count else np.empty(0, np.int64)
+    space = view.tables.nodes(name)
+    return space.id_ranks() if space.count else np.empty(0, np.int64)
 
 
 def _weights(view: View, edge: str, name: str, numbers: Integers) -> Floats:
-    values = view.spaces.edges(edge).column(name).take(pa.array(numbers))
+    values = view.tables.edges(edge).column(name).take(pa.array(numbers))
     if values.null_count:
         raise InputError(f"some edges of {edge} have no {name}", hint="every edge needs a weight")
     found: Floats = values.cast(pa.float64()).to_numpy()
@@ -233,10 +233,10 @@ def names(view: View, parts: Parts) -> tuple[pa.Array, pa.ChunkedArray]:
     """The type and the id of each node, by number."""
     types, ids = [], []
     for name in parts.nodes:
-        space = view.spaces.nodes(name)
+        space = view.tables.nodes(name)
         if space.count:
             order = np.empty(space.slots, np.int64)
-            order[space.id_order()] = np.arange(space.slots)
+            order[space.id_ranks()] = np.arange(space.slots)
             ids.append(space.column("id").take(pa.array(order[: space.count])))
         types.append(pa.repeat(name, space.count))
     return pa.concat_arrays(types) if types else pa.array([], pa.utf8()), pa.chunked_array(ids, pa.utf8())
@@ -256,11 +256,11 @@ def number_of(view: View, parts: Parts, said: object) -> int:
     found = {}
     first = 0
     for name in parts.nodes:
-        space = view.spaces.nodes(name)
+        space = view.tables.nodes(name)
         if name in named:
             (number,) = space.find(pa.array([named[name]], pa.utf8())).tolist()
             if number != NOTHING:
-                found[name] = first + int(space.id_order()[number])
+                found[name] = first + int(space.id_ranks()[number])
         first += space.count
     if not found:
         raise NotFoundError(f"there is no node '{cut(said)}' in {', '.join(parts.nodes)}")

@@ -1,1 +1,1 @@
-"""Exports: a whole snapshot in files."""
+"""Export of a whole snapshot to files."""

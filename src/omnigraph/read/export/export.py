@@ -1,7 +1,7 @@
-"""Export: a snapshot as NDJSON, Parquet or Arrow, in an order that depends on nothing but its content.
+"""Export a snapshot as NDJSON, Parquet or Arrow, in a deterministic order.
 
-Edges come before nodes, types by name, entities by id. So two exports of the same content are the same, byte by byte,
-however the tables came to it.
+Edges come before nodes, types are sorted by name, entities by id. So two exports of the same content are identical,
+whatever the history of the tables.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from omnigraph.storage.blobs import CELL, MATERIALIZED, is_kept
 _ROW_ID = "_rowid"
 _ENDS = (("from", "src"), ("to", "dst"))
 _PIECE = 3 * 1024 * 1024
-"""How much of a large blob is read at a time. A multiple of three, so that encoded pieces fit together."""
+"""Bytes of a large blob per read. A multiple of three, so that base64 pieces can be concatenated."""
 
 
 def exported(
     snapshot: Snapshot, accepted: AcceptedSchema, types: str | Sequence[str] | None = None, budget: int = BUDGET
 ) -> list[TypeExport]:
-    """The types of an export, in its order.
+    """The types of an export, in order.
 
     Args:
-        snapshot: what is exported.
+        snapshot: the snapshot to export.
         accepted: its schema.
-        types: a name or several; a name that a node type and an edge type share means both. By default all types.
-        budget: how many bytes of rows are held at once, about.
+        types: one or several type names; a name that a node type and an edge type share means both. By default all
+            types.
+        budget: approximate bytes of rows in memory.
 
     Raises:
-        InputError: there is no such type.
+        InputError: a type does not exist.
     """
     catalog = accepted.catalog
     types = [types] if isinstance(types, str) else types
@@ -61,9 +62,9 @@ class TypeExport:
 
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
-        count: how many entities there are.
-        types: its properties, by name.
-        schema: its columns in Parquet and Arrow: `id`, for edges `from` and `to`, and the properties by name.
+        count: number of entities.
+        types: its properties by name.
+        schema: its columns in Parquet and Arrow: `id`, for edges `from` and `to`, then the properties by name.
     """
 
     def __init__(self, snapshot: Snapshot, kind: TypeKind, declared: NodeType | EdgeType, budget: int) -> None:
@@ -91,14 +92,14 @@ class TypeExport:
             yield pa.record_batch(columns, schema=self.schema)
 
     def lines(self) -> Iterator[bytes]:
-        """All entities by id, as NDJSON, in pieces that end anywhere."""
+        """All entities by id, as NDJSON, in pieces of any length."""
         for rows in self._rows(largest=MATERIALIZED):
             text = self._text(rows)
-            aside = self._set_aside(rows)
+            aside = self._left_out_blobs(rows)
             if not aside:
                 yield text
                 continue
-            # What stands between the places of large blobs, and the blobs, by turns.
+            # Text between placeholders of large blobs, and the blobs, alternating.
             first, *rest = text.split(ASIDE.encode())
             yield first
             for (column, entity_id), between in zip(aside, rest, strict=True):
@@ -106,7 +107,7 @@ class TypeExport:
                 yield between
 
     def _rows(self, largest: int | None = None) -> Iterator[pa.Table]:
-        """All entities by id, with the content of their blobs up to a size."""
+        """All entities by id, with blob content up to a size."""
         columns = ("id", *(end for _, end in self._ends), *self.types)
         if not self._blobs:
             yield from in_order(_Stored(self._snapshot, self.key, columns), self._budget)
@@ -117,8 +118,8 @@ class TypeExport:
     def _text(self, rows: pa.Table) -> bytes:
         return bytes(lines_of(rows, self.kind, self.name, self.types).buffers()[2])
 
-    def _set_aside(self, rows: pa.Table) -> list[tuple[str, str]]:
-        """The property and the entity of each blob that was left out, in the order of the text."""
+    def _left_out_blobs(self, rows: pa.Table) -> list[tuple[str, str]]:
+        """Property and entity of each blob that was left out, in text order."""
         left_out = []
         for place, name in enumerate(self._blobs):
             found = is_kept(_whole(rows, name))
@@ -127,7 +128,7 @@ class TypeExport:
         return [(name, entity_id) for entity_id, _, name in sorted(left_out)]
 
     def _encoded(self, column: str, entity_id: str) -> Iterator[bytes]:
-        """The content of one blob in base64, a piece at a time."""
+        """Content of one blob in base64, piece by piece."""
         stored = self._snapshot.blob(self.key, column, entity_id)
         assert stored is not None
         assert stored.info is not None
@@ -138,13 +139,13 @@ class TypeExport:
 
 
 def lines_of(rows: pa.Table, kind: TypeKind, name: str, types: Mapping[str, ValueType]) -> pa.Array:
-    """Stored entities as NDJSON, one line each, with the newline.
+    """Entities as NDJSON, one line each, with the newline.
 
     Args:
-        rows: the entities, blobs with their content.
-        kind: whether they are nodes or edges.
+        rows: the entities, with blob content.
+        kind: nodes or edges.
         name: their type.
-        types: its properties, in their order.
+        types: its properties, in order.
     """
     ends = _ENDS if kind is TypeKind.EDGE else ()
     parts: list[pa.Array | str] = [f'{{"{"edge" if ends else "type"}":{literal(name)}']
@@ -158,7 +159,7 @@ def lines_of(rows: pa.Table, kind: TypeKind, name: str, types: Mapping[str, Valu
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The rows of one type, which can be read more than once."""
+    """The rows of one type. They can be read more than once."""
 
     snapshot: Snapshot
     key: str
@@ -177,5 +178,5 @@ def _whole(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _file_type(type_: ValueType) -> pa.DataType:
-    """The type of a column in a file."""
+    """Type of a column in a file."""
     return CELL if type_.scalar is Scalar.BLOB else readable(pa.nulls(0, arrow_type(type_))).type

@@ -1,7 +1,7 @@
-"""Exports in files, of which a failure leaves none behind.
+"""Write exports to files. A failed export leaves nothing behind.
 
-On this machine files have another name until they are complete. In S3 nothing can be renamed: an object is there when
-it is whole, and a directory is marked as unfinished until it is.
+Local files have a temporary name until they are complete. S3 has no rename: an object appears when it is complete, and
+a directory has a marker until all of its files are written.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Target = str | os.PathLike[str] | BinaryIO
 
 
 class ExportFormat(StrEnum):
-    """What an export is written as."""
+    """File format of an export."""
 
     NDJSON = "ndjson"
-    """One file: a JSON object for each entity, one a line."""
+    """One file with one JSON object per entity and line."""
     PARQUET = "parquet"
-    """A directory with one Parquet file for each type."""
+    """A directory with one Parquet file per type."""
     ARROW = "arrow"
-    """A directory with one Arrow IPC file for each type."""
+    """A directory with one Arrow IPC file per type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReceipt:
-    """What was exported.
+    """Receipt of an export.
 
     Attributes:
         commit_id: the newest commit in it.
-        nodes: entities by node type, in name order.
-        edges: the same by edge type.
+        nodes: number of entities by node type, in name order.
+        edges: number of entities by edge type, in name order.
     """
 
     branch: str
@@ -65,11 +65,11 @@ class ExportReceipt:
 def write_export(
     snapshot: Snapshot, parts: Sequence[TypeExport], target: Target, format: ExportFormat
 ) -> ExportReceipt:
-    """Write an export to a file or directory, on this machine or in S3, or to an open file.
+    """Write an export to a local or S3 file or directory, or to an open file.
 
     Raises:
-        InputError: the target cannot be written to.
-        StorageError: a bucket cannot be written to.
+        InputError: the target cannot be written.
+        StorageError: a bucket cannot be written.
     """
     if isinstance(target, str | os.PathLike):
         output = output_in_s3(os.fspath(target), snapshot.uri.storage_options)
@@ -111,15 +111,15 @@ def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFo
 
 
 def _name(part: TypeExport, format: ExportFormat) -> str:
-    """The file of a type, `node.Person.parquet`: the kind is said, because a node and an edge may share a name."""
+    """File name of a type, as `node.Person.parquet`. A node type and an edge type may share a name."""
     return f"{part.kind.value}.{part.name}.{format}"
 
 
 def _check_binary(target: object) -> None:
-    """An export is bytes.
+    """Check that a target is a binary file.
 
     Raises:
-        InputError: the target is a file for texts, or none at all.
+        InputError: it is a text file, or no file at all.
     """
     if isinstance(target, io.TextIOBase):
         raise InputError("the file is open for texts, and an export is bytes", hint="open it in mode 'wb'")
@@ -145,7 +145,7 @@ def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFor
 
 
 def _grouped(part: TypeExport) -> Iterator[pa.Table]:
-    """Rows in the groups that a Parquet file has. Only of flat columns are many taken together: others may be wide."""
+    """Row groups of a Parquet file. Only rows with flat columns are combined, since others may be large."""
     flat = not any(pa.types.is_nested(field.type) for field in part.schema)
     held: list[pa.RecordBatch] = []
     for batch in part.batches():

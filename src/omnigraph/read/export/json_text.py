@@ -1,4 +1,4 @@
-"""Columns as JSON text, a whole column at a time: what every row says about a property, ready to be joined."""
+"""Columns as JSON text, a whole column at a time, ready to be joined into rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NULL = "null"
 TEXT = pa.large_string()
 
 ASIDE = "\0"
-"""Stands for content that is not in memory. No other text of JSON has this character as it is."""
+"""Placeholder for content that is not in memory. JSON never contains this character unescaped."""
 _ESCAPED = ("\\", '"', *map(chr, range(0x20)))
-"""What has to be escaped in a JSON text. The backslash comes first: the others become some."""
+"""Characters that JSON strings escape. The backslash comes first, since the other escapes contain it."""
 _IS_ESCAPED = np.zeros(256, bool)
 _IS_ESCAPED[[ord(character) for character in _ESCAPED]] = True
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts put together row by row. Null is written as such."""
+    """Join texts row by row. Null is written as `null`."""
     return pc.binary_join_element_wise(
         *(pa.scalar(part, TEXT) if isinstance(part, str) else part for part in parts),
         pa.scalar("", TEXT),
@@ -39,10 +39,10 @@ def literal(text: str) -> str:
 
 
 def json_text(column: pa.Array, type_: ValueType) -> pa.Array:
-    """The values of a column as JSON. Null stays null.
+    """Values of a column as JSON. Null stays null.
 
-    Dates are days, times are milliseconds, both since 1970; integers are exact; a float is the shortest text that is
-    read back as the same number of its width.
+    Dates are days and times are milliseconds since 1970. Integers are exact. A float is the shortest text that parses
+    to the same number of its width.
     """
     if type_.is_vector or type_.list:
         item = ValueType(Scalar.F32) if type_.is_vector else type_.item
@@ -65,7 +65,7 @@ def json_text(column: pa.Array, type_: ValueType) -> pa.Array:
 
 
 def quoted(column: pa.Array) -> pa.Array:
-    """Texts in quotes, with escapes where JSON needs them."""
+    """Texts in quotes, escaped for JSON."""
     column = column.cast(TEXT)
     for character in _escaped_in(column):
         column = pc.replace_substring(column, character, literal(character)[1:-1])
@@ -73,7 +73,7 @@ def quoted(column: pa.Array) -> pa.Array:
 
 
 def _escaped_in(column: pa.Array) -> list[str]:
-    """The characters in some texts that have to be escaped; all of them are single bytes."""
+    """Characters of some texts that need escapes. All of them are single bytes."""
     _, ends, data = column.buffers()
     if data is None:
         return []
@@ -86,19 +86,19 @@ def _escaped_in(column: pa.Array) -> list[str]:
 
 
 def _around(before: str, column: pa.Array, after: str) -> pa.Array:
-    """Something before and after every value; null stays null."""
+    """Add a prefix and a suffix to every value; null stays null."""
     return pc.binary_join_element_wise(pa.scalar(before, TEXT), column, pa.scalar(after, TEXT), pa.scalar("", TEXT))
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """Arrow writes the shortest text, without a point where the number is whole: `-0` would lose its sign."""
+    """Floats as text. Arrow writes the shortest text, without a point for whole numbers: `-0` would lose its sign."""
     text = column.cast(TEXT)
     whole = pc.equal(pc.trunc(column), column)
     if pc.any(whole).as_py():
         bare = pc.and_(whole, pc.invert(pc.match_substring_regex(text, "[.e]")))
         text = pc.if_else(bare, _around("", text, ".0"), text)
     if pa.types.is_float32(column.type):
-        # A reader takes the text for a double and rounds that: once in a billion, to a neighbour.
+        # A reader parses the text as a double and rounds it. Once in a billion, that gives a neighbouring number.
         twice = pc.not_equal(text.cast(pa.float64()).cast(pa.float32(), safe=False), column)
         if pc.any(twice).as_py():
             text = pc.if_else(twice, column.cast(pa.float64()).cast(TEXT), text)
@@ -115,7 +115,7 @@ def _lists(column: pa.Array, item: ValueType) -> pa.Array:
 
 
 def _blobs(cells: pa.Array) -> pa.Array:
-    """Content as `base64:…`, references as they are. What it costs is the size of the content."""
+    """Content as `base64:…`, references unchanged. Needs memory for the whole content."""
     encoded = [
         binascii.b2a_base64(value.as_buffer(), newline=False) if value.is_valid else None
         for value in pc.struct_field(cells, "data")

@@ -1,7 +1,7 @@
-"""The rows of a table by ascending id, without holding all of them in memory.
+"""External sort of a table by id.
 
-A table that fits the budget is sorted as a whole. A larger one is divided by ranges of ids into temporary files, each
-of which is then sorted by itself.
+A table that fits the budget is sorted in memory. A larger one is range-partitioned by id into temporary files, and each
+of them is sorted.
 """
 
 # See docs/decisions/0052-an-export-is-sorted.md
@@ -23,9 +23,9 @@ import pyarrow.ipc
 from omnigraph.errors import StorageError, StorageErrorKind
 
 ROWS = 8192
-"""How many rows are given at a time: always so many, and fewer only at the end."""
+"""Rows per output batch. Only the last batch may have fewer."""
 BUDGET = 256 * 1024 * 1024
-"""How many bytes of rows are held at once, about."""
+"""Approximate bytes of rows in memory."""
 
 _ID = "id"
 _FILES = 64
@@ -42,10 +42,10 @@ class Rows(Protocol):
 
 
 def in_order(rows: Rows, budget: int = BUDGET) -> Iterator[pa.Table]:
-    """Rows by ascending id, `ROWS` at a time. Ids are distinct; they compare by code points.
+    """Rows by ascending id, in batches of `ROWS`. Ids are distinct and compare by code points.
 
     Raises:
-        StorageError: the temporary directory is full, or cannot be written to.
+        StorageError: the temporary directory is full or cannot be written.
     """
     rest: pa.Table | None = None
     for table in _sorted(rows, budget):
@@ -58,7 +58,7 @@ def in_order(rows: Rows, budget: int = BUDGET) -> Iterator[pa.Table]:
 
 
 def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
-    """Rows by ascending id, in pieces of any size."""
+    """Rows by ascending id, in batches of any size."""
     held: list[pa.RecordBatch] = []
     size = 0
     batches = rows.batches()
@@ -90,7 +90,7 @@ def _sorted_table(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _limits(rows: Rows, files: int) -> pa.Array:
-    """Ids that divide the rows into about equal parts: the first of each part but the first."""
+    """Ids that split the rows into parts of about equal size: the first id of each part except the first."""
     step = max(1, rows.count // _SAMPLED)
     seen = 0
     samples = []
@@ -116,12 +116,12 @@ class _File:
 
 
 def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str, together: int) -> list[_File]:
-    """Write each row to the file of its range of ids."""
+    """Write each row to the file of its id range."""
     counts = [0] * (len(limits) + 1)
     paths = [os.path.join(directory, str(number)) for number in range(len(counts))]
     writers: list[pa.ipc.RecordBatchStreamWriter] = []
     try:
-        for table in _gathered(batches, together):
+        for table in _combined(batches, together):
             if not writers:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")
                 writers = [pa.ipc.new_stream(pa.OSFile(p, "wb"), table.schema, options=options) for p in paths]
@@ -144,8 +144,8 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
     return [_File(path, count) for path, count in zip(paths, counts, strict=True) if count]
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Batches put together to about a size, so that dividing them does not make crumbs."""
+def _combined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Combine batches to about a size, so that partitioning does not produce tiny batches."""
     held: list[pa.RecordBatch] = []
     total = 0
     for batch in batches:

@@ -1,1 +1,1 @@
-"""Matching: the rows for which everything in a pattern holds."""
+"""Match operators: scan, expand, filter, join and count, over arrays of entity numbers."""

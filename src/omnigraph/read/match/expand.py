@@ -1,4 +1,4 @@
-"""Walking edges: from the rows of a frame to those of their neighbours."""
+"""Expand: walk edges from the bound end of each row to the other end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from itertools import pairwise
 import numpy as np
 
 from omnigraph.lang.query import ir
-from omnigraph.read.context import Context
-from omnigraph.read.match.frame import Binding, Frame, joined_frames
-from omnigraph.read.space.space import NOTHING, Mask, Numbers, Space
+from omnigraph.lang.query.ir.text import expansion
+from omnigraph.read.columns.entity_table import EntityTable
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.context.context import Context
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.filter import filter_rows
+from omnigraph.read.match.pipeline import BlockRun, Operator
+from omnigraph.read.query.block import bound_by_expand
+from omnigraph.read.query.expression import Expression
+from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 from omnigraph.read.topology.topology import Edges
 
 _TOGETHER = 1 << 19
-"""How many edges are walked at a time: few enough that a read is stopped soon, many enough that nobody notices."""
+"""Edges walked per chunk: few enough to stop soon, many enough that the checks cost nothing."""
 
 _REACHED = 6
-"""How many numbers there are about what was reached."""
+"""Array elements per reached node."""
 
 _REVERSED = {
     ir.Direction.OUT: ir.Direction.IN,
@@ -28,20 +36,104 @@ _REVERSED = {
 
 
 def reversed_steps(steps: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
-    """The same edges, walked the other way."""
+    """The same edges in the opposite direction."""
     return tuple(ir.Step(s.edge, _REVERSED[s.direction], s.right_type, s.left_type) for s in steps)
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """What was reached from some rows.
+class Expand(Operator):
+    """Bind the variable at the other end of edges, and the edge variable if there is one.
 
     Attributes:
-        row: the row that each came from.
-        which: the type of the node, among those asked for.
-        number: the node.
-        edge_which: the type of the edge, among those walked.
-        edge: the edge.
+        expand: the edges.
+        forward: whether the left end is bound, and edges are walked to the right end.
+        late: whether the conditions on the reached variable are evaluated on reached nodes only.
+    """
+
+    expand: ir.Expand
+    forward: bool = True
+    late: bool = False
+
+    @property
+    def name(self) -> OperatorName:
+        return OperatorName.EXPAND
+
+    @property
+    def text(self) -> str:
+        return expansion(self.expand).removeprefix("expand ") + ("" if self.forward else " (from the right)")
+
+    @property
+    def reason(self) -> str:
+        if self.late:
+            return "conditions are evaluated on reached nodes"
+        return "" if self.forward else "fewer rows than from the left"
+
+    @property
+    def binds(self) -> frozenset[str]:
+        return frozenset({self.expand.left, self.expand.right, *bound_by_expand(self.expand)})
+
+    @property
+    def edge_steps(self) -> Sequence[ir.Step]:
+        return self.expand.steps if self.forward else reversed_steps(self.expand.steps)
+
+    @property
+    def far(self) -> str:
+        """The variable that is walked to."""
+        return self.expand.right if self.forward else self.expand.left
+
+    def pushed(self, candidates: Candidates) -> Sequence[Expression]:
+        return candidates.own(self.far) if self.late else ()
+
+    def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        context, candidates, far = run.context, run.candidates, self.far
+        late = self.late and not candidates.is_chosen(far)
+        tables = candidates.tables(far)
+        allowed = [None for _ in tables] if late else candidates.masks(far)
+        start = frame.bindings[self.expand.left if self.forward else self.expand.right]
+        parts = []
+        for chunk in [None] if frame.paths else _row_chunks(context, start, self.edge_steps):
+            part = frame if chunk is None else frame.take(chunk)
+            parts.append(self._extend(part, tables, allowed, context))
+        found = parts[0] if len(parts) == 1 else concat_frames(parts)
+        if late:
+            for condition in candidates.own(far):
+                found = filter_rows(condition, found, context)
+        return found
+
+    def _extend(
+        self, frame: Frame, tables: tuple[EntityTable, ...], allowed: Sequence[Mask | None], context: Context
+    ) -> Frame:
+        expand, steps, far = self.expand, self.edge_steps, self.far
+        near = expand.left if self.forward else expand.right
+        if _is_plain(expand, frame.bindings[near], tables):
+            return _extend_plain(context, frame, steps[0], near, far, tables, allowed[0])
+        edges = edge_types(expand)
+        reached = neighbours(context, frame.bindings[near], steps, [table.type_name for table in tables], edges)
+        reached = _filter_candidates(reached, allowed)
+        if expand.edge_var is None:
+            reached = distinct(reached, tables)
+        context.budget.need_arrays(len(reached.row), frame.width + _REACHED)
+        wide = frame.take(reached.row).bind(far, node_binding(tables, reached))
+        if expand.edge_var is None:
+            return wide
+        return wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
+
+
+def edge_types(expand: ir.Expand) -> tuple[str, ...]:
+    """Edge types of an expand, in the order in which an edge variable numbers them."""
+    return expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in expand.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Nodes that were reached from some rows, one per edge.
+
+    Attributes:
+        row: source row.
+        which: index of the node type.
+        number: node number.
+        edge_which: index of the edge type.
+        edge: edge number.
     """
 
     row: Numbers
@@ -57,9 +149,9 @@ class Reached:
 
 
 def adjacencies(context: Context, step: ir.Step) -> list[Edges]:
-    """The edges to walk for a step: one way, or both."""
+    """Adjacencies to walk for a step: one, or two for both directions."""
     sides = {ir.Direction.OUT: (False,), ir.Direction.IN: (True,)}.get(step.direction, (False, True))
-    return [context.topologies.edges(step.edge, inward=inward, trace=context.trace) for inward in sides]
+    return [context.topologies.edges(step.edge, inward=inward, note=context.note_access) for inward in sides]
 
 
 def neighbours(
@@ -69,40 +161,40 @@ def neighbours(
     types: Sequence[str],
     edges: Sequence[str],
 ) -> Reached:
-    """All neighbours of the nodes of a binding, one for each edge, row by row.
+    """All neighbours of the nodes of a binding, one per edge, in row order.
 
     Args:
         context: the read.
         start: the nodes to walk from.
         steps: the edges to walk.
-        types: the node types that may be reached.
-        edges: the edge types that are told apart.
+        types: node types to reach; their order gives `which`.
+        edges: edge types; their order gives `edge_which`.
     """
     found: list[Reached] = []
     for step in steps:
         if step.right_type not in types:
             continue
-        rows = _rows_of(start, step.left_type)
+        rows = rows_of(start, step.left_type)
         for turn, adjacency in enumerate(adjacencies(context, step)):
-            part = _gather(start, rows, adjacency, types.index(step.right_type), edges.index(step.edge))
+            part = _walk(start, rows, adjacency, types.index(step.right_type), edges.index(step.edge))
             if turn:
-                # A self-loop is one edge, though it is met from both ends.
+                # A self-loop is one edge, though both directions find it.
                 part = part.filter(part.number != start.numbers[part.row])
             context.budget.spend(len(part.row))
             found.append(part)
-    return _joined(found)
+    return joined(found)
 
 
-def _rows_of(start: Binding, type_name: str) -> Numbers:
-    """The rows that hold a node of a type."""
-    for number, space in enumerate(start.spaces):
-        if space.type_name == type_name:
+def rows_of(start: Binding, type_name: str) -> Numbers:
+    """Rows that hold a node of a type."""
+    for number, table in enumerate(start.tables):
+        if table.type_name == type_name:
             here = start.numbers != NOTHING
             return np.flatnonzero(here if start.which is None else here & (start.which == number))
     return np.array([], np.int64)
 
 
-def _gather(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_which: int) -> Reached:
+def _walk(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_which: int) -> Reached:
     degree, at = adjacency.walk(start.numbers[rows])
     return Reached(
         np.repeat(rows, degree),
@@ -113,12 +205,12 @@ def _gather(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_wh
     )
 
 
-def _joined(parts: list[Reached]) -> Reached:
+def joined(parts: list[Reached]) -> Reached:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        nobody = np.array([], np.int64)
-        return Reached(nobody, nobody, nobody, nobody, nobody)
+        empty = np.array([], np.int64)
+        return Reached(empty, empty, empty, empty, empty)
     together = Reached(
         np.concatenate([p.row for p in parts]),
         np.concatenate([p.which for p in parts]),
@@ -129,9 +221,9 @@ def _joined(parts: list[Reached]) -> Reached:
     return together.filter(np.argsort(together.row, kind="stable"))
 
 
-def distinct(reached: Reached, spaces: Sequence[Space]) -> Reached:
-    """Each neighbour once for each row."""
-    starts = np.cumsum([0, *(space.slots for space in spaces)])
+def distinct(reached: Reached, tables: Sequence[EntityTable]) -> Reached:
+    """Remove duplicate neighbours of each row."""
+    starts = np.cumsum([0, *(table.slots for table in tables)])
     size = max(int(starts[-1]), 1)
     keys = reached.row * size + starts[reached.which] + reached.number
     if len(keys) and (np.diff(keys) > 0).all():
@@ -139,36 +231,8 @@ def distinct(reached: Reached, spaces: Sequence[Space]) -> Reached:
     return reached.filter(np.unique(keys, return_index=True)[1])
 
 
-def extend(
-    context: Context,
-    frame: Frame,
-    expand: ir.Expand,
-    *,
-    forward: bool,
-    spaces: tuple[Space, ...],
-    allowed: Sequence[Mask | None],
-) -> Frame:
-    """A frame with the variable at the other end of an expand, and the edge variable if there is one.
-
-    Args:
-        context: the read.
-        frame: has one end bound.
-        expand: the edges.
-        forward: whether it is the left end that is bound.
-        spaces: what the other end ranges over.
-        allowed: for each of those, the nodes that count; None for all.
-    """
-    steps = expand.steps if forward else reversed_steps(expand.steps)
-    start = frame.bindings[expand.left if forward else expand.right]
-    parts = []
-    for portion in [None] if frame.paths else _portions(context, start, steps):
-        part = frame if portion is None else frame.take(portion)
-        parts.append(_extend(context, part, expand, steps, forward=forward, spaces=spaces, allowed=allowed))
-    return parts[0] if len(parts) == 1 else joined_frames(parts)
-
-
-def _portions(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
-    """Rows to walk from at a time; None for all of them. Between portions, a read can be stopped."""
+def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
+    """Chunks of rows to walk from; None for all rows at once."""
     rows = len(start.numbers)
     walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
     average = sum(adjacency.size / max(adjacency.nodes, 1) for _, adjacency in walked)
@@ -177,7 +241,7 @@ def _portions(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Ite
         return
     degree = np.zeros(rows, np.int64)
     for type_name, adjacency in walked:
-        mine = _rows_of(start, type_name)
+        mine = rows_of(start, type_name)
         degree[mine] += adjacency.whole.degree.take(start.numbers[mine])
     ends = np.cumsum(degree)
     context.budget.expect(int(ends[-1]), _REACHED)
@@ -187,48 +251,25 @@ def _portions(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Ite
         yield np.arange(first, last)
 
 
-def _extend(
-    context: Context,
-    frame: Frame,
-    expand: ir.Expand,
-    steps: Sequence[ir.Step],
-    *,
-    forward: bool,
-    spaces: tuple[Space, ...],
-    allowed: Sequence[Mask | None],
-) -> Frame:
-    near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
-    if _is_plain(expand, frame.bindings[near], spaces):
-        return _extend_plainly(context, frame, steps[0], near, far, spaces, allowed[0])
-    edges = expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in steps))
-    reached = neighbours(context, frame.bindings[near], steps, [space.type_name for space in spaces], edges)
-    reached = _only(reached, allowed)
-    if expand.edge_var is None:
-        reached = distinct(reached, spaces)
-    context.budget.room(len(reached.row), frame.width + _REACHED)
-    wide = frame.take(reached.row).bind(far, node_binding(spaces, reached))
-    return wide if expand.edge_var is None else wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
-
-
-def _is_plain(expand: ir.Expand, start: Binding, spaces: tuple[Space, ...]) -> bool:
-    """Whether edges of one type are walked one way between nodes of one type each, and nobody asks for the edges."""
+def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]) -> bool:
+    """Whether one edge type is walked in one direction between two single types, without an edge variable."""
     (step, *others) = expand.steps
     return (
         not others
         and expand.edge_var is None
         and step.direction is not ir.Direction.BOTH
-        and len(spaces) == 1
-        and len(start.spaces) == 1
+        and len(tables) == 1
+        and len(start.tables) == 1
     )
 
 
-def _extend_plainly(
+def _extend_plain(
     context: Context,
     frame: Frame,
     step: ir.Step,
     near: str,
     far: str,
-    spaces: tuple[Space, ...],
+    tables: tuple[EntityTable, ...],
     allowed: Mask | None,
 ) -> Frame:
     start = frame.bindings[near].numbers
@@ -241,17 +282,17 @@ def _extend_plainly(
     kept = None if allowed is None else allowed.take(numbers)
     again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
     if again.any():
-        # Neighbours are a set: of several edges, one counts.
+        # Without an edge variable, parallel edges count once.
         kept = np.ones(len(numbers), bool) if kept is None else kept
         kept[1:][again] = False
     if kept is not None:
         places = np.flatnonzero(kept)
         numbers, row = numbers.take(places), row.take(places)
-    context.budget.room(len(row), frame.width + _REACHED)
-    return frame.take(row).bind(far, Binding(spaces, numbers))
+    context.budget.need_arrays(len(row), frame.width + _REACHED)
+    return frame.take(row).bind(far, Binding(tables, numbers))
 
 
-def _only(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:
+def _filter_candidates(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:
     if all(mask is None for mask in allowed):
         return reached
     if len(allowed) == 1:
@@ -265,38 +306,10 @@ def _only(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:
     return reached.filter(keep)
 
 
-def node_binding(spaces: tuple[Space, ...], reached: Reached) -> Binding:
-    return Binding(spaces, reached.number, reached.which if len(spaces) > 1 else None)
+def node_binding(tables: tuple[EntityTable, ...], reached: Reached) -> Binding:
+    return Binding(tables, reached.number, reached.which if len(tables) > 1 else None)
 
 
 def edge_binding(context: Context, edges: Sequence[str], reached: Reached) -> Binding:
-    spaces = tuple(context.spaces.edges(name) for name in edges)
-    return Binding(spaces, reached.edge, reached.edge_which if len(spaces) > 1 else None)
-
-
-def meet(context: Context, frame: Frame, expand: ir.Expand) -> Frame:
-    """The rows of a frame with both ends bound that an edge joins; with an edge variable, one for each edge."""
-    left, right = frame.bindings[expand.left], frame.bindings[expand.right]
-    edges = expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in expand.steps))
-    found: list[Reached] = []
-    met = np.zeros(frame.count, bool)
-    context.budget.spend(frame.count)
-    for step in expand.steps:
-        both = np.intersect1d(_rows_of(left, step.left_type), _rows_of(right, step.right_type), assume_unique=True)
-        for turn, adjacency in enumerate(adjacencies(context, step)):
-            rows = both
-            if turn:
-                rows = rows[left.numbers[rows] != right.numbers[rows]]
-            degree, begin = adjacency.between(left.numbers[rows], right.numbers[rows])
-            if expand.edge_var is None:
-                met[rows[degree > 0]] = True
-                continue
-            at = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
-            nothing = np.zeros(len(at), np.int64)
-            edge_which = np.full(len(at), edges.index(step.edge), np.int64)
-            found.append(Reached(np.repeat(rows, degree), nothing, nothing, edge_which, adjacency.edges(at)))
-    if expand.edge_var is None:
-        return frame.filter(met)
-    reached = _joined(found)
-    context.budget.spend(len(reached.row))
-    return frame.take(reached.row).bind(expand.edge_var.name, edge_binding(context, edges, reached))
+    tables = tuple(context.tables.edges(name) for name in edges)
+    return Binding(tables, reached.edge, reached.edge_which if len(tables) > 1 else None)

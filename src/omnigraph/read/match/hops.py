@@ -1,4 +1,4 @@
-"""Walking several hops: who can be reached, counted by shortest distance."""
+"""Multi-hop walks: nodes within a range of shortest distances, by breadth-first search."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ from threading import Lock
 import numpy as np
 
 from omnigraph.lang.query import ir
-from omnigraph.read.context import Context
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.context.context import Context
 from omnigraph.read.match.expand import adjacencies
-from omnigraph.read.match.frame import Binding
-from omnigraph.read.space.space import NOTHING, Mask, Numbers
+from omnigraph.read.rows.frame import Binding
 
 _BITS = 1 << 26
-"""Up to so many pairs of a start and a node, those that were seen are marked in an array; starts beyond wait."""
+"""Up to so many pairs of start and node, visited pairs are marked in one array. Other starts wait for the next round.
+"""
 
 _MARKING = 8
-"""Marks are for no more pairs than one for so many bytes of the memory, unless a single start has more."""
+"""The array of marks takes one of so many bytes of the memory budget, unless a single start needs more."""
 
 _COPIES = 3
-"""How often what was reached is in memory while it is put together."""
+"""Copies of the reached nodes in memory while results are assembled."""
 
 _SPARSE = 32
-"""With fewer keys than one of so many that there could be, they are sorted instead of marked."""
+"""With fewer keys than one of so many possible ones, they are sorted; else a bitmap is used."""
 
 _FAR = 6
 _MUCH = 500.0
-"""Starts from which more edges than this are expected to be walked, within so many hops, are walked one by one."""
+"""If more edges than this are expected per start, within so many hops, starts are processed one by one."""
 
 _KEPT_MARKS = 1 << 27
-"""How many bytes of arrays wait for the next walk, at most."""
+"""Bytes of mark arrays that are kept for later walks."""
 
 _NOBODY: Numbers = np.array([], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """The nodes of several types under one numbering.
+class CombinedNumbering:
+    """Nodes of several types under one numbering.
 
     Attributes:
         types: the types.
-        begins: the first number of each type, and the end.
+        begins: first number of each type, and the end.
     """
 
     types: tuple[str, ...]
     begins: Numbers
 
     @classmethod
-    def of(cls, context: Context, steps: Sequence[ir.Step]) -> World:
-        """The types that some steps lead from and to."""
+    def of(cls, context: Context, steps: Sequence[ir.Step]) -> CombinedNumbering:
+        """The numbering of the types at both ends of some steps."""
         types = tuple(sorted({t for step in steps for t in (step.left_type, step.right_type)}))
-        slots = [context.spaces.nodes(name).slots for name in types]
+        slots = [context.tables.nodes(name).slots for name in types]
         return cls(types, np.cumsum([0, *slots]))
 
     @property
@@ -62,24 +63,24 @@ class World:
         return int(self.begins[-1])
 
     def begin(self, type_name: str) -> int:
-        """The first number of a type."""
+        """First number of a type."""
         return int(self.begins[self.types.index(type_name)])
 
     def numbers(self, binding: Binding) -> Numbers:
-        """The nodes of a binding; `NOTHING` for those of types that no step knows."""
-        begins = np.array([self.begin(s.type_name) if s.type_name in self.types else NOTHING for s in binding.spaces])
+        """Numbers of the nodes of a binding; `NOTHING` for types that are not included."""
+        begins = np.array([self.begin(s.type_name) if s.type_name in self.types else NOTHING for s in binding.tables])
         begin = begins[0] if binding.which is None else begins[binding.which]
         return np.where((binding.numbers == NOTHING) | (begin == NOTHING), NOTHING, binding.numbers + begin)
 
 
 class Walk:
-    """The edges of some steps between nodes of one numbering."""
+    """The edges of some steps, under a combined node numbering."""
 
     def __init__(self, context: Context, steps: Sequence[ir.Step]) -> None:
-        self.world = World.of(context, steps)
+        self.numbering = CombinedNumbering.of(context, steps)
         self._context = context
         self._parts = [
-            (self.world.begin(step.left_type), self.world.begin(step.right_type), adjacency)
+            (self.numbering.begin(step.left_type), self.numbering.begin(step.right_type), adjacency)
             for step in steps
             for adjacency in adjacencies(context, step)
         ]
@@ -88,17 +89,17 @@ class Walk:
 
     @cached_property
     def edge_begins(self) -> Numbers:
-        """The first number of each edge type, where edges of all types are numbered together."""
-        return np.cumsum([0, *(self._context.spaces.edges(name).slots for name in self.edge_types)])
+        """First number of each edge type, under a combined edge numbering."""
+        return np.cumsum([0, *(self._context.tables.edges(name).slots for name in self.edge_types)])
 
     @cached_property
     def _edge_parts(self) -> list[int]:
-        """The first number of the edges of each part."""
+        """First edge number of each part."""
         begins = {name: int(begin) for name, begin in zip(self.edge_types, self.edge_begins, strict=False)}
         return [begins[step.edge] for step in self._steps for _ in adjacencies(self._context, step)]
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Which of some nodes have an edge to themselves."""
+        """Which of some nodes have a self-loop."""
         found: Mask = np.zeros(len(nodes), bool)
         for left, right, adjacency in self._parts:
             if left == right:
@@ -107,7 +108,7 @@ class Walk:
         return found
 
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """All neighbours of some nodes, each with the start that its node has."""
+        """All neighbours of some nodes, each with the start of its node."""
         found_starts, found_nodes = [np.array([], np.int64)], [np.array([], np.int64)]
         for left, right, adjacency in self._parts:
             mine = (nodes >= left) & (nodes < left + adjacency.nodes)
@@ -118,7 +119,7 @@ class Walk:
         return np.concatenate(found_starts), np.concatenate(found_nodes)
 
     def edges_from(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """All edges from some nodes: the place of the node, the node at the other end, and the edge."""
+        """All edges from some nodes: index of the node, node at the other end, edge."""
         sources, found, edges = ([np.array([], np.int64)] for _ in range(3))
         for (left, right, adjacency), begins in zip(self._parts, self._edge_parts, strict=True):
             mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
@@ -130,17 +131,17 @@ class Walk:
         return np.concatenate(sources), np.concatenate(found), np.concatenate(edges)
 
     def reach(self, starts: Numbers, hops: ir.HopRange) -> tuple[Numbers, Numbers]:
-        """What can be reached from each start within a range of shortest distances.
+        """Nodes within a range of shortest distances from each start.
 
         Returns:
-            Pairs: the place of a start in `starts`, and a node; ordered by both.
+            Pairs of an index into `starts` and a node, sorted by both.
         """
-        size, budget = max(self.world.size, 1), self._context.budget
+        size, budget = max(self.numbering.size, 1), self._context.budget
         found: list[Numbers] = []
         with budget.keeping():
-            if self._goes_far(hops):
-                for parts in self._one_by_one(starts, hops):
-                    found.append(_in_order(parts))
+            if self._reaches_many(hops):
+                for parts in self._per_start(starts, hops):
+                    found.append(_merged_sorted(parts))
                     budget.keep(_COPIES * found[-1].nbytes)
                 lengths = [len(nodes) for nodes in found]
                 return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
@@ -153,15 +154,15 @@ class Walk:
             return keys // size, keys % size
 
     def totals(self, starts: Numbers, hops: ir.HopRange, values: Numbers | Mask | None) -> Numbers:
-        """The sum over what can be reached from each start.
+        """Sum a value over the nodes that each start reaches.
 
         Args:
-            starts: where to start.
-            hops: the shortest distances that count.
-            values: what each node counts; None when each counts one.
+            starts: the starts.
+            hops: range of shortest distances.
+            values: value of each node; None for 1.
         """
-        if self._goes_far(hops):
-            found = self._one_by_one(starts, hops)
+        if self._reaches_many(hops):
+            found = self._per_start(starts, hops)
             if values is None:
                 return np.array([sum(map(len, parts)) for parts in found], np.int64)
             return np.array([sum(int(values.take(part).sum()) for part in parts) for parts in found], np.int64)
@@ -172,15 +173,15 @@ class Walk:
         np.add.at(totals, places, values.take(nodes))
         return totals
 
-    def _goes_far(self, hops: ir.HopRange) -> bool:
-        """Whether one start is expected to reach so much that starts are better walked from one by one."""
+    def _reaches_many(self, hops: ir.HopRange) -> bool:
+        """Whether a start is expected to reach so many nodes that starts are better processed one by one."""
         edges = sum(adjacency.size for _, _, adjacency in self._parts)
-        degree = edges / max(self.world.size, 1)
+        degree = edges / max(self.numbering.size, 1)
         return degree ** min(_FAR if hops.max is None else hops.max, _FAR) > _MUCH
 
-    def _one_by_one(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
-        """What can be reached from each start: distinct nodes, those of one distance after those of another."""
-        with _marks(self.world.size) as (seen, marked):
+    def _per_start(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
+        """Distinct nodes that each start reaches, one array per distance."""
+        with _marks(self.numbering.size) as (seen, marked):
             for start in starts.tolist():
                 found: list[Numbers] = []
                 frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
@@ -196,7 +197,7 @@ class Walk:
                     if distance == hops.max:
                         break
                     if distance == hops.min - 1:
-                        # A loop is walked in this hop, and gives its node once more.
+                        # A self-loop reaches its own node once more, in this hop.
                         found.append(frontier[self.looping(frontier)])
                     nodes = self._next(frontier)
                     frontier = _distinct(nodes[~seen.take(nodes)], marked)
@@ -210,7 +211,7 @@ class Walk:
         found: list[Numbers] = []
         for left, right, adjacency in self._parts:
             mine = nodes
-            if adjacency.nodes != self.world.size:
+            if adjacency.nodes != self.numbering.size:
                 mine = nodes[(nodes >= left) & (nodes < left + adjacency.nodes)] - left
             _, places = adjacency.walk(mine)
             self._context.budget.spend(len(places))
@@ -219,7 +220,7 @@ class Walk:
         return found[0] if len(found) == 1 else np.concatenate([_NOBODY, *found])
 
     def _reach(self, starts: Numbers, hops: ir.HopRange) -> Numbers:
-        size, budget = max(self.world.size, 1), self._context.budget
+        size, budget = max(self.numbering.size, 1), self._context.budget
         budget.need(2 * len(starts) * size)
         known = starts != NOTHING
         frontier = (np.flatnonzero(known) * size + starts[known]).astype(np.int64)
@@ -229,7 +230,7 @@ class Walk:
         distance = held = 0
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
-                # A loop is walked in this hop, and gives its node once more.
+                # A self-loop reaches its own node once more, in this hop.
                 found.append(frontier[self.looping(frontier % size)])
             distance += 1
             at, nodes = self.step(frontier // size, frontier % size)
@@ -246,8 +247,8 @@ class Walk:
         return keys
 
 
-class _Idle:
-    """Marks that no walk uses: of all threads together, up to a number of bytes."""
+class _MarkPool:
+    """Unused mark arrays of all threads, up to a number of bytes."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[Mask, Mask]] = []
@@ -258,13 +259,13 @@ class _Idle:
         return sum(seen.nbytes + marked.nbytes for seen, marked in self._marks)
 
     def take(self, size: int) -> tuple[Mask, Mask] | None:
-        """Marks for so many nodes, the smallest that there are."""
+        """The smallest unused mark arrays for so many nodes, or None."""
         with self._lock:
             enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
             return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None
 
-    def give(self, marks: tuple[Mask, Mask]) -> None:
-        """Marks for later walks. Those that were given first make room for them."""
+    def put(self, marks: tuple[Mask, Mask]) -> None:
+        """Keep mark arrays for later walks. The oldest ones are dropped first."""
         if marks[0].nbytes + marks[1].nbytes > _KEPT_MARKS:
             return
         with self._lock:
@@ -273,23 +274,23 @@ class _Idle:
                 self._marks.pop(0)
 
 
-_idle = _Idle()
+_mark_pool = _MarkPool()
 
 
 @contextmanager
 def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
-    """Two arrays to mark so many nodes in, all False, and left so.
+    """Two boolean arrays, all False. The caller must leave them all False.
 
-    Those of an earlier walk are taken again: for a small answer in a large graph, new ones cost more than the walk.
+    They are reused: for a small result in a large graph, allocating them would cost more than the walk.
     """
-    marks = _idle.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
-    # A walk that is stopped on the way leaves marks behind, and they are given up.
+    marks = _mark_pool.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
+    # A walk that fails leaves marks behind, so its arrays are dropped.
     yield marks[0][:size], marks[1][:size]
-    _idle.give(marks)
+    _mark_pool.put(marks)
 
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:
-    """Each key once, ascending. `marked` is an array to work with: for every key False, and so again afterwards."""
+    """Distinct keys, ascending. `marked` is a scratch array, all False before and after."""
     if len(keys) * _SPARSE < len(marked):
         return np.unique(keys)
     marked[keys] = True
@@ -298,8 +299,8 @@ def _distinct(keys: Numbers, marked: Mask) -> Numbers:
     return found
 
 
-def _in_order(parts: list[Numbers]) -> Numbers:
-    """The nodes of several parts, ascending."""
+def _merged_sorted(parts: list[Numbers]) -> Numbers:
+    """The nodes of several arrays, ascending."""
     if len(parts) == 1:
         return parts[0]
     nodes = np.concatenate([_NOBODY, *parts])

@@ -1,1 +1,1 @@
-"""Planning: in which steps a query is answered, and what those steps did."""
+"""The planner: statistics, cost estimates, join order, and the choice of a physical plan."""

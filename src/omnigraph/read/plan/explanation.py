@@ -1,4 +1,4 @@
-"""Explanations: what a query means, in which steps it is answered, and what those steps did."""
+"""Explanations: the plan of a query with estimates, and actual numbers if it was run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.lang.query import ir
-from omnigraph.read.budget import Spending
+from omnigraph.read.budget.budget import Spending
+from omnigraph.read.context.trace import Entry
 from omnigraph.read.plan.statistics import Statistics
-from omnigraph.read.plan.trace import Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a query is answered. `str` gives it as text.
+    """The plan of a query. `str` returns it as text.
 
     Attributes:
-        query: what the query means.
-        branch: the branch whose newest state was looked at; None when the call named a state.
-        snapshot: the commit whose state was looked at, when the call named it; else None.
-        steps: the steps, in order; `estimate` says about how many rows are expected after each.
-        statistics: what the plan of each block was made from. Equal statistics make equal plans.
-        spent: what the query took, when it was run.
-        returned: how many rows it gave, when it was run.
+        query: the compiled query.
+        branch: the branch that was read; None if the call named a snapshot.
+        snapshot: the commit that was read, if the call named it; else None.
+        steps: the operators, in order, with estimated rows.
+        statistics: statistics that the join order of each block was chosen from. Equal statistics give equal plans.
+        spent: budget usage, if the query was run.
+        returned: number of rows of the result, if the query was run.
     """
 
     query: ir.Query
@@ -41,7 +41,7 @@ class Explanation:
         return self.spent is not None
 
     def to_json(self) -> dict[str, Any]:
-        """The explanation as a mapping, with the IR."""
+        """The explanation as a JSON object, with the IR."""
         members: dict[str, Any] = {
             "query_name": self.query.name,
             "target": {"branch": self.branch, "snapshot": self.snapshot},
@@ -80,7 +80,7 @@ def _lines(steps: Sequence[Entry], level: int) -> Iterator[tuple[str, Entry]]:
 
 
 def _aligned(lines: Sequence[tuple[str, Entry]], *, analyzed: bool) -> list[str]:
-    """Steps as a table: what is done, the estimate, and what came out."""
+    """Operators as a table: arguments, estimated rows, actual numbers."""
     head = ["step", "estimate", "rows", *(["ms", "bytes", "read", "calls"] if analyzed else [])]
     table = [head]
     for text, entry in lines:

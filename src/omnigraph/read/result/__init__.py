@@ -1,1 +1,1 @@
-"""Results: what a query gives, in the forms that others take."""
+"""Query results, and conversions to other libraries."""

@@ -1,7 +1,7 @@
-"""Values of a result as text, a whole column at a time: as JSON for programs, and plain for people.
+"""Result values as text, a whole column at a time: JSON for programs, plain text for people.
 
-Dates and times are texts as the language writes them, integers are exact, and floats that JSON has no number for are
-the texts `NaN`, `Infinity` and `-Infinity`.
+Dates and times are written as in the query language. Integers are exact. Floats without a JSON number are the strings
+`NaN`, `Infinity` and `-Infinity`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _FLOATS = {pa.float32(): ValueType(Scalar.F32), pa.float64(): ValueType(Scalar.F
 
 
 def encoded(column: pa.Array, *, js_safe: bool = False) -> pa.Array:
-    """The values of a column as JSON. Null stays null.
+    """Values of a column as JSON. Null stays null.
 
     Args:
-        column: a column of a result.
-        js_safe: whether integers beyond ±(2^53 - 1) become texts.
+        column: a result column.
+        js_safe: whether integers beyond ±(2^53 - 1) become strings.
     """
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -41,7 +41,7 @@ def encoded(column: pa.Array, *, js_safe: bool = False) -> pa.Array:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The values of a column as people read them: texts without quotes, lists as JSON. Null stays null."""
+    """Values of a column as plain text: strings without quotes, lists as JSON. Null stays null."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return _lists(column, js_safe=False)
@@ -74,7 +74,7 @@ def _lists(column: pa.Array, js_safe: bool) -> pa.Array:
 
 
 def objects(batch: pa.RecordBatch, *, js_safe: bool = False) -> pa.Array:
-    """The rows of a batch as JSON objects, members in the order of the columns."""
+    """Rows of a batch as JSON objects, with members in column order."""
     if batch.num_columns == 0:
         return pa.array(["{}"] * batch.num_rows, TEXT)
     parts: list[pa.Array | str] = []

@@ -1,4 +1,4 @@
-"""A result as a graph of networkx: the nodes whose ids it holds, and the edges that its match says are between them."""
+"""A result as a networkx graph: the nodes whose ids it contains, and the matched edges between them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """The columns that tell about a variable.
+    """Result columns of a variable.
 
     Attributes:
-        types: the types that it ranges over.
-        type_column: tells which.
-        columns: the columns of its id and its ends.
-        properties: the columns of its properties.
+        types: types that it ranges over.
+        type_column: column with the type of each value.
+        columns: columns with its id and its ends.
+        properties: columns with its properties.
     """
 
     var: str
@@ -46,7 +46,7 @@ class _Entity:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What the columns of a read say about nodes and edges.
+    """Nodes and edges that the columns of a read describe.
 
     Args:
         read: the read.
@@ -60,7 +60,7 @@ class Network:
         """A `networkx.MultiDiGraph` of some rows.
 
         Raises:
-            InputError: the columns hold no ids of nodes, or do not tell their types.
+            InputError: no column has node ids, or types are ambiguous.
         """
         import networkx as nx
 
@@ -108,7 +108,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """An edge of the match, with the columns of its ends and of itself as far as there are any."""
+    """An edge of the match, with the columns of its ends and its own columns, if there are any."""
 
     expand: ir.Expand
     left: _Entity | None
@@ -118,7 +118,7 @@ class _Link:
 
     @property
     def is_known(self) -> bool:
-        """Whether the result tells both ends."""
+        """Whether the result has columns for both ends."""
         return self._has_ends or (self.left is not None and self.right is not None)
 
     @property
@@ -167,9 +167,9 @@ def _node_vars(block: ir.Block) -> dict[str, tuple[str, ...]]:
 
 
 def _expands(block: ir.Block, *, optional: bool = False) -> Iterator[ir.Expand]:
-    """The single edges that are there in every row that has both ends.
+    """Single-hop edges that exist in every row with both ends.
 
-    An optional block that introduces neither end says nothing about rows without a solution for it.
+    An optional block that introduces neither end does not guarantee an edge.
     """
     introduced = {node.name for node in block.nodes}
     for expand in block.expands:

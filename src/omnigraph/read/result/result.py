@@ -1,4 +1,4 @@
-"""What a query gives: rows with named, typed columns, in the forms that other libraries take."""
+"""Query results: rows with named, typed columns, and conversions to other libraries."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     import polars
 
 _SHOWN = 50
-"""How many rows a notebook shows."""
+"""Rows that a notebook shows."""
 
 _LONG = 200
-"""How much of a value a notebook shows."""
+"""Characters of a value that a notebook shows."""
 
 _TOGETHER = 65_536
-"""Rows that are handled at once."""
+"""Rows per chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """The rows of a query. Never changes.
+    """The rows of a query. Immutable.
 
-    In Arrow, a DateTime is `timestamp[ms, UTC]` and a Date `date32`; in Python they are `datetime` and `date`.
+    In Arrow, a DateTime is `timestamp[ms, UTC]` and a Date is `date32`; in Python they are `datetime` and `date`.
 
     Attributes:
-        query_name: which query was run.
-        branch: the branch whose newest state was read; None when the call named a state.
-        snapshot: the commit whose state was read, when the call named it; else None.
-        graph_commit_id: the newest commit that was seen, for use as a precondition of a write. None for a transaction
-            that has written: what it saw is no commit yet.
-        warnings: what may not be as it was meant.
+        query_name: name of the query.
+        branch: the branch that was read; None if the call named a snapshot.
+        snapshot: the commit that was read, if the call named it; else None.
+        graph_commit_id: newest commit that was visible, for use as a write precondition. None for a transaction
+            that has written, since its state is no commit yet.
+        warnings: constructs of the query that are allowed but probably not meant.
     """
 
     query_name: str
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
+        """Column names, in order."""
         return tuple(self._table.column_names)
 
     @property
@@ -67,7 +67,7 @@ class Result:
         return self.row_count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows as dicts, made as they are asked for."""
+        """The rows as dicts, created one by one."""
         for batch in self.batches():
             yield from batch.to_pylist()
 
@@ -77,21 +77,21 @@ class Result:
     # Other libraries
 
     def to_arrow(self) -> pa.Table:
-        """The rows as a table. Nothing is copied."""
+        """The rows as an Arrow table, without copying."""
         return self._table
 
     def batches(self, rows: int = _TOGETHER) -> Iterator[pa.RecordBatch]:
-        """The rows as batches of at most so many. Nothing is copied.
+        """The rows as Arrow batches of at most this size, without copying.
 
         Raises:
-            InputError: that is no number of rows.
+            InputError: the size is not a positive number.
         """
         if rows < 1:
             raise InputError(f"batches of {rows} rows cannot be made", hint="give a whole number above zero")
         yield from self._table.to_batches(max_chunksize=rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """For every library that speaks Arrow: `duckdb.sql("from result")`, `polars.DataFrame(result)`."""
+        """Arrow C stream, for libraries that support it: `duckdb.sql("from result")`, `polars.DataFrame(result)`."""
         return self._table.__arrow_c_stream__(requested_schema)
 
     def to_pylist(self) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ class Result:
         return list(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a data frame. Whole numbers stay exact: with nulls among them, a column is a nullable `Int64`.
+        """The rows as a pandas DataFrame. Integers stay exact: with nulls, a column is a nullable `Int64`.
 
         Raises:
             InputError: pandas is not installed.
@@ -115,7 +115,7 @@ class Result:
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a data frame.
+        """The rows as a polars DataFrame.
 
         Raises:
             InputError: polars is not installed.
@@ -126,12 +126,12 @@ class Result:
     def to_networkx(self) -> networkx.MultiDiGraph[Any]:
         """The nodes and edges of the rows, as a directed graph.
 
-        A column with the id of a node, `$a.id`, makes a node for each of its values. A node is `(type, id)`, since ids
-        of different types may be equal; its attributes are the properties of `$a` that are returned too. An edge of
-        the match, `$a knows $b`, is drawn where the ids of both ends are in the row; with an edge variable also where
-        its `from` and `to` are. The key of an edge is `(type, id)`, with None for an id that is not returned; its
-        attributes are its properties that are returned. An edge that may be walked both ways points from left to right
-        as it is written, unless `from` and `to` tell more. What is reached over several hops is no edge.
+        A column with a node id, `$a.id`, adds a node for each of its values. A node is `(type, id)`, since ids of
+        different types may be equal. Its attributes are the returned properties of `$a`. An edge of the match,
+        `$a knows $b`, is added if the ids of both ends are in the row; with an edge variable, also if its `from` and
+        `to` are. The key of an edge is `(type, id)`; the id is None if it is not returned. Its attributes are its
+        returned properties. An edge that matches in both directions points from left to right as written, unless
+        `from` and `to` are returned. Nodes that are several hops apart are not joined by an edge.
 
         Raises:
             InputError: there are no such columns, or networkx is not installed.
@@ -144,20 +144,20 @@ class Result:
     # JSON
 
     def json_rows(self, *, js_safe: bool = False) -> Iterator[str]:
-        """Each row as a JSON object on one line."""
+        """One JSON object per row, one line each."""
         for batch in self.batches():
             for row in objects(batch, js_safe=js_safe):
                 yield row.as_py()
 
     def to_json(self, *, js_safe: bool = False, pretty: bool = False) -> str:
-        """The result as a JSON object: what was read, the columns, and the rows.
+        """The result as a JSON object: target, columns and rows.
 
-        A Date is `"2026-03-14"`, a DateTime `"2026-03-14T09:30:00.000Z"`, a float that JSON has no number for `"NaN"`,
-        `"Infinity"` or `"-Infinity"`.
+        A Date is `"2026-03-14"`, a DateTime `"2026-03-14T09:30:00.000Z"`. Floats without a JSON number are `"NaN"`,
+        `"Infinity"` and `"-Infinity"`.
 
         Args:
-            js_safe: write integers beyond ±(2^53 - 1) as texts, which JavaScript would otherwise round.
-            pretty: over several lines.
+            js_safe: write integers beyond ±(2^53 - 1) as strings, since JavaScript would round them.
+            pretty: indent the output.
         """
         head = orjson.dumps(self.metadata() | {"columns": self.columns}).decode()
         tail = orjson.dumps({"graph_commit_id": self.graph_commit_id}).decode()
@@ -165,7 +165,7 @@ class Result:
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode() if pretty else text
 
     def metadata(self) -> dict[str, Any]:
-        """What was read, and how many rows there are."""
+        """The target that was read, and the number of rows."""
         return {
             "query_name": self.query_name,
             "target": {"branch": self.branch, "snapshot": self.snapshot},
@@ -191,11 +191,11 @@ def _cell(text: str | None) -> str:
 
 
 _PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))
-"""Types that are shown as they are."""
+"""Types that are shown unchanged."""
 
 
 def for_people(table: pa.Table) -> pa.Table:
-    """A table of the engine as a result shows it: times are timestamps."""
+    """A table of the engine as a result table: times become timestamps."""
     if all(kind.id in _PLAIN for kind in table.schema.types):
         return table
     columns = [
@@ -210,10 +210,10 @@ def _none(kind: pa.DataType) -> pa.Array:
 
 
 def _wanted(package: str) -> Any:
-    """A package that is not always installed.
+    """Import an optional package.
 
     Raises:
-        InputError: it is not here.
+        InputError: it is not installed.
     """
     try:
         return import_module(package)

@@ -1,1 +1,1 @@
-"""Searching: texts by their words, vectors by their distance, and ranks of what a match leaves."""
+"""Search: full-text filters and BM25 over inverted indexes, vector distances, and rank fusion."""

@@ -1,7 +1,7 @@
-"""Texts as words, a whole column at a time.
+"""Tokenize a whole text column at once.
 
-A text is cut into pieces wherever that is certain, which is arithmetic on bytes. Pieces repeat, so the real analysis
-is done once for each distinct piece.
+Texts are split into pieces at certain token boundaries, with arithmetic on bytes. Pieces repeat, so the real text
+analysis runs once per distinct piece.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
-from omnigraph.read.budget import checkpoint
-from omnigraph.read.sorting import dense_ranks, order_of
-from omnigraph.read.space.space import Mask, Numbers, one_piece
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.columns.entity_table import as_one_array
+from omnigraph.read.columns.numbers import Mask, Numbers
+from omnigraph.read.columns.sorting import dense_ranks, order_of
 from omnigraph.storage.text_analysis import words_of
 
 Places = npt.NDArray[np.int32]
 
 _TEXT_BYTES = 1 << 22
-"""About how much text is taken apart at a time: a read that is told to stop does so in between."""
+"""Bytes of text split per chunk. A read can be stopped between chunks."""
 
 _PIECE_BYTES = 1 << 18
-"""The same for pieces that are analysed."""
+"""Bytes of pieces analysed per chunk."""
 
 _SPACES = b" \t\n\x0c\r"
 _CONTROLS = [chr(code) for code in (*range(1, 32), 127) if code not in _SPACES]
@@ -36,13 +37,13 @@ _NONE: Numbers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """The words of some texts, text after text.
+class TokenBatch:
+    """Token occurrences of some texts, in text order.
 
     Attributes:
-        word: which word stands there.
-        text: in which text.
-        place: at which place of the text.
+        word: word number.
+        text: text number.
+        place: position in the text.
     """
 
     word: Places
@@ -51,16 +52,16 @@ class Portion:
 
 
 class Occurrences:
-    """All words of a column of texts. A text that is null has none.
+    """Token occurrences of a text column. Null texts have none.
 
     Attributes:
-        vocabulary: the distinct words, sorted.
-        often: how often each stands there.
+        vocabulary: distinct words, sorted.
+        counts: number of occurrences of each word.
     """
 
     def __init__(self, texts: pa.Array, analyzer: ir.Analyzer) -> None:
         cut, self._homes = [pa.array([], pa.utf8()).dictionary_encode()], [np.zeros(0, np.int32)]
-        for start, part in _portions(texts):
+        for start, part in _text_chunks(texts):
             pieces, home = _pieces(part, analyzer.tokenizer)
             cut.append(pieces.dictionary_encode())
             self._homes.append((home + start).astype(np.int32))
@@ -73,26 +74,26 @@ class Occurrences:
         for pieces in self._pieces:
             counts += np.bincount(pieces, minlength=len(distinct))
         times = np.repeat(counts, np.diff(self._analysed.first))
-        self.often: Numbers = np.bincount(self._analysed.word, times, len(self.vocabulary)).astype(np.int64)
+        self.counts: Numbers = np.bincount(self._analysed.word, times, len(self.vocabulary)).astype(np.int64)
 
-    def __iter__(self) -> Iterator[Portion]:
+    def __iter__(self) -> Iterator[TokenBatch]:
         for pieces, homes in zip(self._pieces, self._homes, strict=True):
             checkpoint()
-            yield _spread(self._analysed, pieces, homes)
+            yield _token_batch(self._analysed, pieces, homes)
 
 
-# Cutting
+# Split
 
 
-def _portions(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """A column in parts of bounded size, with the number of the first text of each."""
+def _text_chunks(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Chunks of a column of bounded size, with the number of the first text of each."""
     texts = pc.fill_null(texts, "").cast(pa.large_utf8())
     for start, end in _cuts(texts, _TEXT_BYTES):
         yield start, texts.slice(start, end - start)
 
 
 def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
-    """The first and the last text of each part of about so many bytes, the last one excluded."""
+    """First and end (exclusive) of chunks of about so many bytes."""
     ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(texts):
@@ -104,10 +105,10 @@ def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(texts: pa.Array, tokenizer: str) -> tuple[pa.Array, Numbers]:
-    """Pieces that hold whole words, and the text that each is from."""
+    """Pieces that contain whole tokens, and the text of each."""
     if tokenizer == "raw":
-        told = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
-        return texts.take(pa.array(told)).cast(pa.utf8()), told
+        has_text = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
+        return texts.take(pa.array(has_text)).cast(pa.utf8()), has_text
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     begin, end = int(offsets[0]), int(offsets[-1])
     if begin == end:
@@ -136,25 +137,25 @@ def _table(inside: Sequence[int]) -> Mask:
 
 _LETTERS = [byte for byte in range(128) if chr(byte).isalnum()]
 _INSIDE = {
-    # Which letters beyond ASCII end a word, only the analysis knows.
+    # Only the analyzer knows which non-ASCII letters end a token.
     "simple": _table([*_LETTERS, *range(128, 256)]),
     "whitespace": _table([byte for byte in range(256) if byte not in _SPACES]),
 }
 
 
-# Analysing
+# Analyse
 
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """What each distinct piece consists of.
+    """Tokens of each distinct piece.
 
     Attributes:
-        vocabulary: the distinct words, sorted.
-        width: how many places each piece takes.
-        first: where the words of each piece begin.
-        word: words, piece after piece.
-        place: the place of each within its piece.
+        vocabulary: distinct words, sorted.
+        width: number of token positions of each piece.
+        first: offset of the first token of each piece.
+        word: words of all pieces, concatenated.
+        place: position of each token in its piece.
     """
 
     vocabulary: pa.Array
@@ -182,11 +183,11 @@ def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
     pieces_of, places = np.concatenate(piece), np.concatenate(place)
     order = order_of(pieces_of, places)
     first = np.concatenate([[0], np.cumsum(np.bincount(pieces_of, minlength=len(pieces)))])
-    return _Analysed(one_piece(vocabulary.take(pa.array(by_text))), width, first, word[order], places[order])
+    return _Analysed(as_one_array(vocabulary.take(pa.array(by_text))), width, first, word[order], places[order])
 
 
 def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """The words of some pieces, the piece of each, the place of each within its piece, and places per piece."""
+    """Tokens of some pieces, the piece and the position of each, and the number of positions per piece."""
     width = np.ones(len(pieces), np.int64)
     if analyzer.tokenizer != "simple":
         among = _whole_texts if analyzer.tokenizer == "raw" else _single_words
@@ -202,14 +203,14 @@ def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbe
 
 
 def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
-    """What becomes of pieces that are one word each: the words that are left, and the piece of each."""
-    # Places are counted from the first word that is left, so one that stays comes first.
+    """Tokens of pieces that are one token each: those that the analyzer keeps, and the piece of each."""
+    # The analyzer counts positions from the first token that it keeps, so a token that is always kept comes first.
     words, places = words_of(" ".join(["0", *pieces]), analyzer)
     return words[1:], np.array(places[1:], np.int64) - 1
 
 
 def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """The same for pieces of any number of words; also the place of each within its piece, and places per piece."""
+    """The same for pieces of any number of tokens; also the position of each in its piece, and positions per piece."""
     for number in count(1_000_000):
         mark = str(number)
         found, places = words_of(f"{mark} " + "".join(f"{piece} {mark} " for piece in pieces), analyzer)
@@ -223,12 +224,12 @@ def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str],
 
 
 def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
-    """What becomes of whole texts, each of which is one word with its spaces."""
+    """Tokens of whole texts, each of which is one token that may contain spaces."""
     if len(pieces) == 1:
         words, _ = words_of(pieces[0], analyzer)
         return words, np.zeros(len(words), np.int64)
-    # Letters that no text has stand for spaces meanwhile, and for what is between texts. The analysis leaves them as
-    # they are, and makes none of them.
+    # Control characters that occur in no text stand for spaces and text boundaries. The analyzer does not change or
+    # produce them.
     letters = set().union(*pieces)
     spaces = [space for space in _SPACES.decode() if space in letters]
     free = [letter for letter in _CONTROLS if letter not in letters]
@@ -245,8 +246,8 @@ def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], N
     return end.join(words).translate(shown).split(end) if words else [], piece
 
 
-def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:
-    """The words of pieces, in the order of the texts."""
+def _token_batch(analysed: _Analysed, piece: Places, home: Places) -> TokenBatch:
+    """Tokens of pieces, in text order."""
     width = analysed.width[piece]
     begins = np.cumsum(width) - width
     opening = np.flatnonzero(np.diff(home, prepend=-1))  # the first piece of each text
@@ -255,6 +256,6 @@ def _spread(analysed: _Analysed, piece: Places, home: Places) -> Portion:
     which = np.repeat(np.arange(len(piece)), repeats)
     within = np.arange(len(which)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     at = analysed.first[piece[which]] + within
-    return Portion(
+    return TokenBatch(
         analysed.word[at].astype(np.int32), home[which], (begins[which] + analysed.place[at]).astype(np.int32)
     )

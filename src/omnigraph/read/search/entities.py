@@ -1,4 +1,4 @@
-"""The entities that the rows of a match hold, each once."""
+"""Distinct entities of the rows of a match."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.read.match.frame import Binding
-from omnigraph.read.space.space import NOTHING, Numbers, Space
+from omnigraph.read.columns.entity_table import EntityTable
+from omnigraph.read.columns.numbers import NOTHING, Numbers
+from omnigraph.read.rows.frame import Binding
 
 _ROOM = 8
-"""With a table of so many places for each row, entities are told apart without sorting."""
+"""A direct-address table may have so many slots per row; beyond, entities are sorted."""
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -24,8 +25,8 @@ class Entities:
     """Distinct entities.
 
     Attributes:
-        binding: holds them.
-        back: for each row, which of them it holds; None when the rows are the entities.
+        binding: the entities.
+        back: index of the entity of each row; None if each row is its own entity.
     """
 
     binding: Binding
@@ -48,47 +49,47 @@ class Entities:
         return cls(binding.take(row[distinct]), place[keys])
 
     def spread(self, values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
-        """What is known about the entities, for each row."""
+        """Values of entities, repeated for each row."""
         return values if self.back is None else values[self.back]
 
 
 def is_everything(binding: Binding) -> bool:
-    """Whether the rows are known to be all entities of a type, in the order of their numbers."""
-    return binding.which is None and binding.numbers is binding.spaces[0].everything()
+    """Whether a binding is known to be all entities of a type, in number order."""
+    return binding.which is None and binding.numbers is binding.tables[0].all_numbers()
 
 
 def _ascend(numbers: Numbers) -> bool:
     return len(numbers) == 0 or bool(numbers[0] >= 0 and (numbers[1:] > numbers[:-1]).all())
 
 
-def parts(binding: Binding) -> Iterator[tuple[Space, Numbers]]:
-    """The rows of a binding that hold entities, type by type."""
+def parts(binding: Binding) -> Iterator[tuple[EntityTable, Numbers]]:
+    """Rows of a binding with an entity, by table."""
     if is_everything(binding):
-        yield binding.spaces[0], binding.numbers if binding.spaces[0].live is None else np.arange(len(binding.numbers))
+        yield binding.tables[0], binding.numbers if binding.tables[0].live is None else np.arange(len(binding.numbers))
         return
     there = binding.numbers != NOTHING
-    for number, space in enumerate(binding.spaces):
-        yield space, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
+    for number, table in enumerate(binding.tables):
+        yield table, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
 
 
 def gather(
-    binding: Binding, by_space: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
+    binding: Binding, by_table: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
 ) -> npt.NDArray[Kind]:
-    """What is known by the numbers of entities, for each row of a binding."""
-    if is_everything(binding) and len(binding.numbers) == len(by_space[0]):
-        return by_space[0]
+    """Values by entity number, gathered for each row of a binding."""
+    if is_everything(binding) and len(binding.numbers) == len(by_table[0]):
+        return by_table[0]
     if binding.which is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
-        return by_space[0][binding.numbers]
+        return by_table[0][binding.numbers]
     found = np.full(len(binding.numbers), nothing, kind)
-    for (_, rows), known in zip(parts(binding), by_space, strict=True):
+    for (_, rows), known in zip(parts(binding), by_table, strict=True):
         found[rows] = known[binding.numbers[rows]]
     return found
 
 
 def by_id(binding: Binding) -> Numbers:
-    """Numbers that sort entities by id, and those of several types with one id by type."""
+    """Integers that sort entities by id, then by type."""
     if binding.which is None:
-        return binding.spaces[0].id_order()[binding.numbers]
+        return binding.tables[0].id_ranks()[binding.numbers]
     ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
-    order: Numbers = ids.astype(np.int64) * len(binding.spaces) + binding.which
+    order: Numbers = ids.astype(np.int64) * len(binding.tables) + binding.which
     return order

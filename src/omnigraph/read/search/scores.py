@@ -1,4 +1,4 @@
-"""Scores: numbers that entities are ranked by."""
+"""Scores, exact and approximate."""
 
 from __future__ import annotations
 
@@ -7,58 +7,57 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.read.sorting import nth_least
-from omnigraph.read.space.space import Mask
+from omnigraph.read.columns.numbers import Mask
+from omnigraph.read.columns.sorting import nth_least
 
 Scores = npt.NDArray[np.float64]
-"""NaN is no score."""
+"""NaN means no score."""
 
 Floats = npt.NDArray[np.floating]
 
 
 def rounded(values: Scores) -> Scores:
-    """Scores in single precision, where that can hold them: what differs by how a machine adds up becomes equal."""
+    """Scores rounded to single precision, unless they overflow. Differences from the order of summation disappear."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32).astype(np.float64)
     return np.where(np.isinf(narrow), values, narrow)
 
 
 def above(values: Floats, bound: float) -> np.floating:
-    """The least number of the precision of some others that is not below a bound.
+    """The smallest number of an array's precision that is not below a bound.
 
-    Numbers are compared with others of their precision: that is quicker, and gives the same.
+    Comparing in the array's own precision is faster and gives the same result.
     """
     near = values.dtype.type(bound)
     return near if float(near) >= bound else np.nextafter(near, values.dtype.type(np.inf))
 
 
 def below(values: Floats, bound: float) -> np.floating:
-    """The largest number of the precision of some others that is not above a bound."""
+    """The largest number of an array's precision that is not above a bound."""
     return -above(values, -bound)
 
 
 @dataclass(frozen=True, slots=True)
-class Nearly:
-    """Numbers that put entities in order, the smallest first, but for a little.
+class ApproximateScores:
+    """Approximate scores, smaller is better.
 
     Attributes:
-        values: the numbers; NaN for entities that have none.
-        doubt: each may be off by so much. Of two entities whose numbers are more than twice that apart, the one with
-            the smaller number certainly comes first.
+        values: the scores; NaN without a score.
+        error: error bound. If two scores differ by more than twice this, their order is certain.
     """
 
     values: Floats
-    doubt: float
+    error: float
 
     def front(self, count: int) -> float:
-        """Everybody with a larger number, or with none, comes after so many; infinity if there are not so many."""
+        """Score beyond which entities are certainly not among the first `count`; infinity if there are not so many."""
         if count >= len(self.values):
             return np.inf
         last = float(nth_least(self.values, count)) if count else -np.inf
-        return np.inf if np.isnan(last) else last + 2 * self.doubt
+        return np.inf if np.isnan(last) else last + 2 * self.error
 
-    def contenders(self, count: int) -> Mask:
-        """Which entities may be among the first `count`: all others come after so many, or have no number."""
+    def candidates(self, count: int) -> Mask:
+        """Mask of entities that can be among the first `count`."""
         if count == 0:
             return np.zeros(len(self.values), bool)
         near: Mask = self.values <= below(self.values, self.front(count))

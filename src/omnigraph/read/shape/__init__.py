@@ -1,1 +1,1 @@
-"""Shaping: columns, groups, order and limit over the rows of a match."""
+"""Shape operators: aggregate, filter groups, remove duplicates, sort and project the rows of a match."""

@@ -1,1 +1,1 @@
-"""Topologies: the edges of a type as arrays of numbers, and how they are kept."""
+"""Topologies: the edges of a type in CSR form, cached in memory and on disk, updated incrementally."""

@@ -1,4 +1,4 @@
-"""Who is next to whom: the edges of a type as arrays of numbers, by the node at one of their ends."""
+"""Adjacency lists in CSR form: the edges of a type, grouped by the node at one end."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.read.budget import checkpoint
-from omnigraph.read.sorting import in_order, order_of
-from omnigraph.read.space.numbers import Integers, Mask, Numbers
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.columns.numbers import Integers, Mask, Numbers
+from omnigraph.read.columns.sorting import in_order, order_of
 
 _WALKED = 5
-"""How many numbers there are about an edge that is walked, at most."""
+"""Array elements per walked edge, at most."""
 
 
 _PORTION = 1 << 18
-"""About how many edges are looked at together."""
+"""Edges per chunk."""
 
 _LOOKING = 20_000
-"""Looking for the loops of a few nodes takes as long as looking at so many edges."""
+"""Cost of searching self-loops of a few nodes, in edges scanned."""
 
 
-class Stretches:
-    """Edges of nodes at one end: those of a node are a stretch, in which the nodes at the other end ascend.
+class EdgeLists:
+    """Edges grouped by node. The edges of a node are a contiguous range, sorted by the node at the other end.
 
     Attributes:
-        neighbour: the nodes at the other end, stretch after stretch.
+        neighbour: the node at the other end of each edge.
     """
 
     neighbour: Integers
 
-    def stretches(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """Where the stretches of some nodes begin and end. Both arrays belong to the caller."""
+    def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        """Begin and end of the ranges of some nodes. The caller may modify both arrays."""
         raise NotImplementedError
 
     def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """The edges of some nodes, one after another.
+        """The edges of some nodes, concatenated.
 
         Returns:
-            How many edges each node has, and their places.
+            The degree of each node, and the positions of the edges.
         """
-        begin, degree = self.stretches(nodes)
+        begin, degree = self.ranges(nodes)
         degree -= begin
         ends = np.cumsum(degree)
         if len(ends):
@@ -55,21 +55,21 @@ class Stretches:
         return degree, places
 
     def far(self, places: Numbers) -> Numbers:
-        """The nodes at the other end of edges."""
+        """Nodes at the other end of edges, by position."""
         return self.neighbour.take(places).astype(np.int64)
 
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
-        """The edges from some nodes to others, pair by pair.
+        """The edges between pairs of nodes.
 
         Returns:
-            How many edges each pair has, and the place of the first.
+            The number of edges of each pair, and the position of the first.
         """
-        begin, end = self.stretches(near)
+        begin, end = self.ranges(near)
         low = self._search(begin, end, far)
         return self._search(low, end, far + 1) - low, low
 
     def _search(self, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
-        """The first place in each stretch whose neighbour is not less than what is wanted there."""
+        """Binary search in each range: the first position whose neighbour is not less than the wanted node."""
         low, high = low.copy(), high.copy()
         while (open_ := np.flatnonzero(low < high)).size:
             middle = (low[open_] + high[open_]) // 2
@@ -79,7 +79,7 @@ class Stretches:
         return low
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
-        """How many edges, or different neighbours, each of some nodes has."""
+        """Degree, or number of distinct neighbours, of some nodes."""
         degree, places = self.walk(nodes)
         if not distinct or len(places) == 0:
             return degree
@@ -88,14 +88,14 @@ class Stretches:
         return degree - np.bincount(owner[1:][again], minlength=len(nodes))
 
 
-class Adjacency(Stretches):
-    """The edges of each node at one end.
+class Adjacency(EdgeLists):
+    """CSR adjacency of the nodes at one end.
 
     Args:
-        first: the edges of node n are those from `first[n]` to `first[n + 1]`.
-        neighbour: the nodes at the other end, ascending for each node.
-        edge: the edges, or what gives them: many reads do not ask for them.
-        others: how many numbers there are at the other end.
+        first: the edges of node n are at positions `first[n]` to `first[n + 1]`.
+        neighbour: the node at the other end of each edge, ascending within a node.
+        edge: edge numbers, or a function that loads them: many reads do not need them.
+        others: number of node numbers at the other end.
     """
 
     def __init__(
@@ -113,37 +113,37 @@ class Adjacency(Stretches):
 
     @property
     def nodes(self) -> int:
-        """How many numbers there are at this end."""
+        """Number of node numbers at this end."""
         return len(self.first) - 1
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """Number of edges."""
         return len(self.neighbour)
 
     @property
     def whole(self) -> Adjacency:
-        """The edges of all nodes: these."""
+        """The adjacency of all nodes: itself."""
         return self
 
-    def stretches(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+    def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
         return self.first.take(nodes), self.first.take(nodes + 1)
 
     def edges(self, places: Numbers) -> Numbers:
-        """Edges by place."""
+        """Edge numbers by position."""
         return self.edge.take(places).astype(np.int64)
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
-        """For each node, the sum over its neighbours of what each of them counts.
+        """For each node, the sum of a value over its neighbours.
 
         Args:
-            values: what each node at the other end counts.
-            distinct: whether a neighbour counts once, whatever the number of edges to it.
+            values: value of each node at the other end.
+            distinct: whether parallel edges count once.
         """
         found: Numbers = np.zeros(self.nodes, np.int64)
         some = np.flatnonzero(self.degree)
         begins = self.first.take(some)
-        # A portion at a time, so that what lies between stays close at hand.
+        # In chunks that fit the processor cache.
         bounds = np.searchsorted(begins, np.arange(_PORTION, len(self.neighbour), _PORTION))
         for first, last in pairwise(np.unique([0, *bounds, len(some)]).tolist()):
             checkpoint()
@@ -157,7 +157,7 @@ class Adjacency(Stretches):
 
     @cached_property
     def _repeated(self) -> tuple[Numbers, Numbers]:
-        """The edges that lead to where the one before leads too, from the same node: their places, and those nodes."""
+        """Parallel edges except the first of each pair of nodes: their positions, and the near node."""
         again = np.zeros(len(self.neighbour), bool)
         np.equal(self.neighbour[1:], self.neighbour[:-1], out=again[1:])
         again[self.first[:-1][self.degree > 0]] = False
@@ -166,22 +166,22 @@ class Adjacency(Stretches):
 
     @cached_property
     def neighbours(self) -> Numbers:
-        """How many different neighbours each node has."""
+        """Number of distinct neighbours of each node."""
         found = self.degree.copy()
         np.subtract.at(found, self._repeated[1], 1)
         return found
 
     @cached_property
     def degree(self) -> Numbers:
-        """How many edges each node has."""
+        """Degree of each node."""
         return np.diff(self.first)
 
     def owners(self) -> Integers:
-        """The node of each edge."""
+        """The near node of each edge."""
         return np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Which of some nodes have an edge to themselves, where both ends are of one type."""
+        """Which of some nodes have a self-loop. Both ends must have the same type."""
         if "loops" not in self.__dict__:
             self._asked_about_loops += _LOOKING + len(nodes)
             if self._asked_about_loops <= self.size:
@@ -190,7 +190,7 @@ class Adjacency(Stretches):
 
     @cached_property
     def loops(self) -> Mask:
-        """Which nodes have an edge to themselves, where both ends are of one type."""
+        """Mask of nodes with a self-loop. Both ends must have the same type."""
         owner = self.owners()
         found = np.zeros(self.nodes, bool)
         found[owner[owner == self.neighbour]] = True
@@ -198,18 +198,18 @@ class Adjacency(Stretches):
 
 
 def firsts(owner: Integers, nodes: int) -> Numbers:
-    """Where the edges of each node begin, once they are sorted by node."""
+    """CSR offsets of edges that are sorted by node."""
     first = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(owner, minlength=nodes), out=first[1:])
     return first
 
 
 def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
-    """The order of edges by their near end, then by their far end, then as they are."""
+    """Stable sort order of edges by near end, then far end."""
     a, b, c = _bits(nodes), _bits(others), _bits(len(near))
     if a + b + c <= _WORD:
         return _in_order(_joined(near, far, b), c)
-    # First in portions by the highest digits of the near end, then each portion by itself.
+    # Partition by the highest bits of the near end, then sort each partition.
     portions = (near >> max(a - _PORTION_BITS, 0)).astype(np.uint16)
     order = order_of(portions)
     ends = np.cumsum(np.bincount(portions))
@@ -226,7 +226,7 @@ def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
 
 
 def by_one(numbers: Integers, size: int) -> Numbers:
-    """The order of numbers below a size; equal ones stay in their order."""
+    """Stable sort order of numbers below a bound."""
     c = _bits(len(numbers))
     if _bits(size) + c > _WORD:
         return order_of(numbers)
@@ -242,7 +242,7 @@ def _bits(size: int) -> int:
 
 
 def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
-    """Two numbers as one, of which the second has so many bits."""
+    """Pack two numbers into one; the second has so many bits."""
     keys = near.astype(np.uint64)
     keys <<= np.uint64(bits)
     keys |= far.astype(np.uint64)
@@ -250,9 +250,9 @@ def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
 
 
 def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
-    """The order of keys, of which equal ones stay as they are; their places have so many bits.
+    """Stable sort order of keys. Overwrites the keys.
 
-    Each is sorted together with its place, which is quicker than sorting places. The keys are used up.
+    Each key is sorted together with its position, which has so many bits. That is faster than an indirect sort.
     """
     checkpoint()
     keys <<= np.uint64(bits)

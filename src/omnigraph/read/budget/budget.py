@@ -1,0 +1,302 @@
+"""Budgets: limits of a read for time, memory, rows and disk, checked while it runs; and cancellation."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from threading import Event
+
+from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
+from omnigraph.settings import QUERY_MEMORY
+
+DEFAULT_DISK = 16 << 30
+_CELL = 8
+"""Bytes of an array element."""
+
+
+def query_memory(environ: Mapping[str, str] | None = None) -> int:
+    """Default memory budget of a read: from the environment, else 4 GiB, but at most half of the machine's memory.
+
+    >>> query_memory({"OMNIGRAPH_QUERY_MEMORY": "64 MiB"})
+    67108864
+
+    Raises:
+        InputError: the environment variable is not an amount of bytes.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = QUERY_MEMORY.amount(environ)
+    return min(allowed, machine // 2) if QUERY_MEMORY.get(environ) is None else allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of a read; None means no limit.
+
+    Attributes:
+        seconds: run time.
+        memory: bytes of intermediate rows. Caches that reads share are not included.
+        rows: rows examined: table rows that conditions are evaluated on, walked edges, and intermediate rows of the
+            match.
+        returned: rows of the result.
+        disk: bytes of spill files.
+
+    Raises:
+        InputError: a limit is not a number, or negative.
+    """
+
+    seconds: float | None = 60.0
+    memory: int | None = field(default_factory=query_memory)
+    rows: int | None = 200_000_000
+    returned: int | None = 10_000_000
+    disk: int | None = DEFAULT_DISK
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value: object = getattr(self, limit.name)
+            if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+                continue
+            hint = "give a number that is not negative, or None for no limit"
+            raise InputError(f"'{limit.name}' of a budget is {shown(value)}", hint=hint)
+
+
+class Cancellation:
+    """Cancels reads from another thread. Pass it to the reads, and call `cancel`.
+
+    Example:
+        >>> cancel = Cancellation()
+        >>> cancel.cancel()
+        >>> cancel.cancelled
+        True
+    """
+
+    def __init__(self) -> None:
+        self._event = Event()
+
+    def cancel(self) -> None:
+        """Cancel every read that has this object, now or later. Each fails with a `CancelledError`."""
+        self._event.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+
+@dataclass(slots=True)
+class Spending:
+    """Budget usage of one read.
+
+    Attributes:
+        rows: rows examined.
+        held: bytes of the current rows of the match.
+        kept: bytes of other buffers in memory.
+        peak: largest number of bytes at a time.
+        read: bytes read from tables.
+        requests: requests to tables.
+        spilled_bytes: bytes written to spill files.
+        most: current memory limit in bytes.
+    """
+
+    budget: Budget = field(default_factory=Budget)
+    cancel: Cancellation = field(default_factory=Cancellation)
+    started: float = field(default_factory=time.monotonic)
+    rows: int = 0
+    held: int = 0
+    kept: int = 0
+    peak: int = 0
+    read: int = 0
+    requests: int = 0
+    spilled_bytes: int = 0
+    most: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.most = self.budget.memory
+
+    def spend(self, rows: int = 0, columns: int = 0) -> None:
+        """Count rows that are examined, before arrays are allocated for them.
+
+        Args:
+            rows: number of rows.
+            columns: array elements per row.
+
+        Raises:
+            BudgetExceededError: a limit is exceeded.
+            CancelledError: the read was cancelled.
+        """
+        self.expect(rows, columns)
+        self.rows += rows
+
+    def expect(self, rows: int, columns: int) -> None:
+        """Check that `spend` would succeed, without counting anything.
+
+        Raises:
+            BudgetExceededError: a limit would be exceeded.
+            CancelledError: the read was cancelled.
+        """
+        self.check()
+        most = self.budget.rows
+        if most is not None and self.rows + rows > most:
+            raise BudgetExceededError("rows", most, self.rows + rows)
+        self.need_arrays(rows, columns)
+
+    def need_arrays(self, rows: int, columns: int) -> None:
+        """Check that arrays fit the memory budget beside the current rows.
+
+        Args:
+            rows: length of the arrays.
+            columns: number of arrays.
+
+        Raises:
+            BudgetExceededError: they do not fit.
+        """
+        self.need(rows * columns * _CELL)
+
+    def need(self, size: int) -> None:
+        """Check that a number of bytes fits the memory budget beside the current rows.
+
+        Raises:
+            BudgetExceededError: they do not fit.
+        """
+        taken = self.kept + self.held + size
+        if self.most is not None and taken > self.most:
+            raise BudgetExceededError("bytes", self.most, taken)
+        self.peak = max(self.peak, taken)
+
+    def hold(self, size: int) -> None:
+        """Set the bytes of the current rows of the match.
+
+        Raises:
+            BudgetExceededError: they exceed the memory budget.
+        """
+        self.held = size
+        self.need(0)
+
+    def keep(self, size: int) -> None:
+        """Add bytes of a buffer that stays in memory.
+
+        Raises:
+            BudgetExceededError: they exceed the memory budget.
+        """
+        self.kept += size
+        self.need(0)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Release at the end of a `with` block what was kept inside it."""
+        before = self.kept
+        try:
+            yield
+        finally:
+            self.kept = before
+
+    def restart(self) -> None:
+        """Reset the usage, since the read starts over in chunks. The clock keeps running."""
+        self.rows = self.held = self.kept = self.peak = 0
+
+    @contextmanager
+    def at_most(self, size: int | None) -> Iterator[None]:
+        """Set another memory limit during a `with` block."""
+        before, self.most = self.most, size
+        try:
+            yield
+        finally:
+            self.most = before
+
+    def note_spill(self, size: int) -> None:
+        """Count bytes that are about to be spilled.
+
+        Raises:
+            BudgetExceededError: they exceed the disk budget.
+        """
+        self.check()
+        self.spilled_bytes += size
+        if self.budget.disk is not None and self.spilled_bytes > self.budget.disk:
+            raise BudgetExceededError("bytes on disk", self.budget.disk, self.spilled_bytes)
+
+    def note_returned(self, rows: int) -> None:
+        """Check the number of rows of the result.
+
+        Raises:
+            BudgetExceededError: there are more rows than the read may return.
+        """
+        self.check()
+        if self.budget.returned is not None and rows > self.budget.returned:
+            raise BudgetExceededError("rows of result", self.budget.returned, rows, hint="add a limit")
+
+    def check(self) -> None:
+        """Stop the read if it is out of time or cancelled.
+
+        Raises:
+            BudgetExceededError: the read is out of time.
+            CancelledError: the read was cancelled.
+        """
+        if self.cancel.cancelled:
+            raise CancelledError("the query was cancelled")
+        most = self.budget.seconds
+        if most is not None:
+            taken = time.monotonic() - self.started
+            if taken > most:
+                raise BudgetExceededError("seconds", most, taken)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Make this the usage that `checkpoint` checks in this thread, during a `with` block."""
+        before = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(before)
+
+
+_current: ContextVar[Spending | None] = ContextVar("omnigraph_read", default=None)
+
+
+def checkpoint(rows: int = 0, columns: int = 0) -> None:
+    """Stop the read of this thread if it exceeds a limit. For shared code that does not know the read.
+
+    Args:
+        rows: length of arrays that are about to be allocated.
+        columns: number of arrays.
+
+    Raises:
+        BudgetExceededError: the arrays do not fit the memory budget, or the read is out of time.
+        CancelledError: the read was cancelled.
+    """
+    spending = _current.get()
+    if spending is not None:
+        spending.check()
+        spending.need_arrays(rows, columns)
+
+
+def note_read(size: int, requests: int = 1) -> None:
+    """Count bytes and requests that the read of this thread got from a table."""
+    spending = _current.get()
+    if spending is not None:
+        spending.read += size
+        spending.requests += requests
+
+
+def read_so_far() -> tuple[int, int]:
+    """Bytes and requests that the read of this thread got from tables so far."""
+    spending = _current.get()
+    return (0, 0) if spending is None else (spending.read, spending.requests)
+
+
+def memory_of_read() -> int | None:
+    """Memory budget of the read of this thread; None without a limit."""
+    spending = _current.get()
+    return None if spending is None else spending.budget.memory
+
+
+def note_spill(size: int) -> None:
+    """Count bytes that the read of this thread is about to spill.
+
+    Raises:
+        BudgetExceededError: they exceed the disk budget.
+    """
+    spending = _current.get()
+    if spending is not None:
+        spending.note_spill(size)

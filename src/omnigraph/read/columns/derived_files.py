@@ -1,0 +1,301 @@
+"""On-disk cache of arrays that are derived from tables: topologies and inverted indexes.
+
+An entry has two files: the arrays, and a small header with their source versions, layout and checksums. Both are
+published by rename, so readers in any process never see a partial file. A mismatch counts as a cache miss. Entries can
+always be computed again. So a directory that cannot be read or written is no error: reads work without it.
+"""
+
+# See docs/decisions/0082-a-topology-is-known-by-its-files.md
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from omnigraph.read.columns.numbers import Integers
+from omnigraph.settings import CACHE_DISK
+from omnigraph.storage.files.cache_directory import cache_directory, open_cached
+from omnigraph.storage.files.disk_cache import MappedFile, file_state, is_abandoned, published
+
+_FORMAT = 3
+_HEADER, _ARRAYS = ".json", ".arrays"
+_ALIGNED = 64
+_BLOCK = 4096
+"""Smallest space that a file takes on disk, in bytes."""
+
+_MOST = 2_000
+"""Largest number of entries, however small."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The version of a table that an entry was derived from, and its entity numbering.
+
+    Attributes:
+        fingerprint: identifies the data of the version.
+        version: version number.
+        base: row id of entity number 0; None if the numbering skips holes.
+        slots: number of entity numbers.
+        parts: names of the fragments of the version.
+        count: number of entities.
+    """
+
+    fingerprint: str
+    version: int
+    base: int | None
+    slots: int
+    parts: tuple[str, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The source of a derived entry.
+
+    Attributes:
+        table: name of the entry; for a topology, the edge table.
+        edges: source version of the edges, or of the only source.
+        sources: source version of the nodes at the start of edges.
+        targets: source version of the nodes at the end of edges.
+        dropped: number of edges with a missing end.
+    """
+
+    table: str
+    edges: Origin
+    sources: Origin
+    targets: Origin
+    dropped: int = 0
+
+
+class DamagedError(Exception):
+    """A file does not match its header. Never raised to callers of `read`."""
+
+
+class Stored:
+    """A derived entry on disk. Arrays are memory-mapped; checksums are verified on first access."""
+
+    def __init__(self, made: Made, path: Path, members: Mapping[str, tuple[str, int, int, int]]) -> None:
+        self.made = made
+        self.arrays_name = path.name
+        self._members = members
+        """For each array: type, offset, length and checksum."""
+        self._end = max((b + count * np.dtype(kind).itemsize for kind, b, count, _ in members.values()), default=0)
+        self._file = MappedFile(path)
+        if self._file.size != self._end:
+            raise DamagedError(f"{path} has not the size that it should have")
+        self._bytes = memoryview(self._file.map)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file still has its full length. Reading a mapped file beyond its end would crash the process.
+
+        We never truncate or modify these files, but another program could.
+        """
+        return self._file.is_whole
+
+    def __getitem__(self, name: str) -> Integers:
+        """An array.
+
+        Raises:
+            DamagedError: the checksum does not match.
+        """
+        kind, begin, count, checksum = self._members[name]
+        dtype = np.dtype(kind)
+        if not self.is_whole:
+            raise DamagedError(f"{self.arrays_name} was cut")
+        if zlib.crc32(self._bytes[begin : begin + count * dtype.itemsize]) != checksum:
+            raise DamagedError(f"{self.arrays_name} is damaged")
+        return np.frombuffer(self._bytes, dtype, count, begin)
+
+
+class DerivedFiles:
+    """Derived entries in one directory.
+
+    Args:
+        directory: the directory; None disables the cache.
+        limit: size limit in bytes. Least recently used entries are evicted first.
+    """
+
+    def __init__(self, directory: Path | None, limit: int = CACHE_DISK.amount({})) -> None:
+        self._directory = directory
+        self._limit = limit
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the cache is enabled."""
+        return self._directory is not None
+
+    def find(self, table: str, fingerprint: str) -> Stored | None:
+        """The entry of one version of a table, or None."""
+        if self._directory is None:
+            return None
+        return self._open(self._directory / f"{_short(table)}-{fingerprint}{_HEADER}")
+
+    def others(self, table: str) -> Iterator[Stored]:
+        """Entries of all versions of a table, most recently used first."""
+        if self._directory is None:
+            return
+        try:
+            with os.scandir(self._directory) as entries:
+                named = [entry for entry in entries if _is_header_of(entry.name, _short(table))]
+                states = [(entry.name, file_state(entry)) for entry in named]
+                used = sorted(((state.st_mtime_ns, name) for name, state in states if state is not None), reverse=True)
+        except OSError as error:
+            _log.debug("no topologies can be listed: %s", error)
+            return
+        for _, name in used:
+            found = self._open(self._directory / name)
+            if found is not None:
+                yield found
+
+    def _open(self, path: Path) -> Stored | None:
+        try:
+            with open_cached(path) as file:
+                checksum, _, body = file.read().partition(b"\n")
+            if int(checksum) != zlib.crc32(body):
+                raise DamagedError(f"{path} is damaged")
+            header = orjson.loads(body)
+            if header["format"] != _FORMAT:
+                return None
+            edges, sources, targets = (_origin(header[name]) for name in ("edges", "sources", "targets"))
+            made = Made(header["table"], edges, sources, targets, header["dropped"])
+            members = {name: tuple(member) for name, member in header["members"].items()}
+            stored = Stored(made, path.with_name(header["arrays"]), members)
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, DamagedError) as error:
+            _log.debug("a topology is not used: %s", error)
+            return None
+        return stored
+
+    def write(self, made: Made, arrays: Mapping[str, Integers]) -> Stored | None:
+        """Write an entry. Returns the entry as it is on disk, or None if it could not be written.
+
+        Args:
+            made: its source.
+            arrays: its arrays by name.
+        """
+        if self._directory is None:
+            return None
+        members: dict[str, tuple[str, int, int, int]] = {}
+        end = 0
+        for name, array in arrays.items():
+            begin = -(-end // _ALIGNED) * _ALIGNED
+            members[name] = (array.dtype.str, begin, len(array), zlib.crc32(_bytes(array)))
+            end = begin + array.nbytes
+        if end == 0 or end + _BLOCK > self._limit:
+            return None
+        arrays_name = f"{_short(made.table)}-{_short(repr(members))}{_ARRAYS}"
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._evict(end + _BLOCK, kept=arrays_name)
+            with published(self._directory / arrays_name) as path, path.open("wb") as file:
+                for name, array in arrays.items():
+                    file.seek(members[name][1])
+                    file.write(_bytes(array))
+            return self._write_header(made, arrays_name, members)
+        except OSError as error:
+            _log.info("a topology is not kept: %s", error)
+            return None
+
+    def add_header(self, stored: Stored, made: Made) -> None:
+        """Write another header for the arrays of an entry: they are valid for another source, too."""
+        if self._directory is None:
+            return
+        try:
+            if len(os.listdir(self._directory)) >= _MOST:
+                self._evict(_BLOCK, kept=stored.arrays_name)
+            self._write_header(made, stored.arrays_name, stored._members)
+        except OSError as error:
+            _log.info("a topology is not kept: %s", error)
+
+    def _write_header(
+        self, made: Made, arrays_name: str, members: Mapping[str, tuple[str, int, int, int]]
+    ) -> Stored | None:
+        assert self._directory is not None
+        body = orjson.dumps({"format": _FORMAT, **asdict(made), "arrays": arrays_name, "members": members})
+        name = f"{_short(made.table)}-{made.edges.fingerprint}{_HEADER}"
+        with published(self._directory / name) as path:
+            path.write_bytes(b"%d\n%b" % (zlib.crc32(body), body))
+        return self._open(self._directory / name)
+
+    def _evict(self, size: int, kept: str) -> None:
+        """Evict least recently used entries until a number of bytes is free."""
+        assert self._directory is not None
+        sizes: dict[str, int] = {}
+        used: dict[str, float] = {}
+        abandoned: set[str] = set()
+        arrays_of: dict[str, str] = {}
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                state = file_state(entry)
+                if state is None:
+                    continue
+                sizes[entry.name] = max(state.st_size, _BLOCK)
+                used[entry.name] = state.st_mtime
+                if is_abandoned(state):
+                    abandoned.add(entry.name)
+                if entry.name.endswith(_HEADER):
+                    arrays_of[entry.name] = _arrays_named_in(Path(entry.path))
+        total = sum(sizes.values()) - sizes.get(kept, 0)
+        wanted = set(arrays_of.values())
+        for name in [n for n in sizes if not n.endswith(_HEADER) and n not in wanted and n in abandoned]:
+            total -= self._remove(name, sizes)
+        oldest = sorted(arrays_of, key=lambda name: used[name])
+        while oldest and (total + size > self._limit or len(oldest) >= _MOST):
+            header = oldest.pop(0)
+            arrays = arrays_of.pop(header)
+            total -= self._remove(header, sizes)
+            if arrays not in arrays_of.values() and arrays != kept:
+                total -= self._remove(arrays, sizes)
+
+    def _remove(self, name: str, sizes: dict[str, int]) -> int:
+        """Delete a file, unless another process just did. Returns its size."""
+        assert self._directory is not None
+        (self._directory / name).unlink(missing_ok=True)
+        return sizes.pop(name, 0)
+
+
+def _arrays_named_in(header: Path) -> str:
+    """Name of the arrays file of a header; empty if the header cannot be read."""
+    try:
+        return str(orjson.loads(header.read_bytes().partition(b"\n")[2])["arrays"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _origin(members: Mapping[str, Any]) -> Origin:
+    return Origin(**{**members, "parts": tuple(members["parts"])})
+
+
+def _is_header_of(name: str, table: str) -> bool:
+    return name.startswith(f"{table}-") and name.endswith(_HEADER)
+
+
+def _bytes(array: Integers) -> memoryview:
+    return np.ascontiguousarray(array).view(np.uint8).data
+
+
+def _short(text: str) -> str:
+    return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+@cache
+def process_files() -> DerivedFiles:
+    """The derived files of this process. All kinds of entries share one size limit."""
+    directory = cache_directory(os.environ)
+    limit = CACHE_DISK.amount()
+    return DerivedFiles(None if directory is None else directory / "derived", limit)

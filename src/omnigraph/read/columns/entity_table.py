@@ -1,0 +1,601 @@
+"""Node and edge tables as integers: the entities of a type at one version are numbered, so that matching is arithmetic.
+
+The number of an entity is its stable row id minus the smallest one. It survives updates and compaction, so arrays over
+numbers stay valid while only values change. Deleted entities leave holes. With many more holes than entities, a dense
+numbering without holes is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import BudgetExceededError
+from omnigraph.read.budget.budget import checkpoint, memory_of_read, note_read
+from omnigraph.read.columns.cache import ColumnCache, Sized
+from omnigraph.read.columns.id_index import IdIndex, find_all, id_index
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.storage.indexes import Coverage, IndexSpec
+
+Made = TypeVar("Made", bound=Sized)
+
+_ROW_ID = "_rowid"
+_SPARSE = 4
+"""With more numbers per entity than this, the numbering skips holes."""
+
+_SMALL = 10_000
+"""Columns of tables with at most so many entities are read whole."""
+
+_ASKING = 10_000
+_TAKING = 50
+"""Cost of a request for single values, and of each value, in values read from a whole column."""
+
+_SCANNING = 20_000
+"""Cost of an index search, in the same unit."""
+
+_FEW = 16
+_PREPARING = 25
+"""Cost of building a hash table of all ids, in scans of the id column."""
+
+_INDEXING = 50
+"""Cost of building an id index, in scans of the id column."""
+
+_MOST_IN_ONE = 2**31 - 1
+"""Bytes of text, or list elements, that one Arrow array can hold."""
+
+_ROOM_FOR_COLUMNS = (
+    "the values of a whole property are needed: make the query more selective, give it a larger budget of memory, "
+    "or raise OMNIGRAPH_CACHE_MEMORY"
+)
+_ROOM_IN_ONE = (
+    "the values of one property are looked at together, up to 2 GiB: make the query more selective by key, id or an "
+    "indexed property"
+)
+
+_ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """Numbering of the entities of a version.
+
+    Attributes:
+        slots: number of entity numbers, with holes.
+        base: row id of number 0, if holes are kept.
+        row_ids: row ids by number, if holes are skipped.
+        positions: row of each number in the table, `NOTHING` in holes; None if rows are in the order of numbers,
+            without holes.
+        live: mask of numbers that are entities; None if all are.
+    """
+
+    slots: int
+    base: int
+    row_ids: Numbers | None
+    positions: Numbers | None
+    live: Mask | None
+
+    @staticmethod
+    def keeps_holes(slots: int, count: int) -> bool:
+        """Whether entities are numbered by row id, with holes, for this range of row ids."""
+        return slots <= _SPARSE * count
+
+    @classmethod
+    def of(cls, row_ids: Numbers) -> Numbering:
+        """The numbering of entities with these row ids, in table order."""
+        count = len(row_ids)
+        if count == 0:
+            return cls(0, 0, None, None, None)
+        base, last = int(row_ids.min()), int(row_ids.max())
+        slots = last - base + 1
+        if not cls.keeps_holes(slots, count):
+            order: Numbers = np.argsort(row_ids, kind="stable")
+            lie_in_order = np.array_equal(order, np.arange(count))
+            return cls(count, 0, row_ids[order], None if lie_in_order else order, None)
+        if slots == count and bool((row_ids[1:] > row_ids[:-1]).all()):
+            return cls(slots, base, None, None, None)
+        positions = np.full(slots, NOTHING, np.int64)
+        positions[row_ids - base] = np.arange(count)
+        return cls(slots, base, None, positions, None if slots == count else positions != NOTHING)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self.row_ids, self.positions, self.live) if part is not None)
+
+
+class EntityTable:
+    """The entities of one type at one version, numbered from 0 to `slots`. Columns are read on first use.
+
+    Args:
+        snapshot: the snapshot to read.
+        key: the type key.
+        cache: caches columns.
+
+    Attributes:
+        count: number of entities.
+    """
+
+    def __init__(self, snapshot: Snapshot, key: str, cache: ColumnCache) -> None:
+        pin = snapshot.pin(key)
+        self.key = key
+        self.type_name = key.partition(":")[2]
+        self.ref = pin.ref
+        self.count = pin.row_count
+        self._snapshot = snapshot
+        self._cache = cache
+        self._covered: dict[IndexSpec, Coverage] = {}
+        self._wide: dict[str, bool] = {}
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot of the same graph has the same version of this table."""
+        pin = snapshot.tables.get(self.key)
+        return pin is not None and pin.ref == self.ref
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self._snapshot.table(self.key).schema()
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.schema.names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the data of this version."""
+        return self._snapshot.table(self.key).fingerprint()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the fragments of the table."""
+        return self._snapshot.table(self.key).fragment_digests()
+
+    @property
+    def place(self) -> str:
+        """Location of the table."""
+        return self._snapshot.place(self.key)
+
+    def earlier_fingerprint(self, version: int) -> str | None:
+        """Fingerprint of an earlier version in the history of this one; None if it cannot be read."""
+        return self._snapshot.earlier_fingerprint(self.key, version)
+
+    @cached_property
+    def indexed(self) -> frozenset[str]:
+        """Columns with a scalar index."""
+        return self._snapshot.table(self.key).indexed_columns()
+
+    # Numbers
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
+
+    def release(self) -> None:
+        """Release arrays that the cache does not hold."""
+        for name in ("numbering", "_everything"):
+            self.__dict__.pop(name, None)
+
+    def _read_row_ids(self) -> Numbers:
+        found: Numbers = self.read([_ROW_ID])[_ROW_ID].to_numpy().view(np.int64)
+        return found
+
+    @property
+    def slots(self) -> int:
+        """Number of entity numbers, with holes."""
+        return self.numbering.slots
+
+    @property
+    def live(self) -> Mask | None:
+        """Mask of numbers that are entities; None if all are."""
+        return self.numbering.live
+
+    @cached_property
+    def _everything(self) -> Numbers:
+        found: Numbers = np.arange(self.slots) if self.live is None else np.flatnonzero(self.live)
+        found.flags.writeable = False
+        return found
+
+    def all_numbers(self) -> Numbers:
+        """Numbers of all entities, ascending. Read-only."""
+        return self._everything
+
+    def row_ids(self, numbers: Numbers) -> Numbers:
+        """Row ids of entities."""
+        known = self.numbering
+        return known.base + numbers if known.row_ids is None else known.row_ids[numbers]
+
+    def numbers(self, row_ids: Numbers) -> Numbers:
+        """Numbers of existing entities by row id."""
+        known = self.numbering
+        if known.row_ids is None:
+            return row_ids - known.base
+        found: Numbers = np.searchsorted(known.row_ids, row_ids).astype(np.int64)
+        return found
+
+    # Values
+
+    def batches(self, columns: Sequence[str], *, after: int = 0) -> pa.RecordBatchReader:
+        """Stream columns of all entities in table order.
+
+        Args:
+            columns: the columns.
+            after: number of leading fragments to skip.
+        """
+        return self._snapshot.batches(self.key, columns=columns, after=after)
+
+    def read(self, columns: Sequence[str], *, after: int = 0) -> pa.Table:
+        """The same as a table. A read that waits for it can be stopped."""
+        return _all_of(self.batches(columns, after=after))
+
+    def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
+        """Columns of existing entities by row id."""
+        return _count_read(self._snapshot.table(self.key).take_rows(pa.array(row_ids, pa.uint64()), columns=columns))
+
+    def having(self, name: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """Columns of the entities with one of some values in a column, in any order."""
+        return _count_read(self._snapshot.lookup(self.key, name, pa.chunked_array([values]), columns=columns))
+
+    def has_column(self, name: str) -> bool:
+        return name in self.names
+
+    def is_comparable(self, name: str) -> bool:
+        """Whether a column has comparable values. Blobs have none."""
+        return self.has_column(name) and _is_plain(self.schema.field(name).type)
+
+    def is_wide(self, name: str) -> bool:
+        """Whether the values of a column are texts or lists, and not one number each."""
+        if name not in self._wide:
+            self._wide[name] = self.is_comparable(name) and _is_wide(self.schema.field(name).type)
+        return self._wide[name]
+
+    def _name(self, column: str) -> tuple[str, object, str]:
+        # The version is part of the key: a rename changes column names but not the files.
+        return (self.fingerprint, self.ref, column)
+
+    def is_cached(self, name: str) -> bool:
+        """Whether a column or derived value is cached."""
+        return self._cache.holds(self._name(name))
+
+    def column(self, name: str) -> pa.Array:
+        """A column by entity number; null in holes."""
+        if self.count == 0:
+            return pa.array([], self.schema.field(name).type)
+        return self._cache.get(self._name(name), lambda: self._read(name))
+
+    def _read(self, name: str) -> pa.Array:
+        self._expect(name, max(self._least_size(name), self._cache.outsized(self._name(name))))
+        values = self._read_all(name)
+        positions = self.numbering.positions
+        if positions is None:
+            return values
+        return as_one_array(values.take(pa.array(positions, mask=positions == NOTHING)))
+
+    def _read_all(self, name: str) -> pa.Array:
+        """A column in table order."""
+        batches = self.batches([name])
+        found, size = [], 0
+        for batch in batches:
+            checkpoint()
+            found.append(batch.column(0))
+            size += batch.nbytes
+            self._expect(name, size)
+        values = _count_read(pa.chunked_array(found, batches.schema.field(0).type))
+        try:
+            return as_one_array(values)
+        except BudgetExceededError:
+            self._cache.note_outsized(self._name(name), size)
+            raise
+
+    def _expect(self, name: str, size: int) -> None:
+        """Check that a column of so many bytes fits the cache or the memory budget of the read.
+
+        Raises:
+            BudgetExceededError: it fits neither.
+        """
+        most = memory_of_read()
+        if most is not None and size > most and not self.fits(size):
+            self._cache.note_outsized(self._name(name), size)
+            raise BudgetExceededError("bytes", max(most, self._cache.limit), size, hint=_ROOM_FOR_COLUMNS)
+
+    def _least_size(self, name: str) -> int:
+        """Lower bound of the bytes of a column, from its type."""
+        return self.count * _least_width(self.schema.field(name).type)
+
+    def whole(self, name: str) -> pa.Array:
+        """A column by entity number, for one-time use: it is not cached."""
+        return self.column(name) if self.count == 0 or self.is_cached(name) else self._read(name)
+
+    def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
+        """A value that is computed from a column and cached under a label. The column itself is not cached."""
+        return self.cached(label, lambda: make(self.whole(name)))
+
+    def rents(self, label: str, rent: int) -> bool:
+        """Whether to work without a derived value, at a cost in rows; see `ColumnCache.rents`."""
+        return self._cache.rents(self._name(label), rent, self.count)
+
+    def covered_by(self, spec: IndexSpec) -> bool:
+        """Whether an index covers all entities."""
+        return self._coverage(spec).built and self.uncovered_by(spec) == 0
+
+    def uncovered_by(self, spec: IndexSpec) -> int:
+        """Number of entities that an index does not cover; all of them without an index."""
+        found = self._coverage(spec)
+        return found.uncovered if found.built else self.count
+
+    def _coverage(self, spec: IndexSpec) -> Coverage:
+        if spec not in self._covered:
+            (self._covered[spec],) = self._snapshot.table(self.key).index_coverage([spec])
+        return self._covered[spec]
+
+    def matching(self, name: str, words: str, *, phrase: bool, every_word: bool) -> Numbers:
+        """Entities whose text contains any word, every word, or the phrase, by an index that covers the table."""
+        found = _count_read(
+            self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word)
+        ).to_numpy()
+        return self.numbers(found.astype(np.int64))
+
+    def fits(self, size: int) -> bool:
+        """Whether a value of so many bytes can be cached."""
+        return self._cache.fits(size)
+
+    @cached_property
+    def vector_metrics(self) -> dict[str, str]:
+        """Columns with a vector index, and the metric of each."""
+        return self._snapshot.table(self.key).vector_metrics()
+
+    def nearest(self, name: str, vector: Sequence[float], count: int, metric: str, probes: int, refine: int) -> Numbers:
+        """Entities with the nearest vectors, found with an approximate index."""
+        found = _count_read(
+            self._snapshot.nearest(self.key, name, vector, count, metric=metric, probes=probes, refine=refine)
+        ).to_numpy()
+        return self.numbers(found.astype(np.int64))
+
+    def cached(self, label: str, make: Callable[[], Made]) -> Made:
+        """A value that is computed from the entities and cached under a label."""
+        return self._cache.get(self._name(label), make)
+
+    def find_latest(self, label: str) -> object:
+        """The value that `keep_latest` cached last under a label, for any version of the table."""
+        return self._cache.find(("latest", label))
+
+    def keep_latest(self, label: str, made: Sized) -> None:
+        """Cache a value from which values of other versions can be derived. It replaces the earlier one."""
+        self._cache.keep(("latest", label), made)
+
+    def id_ranks(self) -> Numbers:
+        """Rank of each entity in id order."""
+        return self.derived(_ID_ORDER, "id", _places_in_order)
+
+    @property
+    def has_id_ranks(self) -> bool:
+        """Whether id ranks are cached."""
+        return self.is_cached(_ID_ORDER)
+
+    def take(self, name: str, numbers: Numbers) -> pa.Array:
+        """Values of some entities; null for `NOTHING`.
+
+        A few values of a large table are requested by row id. After enough requests, the whole column is read and
+        cached.
+        """
+        if self._asks(name, len(numbers)):
+            return self._ask(name, numbers)
+        try:
+            column = self.column(name)
+        except BudgetExceededError:
+            if not self._asks(name, len(numbers)):  # the failed attempt recorded that the column is too large
+                raise
+            return self._ask(name, numbers)
+        everything = self.__dict__.get("_everything")
+        if everything is None or len(numbers) == 0:
+            return column.take(places(numbers))
+        if numbers is everything and len(numbers) == len(column):
+            return column
+        if numbers.base is everything and int(numbers[-1]) - int(numbers[0]) == len(numbers) - 1:
+            return column.slice(int(numbers[0]), len(numbers))  # a contiguous range
+        return column.take(places(numbers))
+
+    def _asks(self, name: str, count: int) -> bool:
+        """Whether to request single values from the table."""
+        if self.count <= _SMALL or self.is_cached(name) or not self.is_comparable(name):
+            return False
+        return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
+
+    def are_few(self, count: int) -> bool:
+        """Whether requesting so many values costs less than reading the column."""
+        return _price(count) <= self.count
+
+    def _ask(self, name: str, numbers: Numbers) -> pa.Array:
+        there = numbers != NOTHING
+        if not there.any():
+            return pa.nulls(len(numbers), self.schema.field(name).type)
+        found = as_one_array(self.rows(self.row_ids(numbers[there]), [name])[name])
+        if there.all():
+            return found
+        return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
+
+    def scan(self, condition: pc.Expression, columns: frozenset[str]) -> Numbers | None:
+        """Entities for which an index search finds a condition true; None if reading the columns is cheaper by now."""
+        rents = [self._cache.rents(self._name(name), _SCANNING + self.count // 16, self.count) for name in columns]
+        if not all(rents):
+            return None
+        rows = _count_read(self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition))
+        found = self.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
+        found.sort()
+        return found
+
+    def find(self, ids: pa.Array) -> Numbers:
+        """Numbers of entities by id; `NOTHING` for unknown ids.
+
+        While ids are not cached, a few ids are looked up in the table.
+        """
+        if self.count == 0 or len(ids) == 0:
+            return np.full(len(ids), NOTHING, np.int64)
+        if self._looks_up(len(ids)):
+            return self._look_up(ids)
+        try:
+            return self._find_in_memory(ids)
+        except BudgetExceededError:
+            if not self._looks_up(len(ids)):  # the failed attempt recorded that there are too many ids
+                raise
+            return self._look_up(ids)
+
+    def _find_in_memory(self, ids: pa.Array) -> Numbers:
+        index = self._id_index(len(ids))
+        if index is not None:
+            return index.find(ids)
+        stored = self.column("id")
+        if len(ids) <= _FEW:
+            # A scan per id is faster than building a hash table of all ids.
+            return np.array([NOTHING if i is None else pc.index(stored, i).as_py() for i in ids.to_pylist()], np.int64)
+        return find_all(stored, ids)
+
+    def index_of_ids(self) -> IdIndex:
+        """An index of all ids, for looking up about as many ids as there are entities."""
+        return self.derived(_ID_INDEX, "id", id_index)
+
+    def _id_index(self, wanted: int) -> IdIndex | None:
+        """An index of all ids, once building it pays off."""
+        name = self._name(_ID_INDEX)
+        rent = self.count * (wanted if wanted <= _FEW else _PREPARING)
+        if not self._cache.holds(name) and self._cache.rents(name, rent, _INDEXING * self.count):
+            return None
+        return self.derived(_ID_INDEX, "id", id_index)
+
+    def _looks_up(self, count: int) -> bool:
+        if "id" in self.indexed:
+            return self._asks("id", count)
+        # Without an index, a lookup scans all ids and discards them.
+        return (
+            not self.is_cached("id")
+            and self.count > 100 * _SMALL
+            and self._asks("id", count + self.count // _TAKING // 4)
+        )
+
+    def _look_up(self, ids: pa.Array) -> Numbers:
+        wanted = pa.chunked_array([ids.drop_null()])
+        found = _count_read(self._snapshot.lookup(self.key, "id", wanted, columns=["id", _ROW_ID]))
+        at = pc.index_in(ids, value_set=as_one_array(found["id"]))
+        if at.null_count == len(at):
+            return np.full(len(ids), NOTHING, np.int64)
+        numbers = self.numbers(found[_ROW_ID].to_numpy().astype(np.int64))
+        there = at.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(there, numbers[at.fill_null(0).to_numpy(zero_copy_only=False)], NOTHING)
+
+
+class EntityTables:
+    """The entity tables of one snapshot, created on first use.
+
+    Args:
+        snapshot: the snapshot to read.
+        cache: caches columns.
+        others: tables of another snapshot of the graph. Tables with the same version are shared.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache: ColumnCache, others: EntityTables | None = None) -> None:
+        self.snapshot = snapshot
+        self.cache = cache
+        known = {} if others is None else dict(others._made)
+        self._made: dict[str, EntityTable] = {key: table for key, table in known.items() if table.is_of(snapshot)}
+        self._lock = Lock()
+
+    def nodes(self, name: str) -> EntityTable:
+        return self._of(f"node:{name}")
+
+    def edges(self, name: str) -> EntityTable:
+        return self._of(f"edge:{name}")
+
+    def release(self, others: EntityTables) -> None:
+        """Release arrays of tables that the other snapshot does not share."""
+        with self._lock:
+            for key, table in self._made.items():
+                if others._made.get(key) is not table:
+                    table.release()
+
+    def _of(self, key: str) -> EntityTable:
+        found = self._made.get(key)
+        if found is None:
+            with self._lock:
+                found = self._made.setdefault(key, EntityTable(self.snapshot, key, self.cache))
+        return found
+
+
+def places(numbers: Numbers) -> pa.Array:
+    """Indices for Arrow `take`: `NOTHING` becomes null."""
+    missing = numbers == NOTHING
+    return pa.array(numbers, mask=missing) if missing.any() else pa.array(numbers)
+
+
+def _places_in_order(ids: pa.Array) -> Numbers:
+    places = np.empty(len(ids), np.int64)
+    places[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids))
+    return places
+
+
+def _all_of(batches: pa.RecordBatchReader) -> pa.Table:
+    """Collect a stream into a table. A read that waits for it can be stopped."""
+    found = []
+    for batch in batches:
+        checkpoint()
+        found.append(batch)
+    return _count_read(pa.Table.from_batches(found, batches.schema))
+
+
+Found = TypeVar("Found", bound=Sized)
+
+
+def _count_read(found: Found) -> Found:
+    """Count bytes that a table returned. Returns the argument."""
+    note_read(found.nbytes)
+    return found
+
+
+def as_one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Values as one Arrow array.
+
+    Raises:
+        BudgetExceededError: they are larger than one array can be.
+    """
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    try:
+        return values.combine_chunks()
+    except pa.ArrowInvalid as error:
+        if values.nbytes <= _MOST_IN_ONE:
+            raise
+        raise BudgetExceededError("bytes", _MOST_IN_ONE, values.nbytes, hint=_ROOM_IN_ONE) from error
+
+
+def _price(count: int) -> int:
+    return _ASKING + _TAKING * count
+
+
+def _least_width(kind: pa.DataType) -> int:
+    """Lower bound of the bytes of a value, from its type."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _least_width(kind.value_type)
+    try:
+        return int(kind.bit_width) // 8
+    except ValueError:
+        return 0  # variable length
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_nested(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not (isinstance(kind, pa.BaseExtensionType) or pa.types.is_struct(kind) or pa.types.is_large_binary(kind))

@@ -1,0 +1,193 @@
+"""Sort rows by several keys, and find the first rows without sorting all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.numbers import Mask, Numbers
+from omnigraph.read.columns.sorting import dense_ranks, groups_of, nth_least, order_of
+
+_SORTED = 6
+"""Array elements per row that sorting needs."""
+
+_MANY = 4
+"""If at most one of so many rows is kept, candidates for the first rows are selected before sorting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A sort key. Values are computed for all rows (None) or for the rows that earlier keys leave tied.
+
+    Attributes:
+        is_cheap: whether values are integers that cost almost nothing.
+    """
+
+    values: Callable[[Numbers | None], pa.Array]
+    descending: bool = False
+    nulls_first: bool = True
+    is_cheap: bool = False
+
+
+def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
+    """The rows in sort order, without those before the offset and beyond the limit.
+
+    Later keys are computed only for rows that earlier keys leave tied. Rows that are certainly beyond the limit are not
+    sorted.
+    """
+    end = count if limit is None else min(offset + limit, count)
+    if end <= offset:
+        return np.array([], np.int64)
+    rows: Numbers | None = None
+    begins = np.zeros(count, bool)
+    """Mask: the row is greater than the row before it, as far as known."""
+    for number, key in enumerate(keys):
+        checkpoint(len(begins), _SORTED)
+        tied = None if rows is None else _tied(begins)
+        if tied is not None and len(tied) == 0:
+            break
+        asked = rows if rows is None or tied is None else rows[tied]
+        if all(other.is_cheap for other in keys[number:]) and (rows is not None or end * _MANY > count):
+            return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
+        values = key.values(asked)
+        if rows is None:
+            # Rows equal to the last kept one may still come before it.
+            chosen = foremost(values, key, end) if end * _MANY <= count else None
+            rows = np.arange(count) if chosen is None else chosen
+            values = values if chosen is None else values.take(pa.array(chosen))
+            tied = np.arange(len(rows))
+            begins = begins[: len(rows)]
+            asked = rows
+        assert asked is not None
+        assert tied is not None
+        codes = _codes(values, key)
+        checkpoint()
+        group = np.cumsum(begins)[tied]
+        checkpoint()
+        order = order_of(group, codes)
+        checkpoint()
+        rows[tied] = asked[order]
+        checkpoint()
+        codes, group = codes[order], group[order]
+        begins[tied[1:][(codes[1:] != codes[:-1]) & (group[1:] == group[:-1])]] = True
+        behind = np.flatnonzero(begins[end:])
+        if len(behind):
+            rows, begins = rows[: end + int(behind[0])], begins[: end + int(behind[0])]
+    return (np.arange(count) if rows is None else rows)[offset:end]
+
+
+def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | None, begins: Mask) -> Numbers:
+    """All rows in order, by all remaining keys at once."""
+    checkpoint(len(begins), _SORTED + len(keys))
+    if rows is None or tied is None:
+        return order_of(*(_codes(key.values(None), key) for key in keys))
+    asked = rows[tied]
+    order = order_of(np.cumsum(begins, dtype=np.int64)[tied], *(_codes(key.values(asked), key) for key in keys))
+    rows[tied] = asked[order]
+    return rows
+
+
+def _tied(begins: Mask) -> Numbers:
+    """Positions of rows that are tied with a neighbour."""
+    equal = np.zeros(len(begins) + 1, bool)
+    equal[1:-1] = ~begins[1:]
+    return np.flatnonzero(equal[1:] | equal[:-1])
+
+
+def foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
+    """The first `count` rows and all ties with the last of them; None for all rows."""
+    if pa.types.is_nested(values.type) or pa.types.is_boolean(values.type):
+        return None
+    missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
+    if key.nulls_first:
+        if values.null_count >= count:
+            return np.flatnonzero(missing)
+        wanted = count - values.null_count
+    else:
+        if len(values) - values.null_count < count:
+            return None
+        wanted = count
+    inside = _within(values.drop_null(), key, wanted)
+    if inside is None:
+        return None
+    if values.null_count == 0:
+        return np.flatnonzero(inside)
+    found = missing.copy() if key.nulls_first else np.zeros(len(missing), bool)
+    found[~missing] = inside
+    return np.flatnonzero(found)
+
+
+def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
+    """Mask of the first `count` values and all ties with the last of them. There are no nulls."""
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+            return None
+        last = nth_least(numbers, count, largest=key.descending)
+        found: Mask = numbers >= last if key.descending else numbers <= last
+        return found
+    direction = "descending" if key.descending else "ascending"
+    best = values.slice(0, 0)
+    for first, last in chunks(len(values)):
+        best = pa.concat_arrays([best, values.slice(first, last - first)])
+        best = best.take(pc.select_k_unstable(best, count, sort_keys=[("", direction)]))
+    bound = best[-1]
+    parts = [values.slice(first, last - first) for first, last in chunks(len(values))]
+    within = pc.greater_equal if key.descending else pc.less_equal
+    kept: Mask = np.concatenate([within(part, bound).to_numpy(zero_copy_only=False) for part in parts])
+    return kept
+
+
+def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
+    """Integers that sort like the values of a key."""
+    if values.null_count == 0 and pa.types.is_integer(values.type):
+        numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return ~numbers if key.descending else numbers
+    codes = ranks(values)
+    if key.descending:
+        codes = -codes
+    missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
+    if missing.any():
+        codes[missing] = np.iinfo(np.int64).min if key.nulls_first else np.iinfo(np.int64).max
+    return codes
+
+
+def ranks(values: pa.Array) -> Numbers:
+    """Integers that sort like values and are equal for equal values; null is smallest. Lists compare item by item."""
+    if pa.types.is_nested(values.type):
+        return list_codes(values, ranks)
+    if pa.types.is_floating(values.type):
+        # 0.0 and -0.0 are equal.
+        values = pc.add(values, pa.scalar(0, values.type))
+    return dense_ranks(values)
+
+
+def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
+    """Integers that are equal for equal lists, and sort like lists if item codes sort like items.
+
+    Args:
+        values: lists or vectors.
+        item_codes: returns codes of items, none of them negative.
+    """
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.list_(values.type.value_type))
+    lengths = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    items = item_codes(pc.list_flatten(values)) + 1
+    size = int(items.max(initial=0)) + 1
+    starts = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
+    codes: Numbers = (lengths >= 0).astype(np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        has = lengths > place
+        codes = codes * size
+        codes[has] += items[starts[has] + place]
+        checkpoint()
+        codes = groups_of(codes)[1]
+    return codes

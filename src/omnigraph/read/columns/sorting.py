@@ -1,0 +1,235 @@
+"""Interruptible, cache-friendly sorting of large arrays.
+
+A sample sort: chunks are sorted one by one, bounds are sampled from all chunks, and the values between two bounds are
+gathered from all chunks and sorted. Bounds are close enough that this is one chunk again.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.numbers import Numbers
+
+_PIECE = 1 << 17
+"""Numbers sorted at a time."""
+
+_FEW = 512
+"""Up to so many rows are sorted without packing keys into one integer."""
+
+_TEXTS = 1 << 15
+"""Values of other types sorted at a time."""
+
+_SAMPLES = 8
+"""Samples per bound and chunk."""
+
+_FEW_DESCENTS = 64
+"""An array with fewer descents than one of so many elements counts as nearly sorted."""
+
+_WORD = 64
+_HALF = np.uint64(32)
+
+Words = npt.NDArray[np.uint64]
+
+
+# Numbers
+
+
+def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
+    """The stable order of rows by several integer keys; the first key is most significant.
+
+    >>> order_of(np.array([2, 1, 1]), np.array([0, 7, 3])).tolist()
+    [2, 1, 0]
+    """
+    count = len(keys[0])
+    if count <= _FEW:
+        return np.lexsort(keys[::-1])
+    parts = [_from_zero(key) for key in keys]
+    order: Numbers | None = None
+    # Pack as many of the last keys as fit a 64-bit word beside the row number.
+    while parts:
+        checkpoint()
+        words, bits = parts.pop()
+        while parts and bits + parts[-1][1] + _bits(count) <= _WORD:
+            checkpoint()
+            more, size = parts.pop()
+            words = words | (more << np.uint64(bits))
+            bits += size
+        if bits + _bits(count) > _WORD:
+            parts += [(words >> _HALF, bits - 32), (words & np.uint64(2**32 - 1), 32)]
+            continue
+        found = _places(words if order is None else words.take(order), _bits(count))
+        checkpoint()
+        order = found if order is None else order.take(found)
+    assert order is not None
+    return order
+
+
+def _from_zero(key: npt.NDArray[np.integer]) -> tuple[Words, int]:
+    """Keys shifted to start at 0, and their number of bits."""
+    low = key.min()
+    words = key.astype(np.uint64) - np.uint64(int(low) % 2**_WORD)
+    checkpoint()
+    return words, int(words.max()).bit_length()
+
+
+def _bits(count: int) -> int:
+    return max(count - 1, 1).bit_length()
+
+
+def _places(words: Words, bits: int) -> Numbers:
+    """Sorted order of numbers. Each is sorted together with its position, which has so many bits."""
+    keys = words << np.uint64(bits)
+    keys |= np.arange(len(keys), dtype=np.uint64)
+    checkpoint()
+    keys = in_order(keys)
+    keys &= np.uint64((1 << bits) - 1)
+    return keys.view(np.int64)
+
+
+def in_order(keys: Words) -> Words:
+    """Sorted numbers. Overwrites the argument."""
+    if len(keys) <= _PIECE:
+        _sort(keys)
+        return keys
+    pieces = [keys[first:last] for first, last in chunks(len(keys), _PIECE)]
+    for piece, _ in zip(pieces, chunks(len(pieces), 1), strict=True):
+        _sort(piece)
+    step = max(_PIECE // (_SAMPLES * len(pieces)), 1)
+    samples = np.sort(np.concatenate([piece[::step] for piece in pieces]))
+    bounds = samples[:: _SAMPLES * len(pieces)][1:]
+    cuts = [[0, *np.searchsorted(piece, bounds).tolist(), len(piece)] for piece in pieces]
+    found, end = np.empty_like(keys), 0
+    for number, _ in chunks(len(bounds) + 1, 1):
+        slices = [piece[cut[number] : cut[number + 1]] for piece, cut in zip(pieces, cuts, strict=True)]
+        together = np.concatenate(slices)
+        # These are several sorted runs.
+        together.sort(kind="stable")
+        found[end : end + len(together)] = together
+        end += len(together)
+    return found
+
+
+def _sort(piece: Words) -> None:
+    # Timsort handles nearly sorted input, as after a small change, in one pass.
+    descents = np.count_nonzero(piece[1:] < piece[:-1])
+    piece.sort(kind="stable" if descents * _FEW_DESCENTS < len(piece) else "quicksort")
+
+
+def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
+    """Group rows with equal numbers: the first row of each group, in number order, and the group of each row."""
+    if len(keys) <= _PIECE:
+        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        return first, group
+    order = order_of(keys)
+    checkpoint()
+    ordered = keys.take(order)
+    begins = np.ones(len(order), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    checkpoint()
+    group = np.empty(len(order), np.int64)
+    group[order] = np.cumsum(begins) - 1
+    return order[begins], group
+
+
+def float_keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Integers that sort like floats. 0.0 and -0.0 stay distinct."""
+    bits = numbers.view(np.int64)
+    return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+
+
+_STRETCH = 64
+"""Elements per block: the minimum of a block may show that none of its elements can be selected."""
+
+_MANY = 4
+"""If at most one of so many blocks can matter, the others are discarded first."""
+
+N = TypeVar("N", np.integer, np.floating)
+
+
+def nth_least(values: npt.NDArray[N], count: int, *, largest: bool = False) -> N:
+    """The n-th smallest of at least n numbers, NaN last; or the n-th largest of numbers without NaN."""
+    width = len(values) // _STRETCH
+    if width > _MANY * count:
+        better = np.fmax if largest else np.fmin
+        ends = better.reduce(values[: width * _STRETCH].reshape(_STRETCH, width), axis=0)
+        # At least n numbers are as good as this one, unless it is NaN.
+        bound = nth_least(ends, count, largest=largest)
+        if not np.isnan(bound):
+            values = values[values >= bound] if largest else values[values <= bound]
+    place = len(values) - count if largest else count - 1
+    found: N = np.partition(values, place)[place]
+    return found
+
+
+# Other values
+
+
+def dense_ranks(values: pa.Array) -> Numbers:
+    """Dense rank of each value (null is 0). Lists are not supported."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    if len(values) <= _TEXTS:
+        return _ranked(values)
+    parts: list[tuple[Numbers, pa.Array]] = []
+    for first, last in chunks(len(values), _TEXTS):
+        parts.append(_encoded(values.slice(first, last - first)))
+    distinct = [ordered for _, ordered in parts]
+    ranks = _ranks_of_all(distinct)
+    found = np.empty(len(values), np.int64)
+    for (first, last), (codes, _), rank in zip(chunks(len(values), _TEXTS), parts, ranks, strict=True):
+        found[first:last] = rank.take(codes)
+    return found
+
+
+def _ranked(values: pa.Array) -> Numbers:
+    found = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    codes: Numbers = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    if values.null_count:
+        codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+    return codes
+
+
+def _encoded(values: pa.Array) -> tuple[Numbers, pa.Array]:
+    """Dictionary codes into the sorted distinct values, and those values; null is the code after the last."""
+    encoded = values.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    place = np.empty(len(order) + 1, np.int64)
+    place[order.to_numpy()] = np.arange(len(order))
+    place[-1] = len(order)
+    codes = encoded.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)
+    return place.take(codes), encoded.dictionary.take(order)
+
+
+def _ranks_of_all(distinct: list[pa.Array]) -> list[Numbers]:
+    """For several sorted arrays, the dense rank of each value among all of them. A last element stands for null."""
+    found = [np.zeros(len(values) + 1, np.int64) for values in distinct]
+    step = max(_TEXTS // (_SAMPLES * len(distinct)), 1)
+    samples = pa.concat_arrays([values.take(pa.array(np.arange(0, len(values), step))) for values in distinct])
+    samples = samples.take(pc.sort_indices(samples))
+    bounds = samples.take(pa.array(np.arange(0, len(samples), _SAMPLES * len(distinct))[1:]))
+    cuts = []
+    for values, _ in zip(distinct, chunks(len(distinct), 1), strict=True):
+        inner = pc.search_sorted(values, bounds, side="left").to_numpy() if len(values) else np.zeros(len(bounds), int)
+        cuts.append([*pairwise([0, *inner.tolist(), len(values)])])
+    before = 0
+    for number, _ in chunks(len(bounds) + 1, 1):
+        pieces = [
+            values.slice(cut[number][0], cut[number][1] - cut[number][0])
+            for values, cut in zip(distinct, cuts, strict=True)
+        ]
+        ranks = _ranked(pa.concat_arrays(pieces)) + before
+        before = int(ranks.max(initial=before))
+        end = 0
+        for rank, cut in zip(found, cuts, strict=True):
+            first, last = cut[number]
+            rank[first:last] = ranks[end : end + last - first]
+            end += last - first
+    return found

@@ -1,0 +1,55 @@
+"""The context of one read: everything its operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.embed import Embedder
+from omnigraph.evaluate import Request
+from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.read.budget.budget import Spending
+from omnigraph.read.columns.entity_table import EntityTables
+from omnigraph.read.context.trace import Trace
+from omnigraph.read.search.search import Search
+from omnigraph.read.topology.edge_lookup import EdgeAccess
+from omnigraph.read.topology.topology import Topologies
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The context of one read.
+
+    Attributes:
+        snapshot: the snapshot it reads.
+        accepted: the schema of the snapshot.
+        request: parameters and the current time.
+        tables: node and edge tables of the snapshot.
+        topologies: adjacency of the snapshot's edges.
+        budget: limits and usage so far.
+        embedder: returns the embedder for texts in vector searches.
+        trace: records the executed operators; None unless the caller wants to know.
+        search: text and vector search.
+    """
+
+    snapshot: Snapshot
+    accepted: AcceptedSchema
+    request: Request
+    tables: EntityTables
+    topologies: Topologies
+    budget: Spending
+    embedder: Callable[[], Embedder] | None = None
+    trace: Trace | None = None
+    search: Search = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "search", Search(self.request, self.budget, self.accepted.catalog, self.embedder))
+
+    def note_access(self, access: EdgeAccess) -> None:
+        """Record how the running operator finds edges."""
+        if self.trace is not None:
+            self.trace.note_access(access)

@@ -1,0 +1,199 @@
+"""Trace of a read: the executed operators with row counts, times and bytes. Recorded only for `explain` and logging."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from omnigraph.read.budget.budget import read_so_far
+
+
+@dataclass(slots=True)
+class Entry:
+    """One executed or planned operator.
+
+    Attributes:
+        action: name of the operator.
+        text: its arguments.
+        estimate: estimated rows after it; None if there is no estimate.
+        rows: actual rows after it; None if it did not run.
+        seconds: run time, with nested operators.
+        size: bytes of the rows after it.
+        read: bytes read from tables, with nested operators.
+        requests: requests to tables, with nested operators.
+        calls: how often it ran.
+        ways: how edges are found: topology or index lookups.
+        reason: why the planner chose it; empty if there was no choice.
+        pushed: conditions that were pushed into it.
+        columns: properties that it reads.
+        steps: nested operators.
+    """
+
+    action: str
+    text: str
+    estimate: float | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    size: int | None = None
+    read: int = 0
+    requests: int = 0
+    calls: int = 0
+    ways: list[str] = field(default_factory=list)
+    reason: str = ""
+    pushed: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    steps: list[Entry] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as a JSON object, without unknown members."""
+        members: dict[str, Any] = {"action": str(self.action), "what": self.text}
+        if self.reason:
+            members["reason"] = self.reason
+        if self.pushed:
+            members["pushed"] = list(self.pushed)
+        if self.columns:
+            members["columns"] = list(self.columns)
+        if self.estimate is not None:
+            members["estimated_rows"] = round(self.estimate, 3)
+        if self.rows is not None:
+            members["rows"] = self.rows
+        if self.seconds is not None:
+            members["milliseconds"] = round(self.seconds * 1000, 3)
+        if self.size is not None:
+            members["bytes"] = self.size
+        if self.calls:
+            members |= {"calls": self.calls, "bytes_read": self.read, "requests": self.requests}
+        if self.ways:
+            members["edges_by"] = list(map(str, self.ways))
+        if self.steps:
+            members["steps"] = [step.to_json() for step in self.steps]
+        return members
+
+    def is_like(self, other: Entry) -> bool:
+        """Whether another entry is a run of the same operator."""
+        return (self.action, self.text) == (other.action, other.text)
+
+    def add(self, other: Entry) -> None:
+        """Add another run of the same operator."""
+        self.rows = _sum(self.rows, other.rows)
+        self.seconds = _sum(self.seconds, other.seconds)
+        self.size = None if self.size is None or other.size is None else max(self.size, other.size)
+        self.read += other.read
+        self.requests += other.requests
+        self.calls += other.calls
+        self.ways += [way for way in other.ways if way not in self.ways]
+        merge_entries(self.steps, other.steps)
+
+
+T = TypeVar("T", int, float)
+
+
+def _sum(left: T | None, right: T | None) -> T | None:
+    return None if left is None or right is None else left + right
+
+
+def merge_entries(steps: list[Entry], others: list[Entry]) -> None:
+    """Merge entries into earlier ones: runs of the same operator become one entry."""
+    for other in others:
+        known = next((step for step in steps if step.is_like(other)), None)
+        if known is None:
+            steps.append(other)
+        else:
+            known.add(other)
+
+
+class Trace:
+    """Trace of one read.
+
+    Attributes:
+        steps: top-level entries.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Entry] = []
+        self._open = [self.steps]
+        self._running: list[Entry] = []
+
+    @contextmanager
+    def step(self, action: str, text: str, estimate: float | None = None) -> Iterator[Entry]:
+        """Record an operator while a `with` block runs. Entries of the block are nested."""
+        with self.running(Entry(action, text, estimate)) as entry:
+            yield entry
+
+    @contextmanager
+    def running(self, entry: Entry) -> Iterator[Entry]:
+        """Record an operator that has an entry already."""
+        self._open[-1].append(entry)
+        self._open.append(entry.steps)
+        self._running.append(entry)
+        entry.calls += 1
+        read, requests = read_so_far()
+        started = time.perf_counter()
+        try:
+            yield entry
+        finally:
+            entry.seconds = (entry.seconds or 0.0) + time.perf_counter() - started
+            read_now, requests_now = read_so_far()
+            entry.read += read_now - read
+            entry.requests += requests_now - requests
+            self._open.pop()
+            self._running.pop()
+
+    @contextmanager
+    def merging(self) -> Iterator[None]:
+        """Merge the entries of a `with` block into earlier runs of the same operators."""
+        more: list[Entry] = []
+        self._open.append(more)
+        try:
+            yield
+        finally:
+            self._open.pop()
+            merge_entries(self._open[-1], more)
+
+    @contextmanager
+    def collecting(self) -> Iterator[list[Entry]]:
+        """Collect the entries of a `with` block instead of recording them. `adopt` records them later."""
+        found: list[Entry] = []
+        self._open.append(found)
+        try:
+            yield found
+        finally:
+            self._open.pop()
+
+    def adopt(self, entries: Sequence[Entry]) -> None:
+        """Record entries that were collected earlier as nested in the running operator."""
+        self._open[-1].extend(entries)
+        for entry in self._running:
+            entry.read += sum(adopted.read for adopted in entries)
+            entry.requests += sum(adopted.requests for adopted in entries)
+
+    def note_access(self, access: str) -> None:
+        """Record how the running operator finds edges."""
+        if self._running and access not in self._running[-1].ways:
+            self._running[-1].ways.append(access)
+
+    def log(self, logger: logging.Logger) -> None:
+        """Log estimated and actual rows of each operator."""
+        for entry in _all(self.steps):
+            if entry.rows is None or entry.estimate is None:
+                continue
+            members = entry.to_json()
+            members.pop("steps", None)
+            logger.debug(
+                "%s %s: %.4g rows expected, %d found",
+                entry.action,
+                entry.text,
+                entry.estimate,
+                entry.rows,
+                extra={"step": members},
+            )
+
+
+def _all(steps: list[Entry]) -> Iterator[Entry]:
+    for step in steps:
+        yield step
+        yield from _all(step.steps)

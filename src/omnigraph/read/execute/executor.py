@@ -1,0 +1,170 @@
+"""The executor: runs a physical plan, in memory or in chunks with spill files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from omnigraph.errors import BudgetExceededError
+from omnigraph.lang.query import ir
+from omnigraph.read.context.context import Context
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.context.trace import Entry, Trace
+from omnigraph.read.match.chunked_match import is_out_of_memory, match_in_chunks
+from omnigraph.read.match.count import Count
+from omnigraph.read.match.listing import Listing
+from omnigraph.read.plan.explain_steps import explain_steps, shape_rows
+from omnigraph.read.plan.plan import Plan
+from omnigraph.read.plan.planner import Planner
+from omnigraph.read.query.read_query import ReadQuery
+from omnigraph.read.shape.operator import MatchRows, ShapeRows, ShapeRun, row_bytes, row_count
+from omnigraph.read.shape.out_of_core import lists_more_than_disk, shape_chunks
+
+_LOG = logging.getLogger("omnigraph.read.plan")
+"""Logs estimated and actual rows of every operator at DEBUG."""
+
+_LARGEST = 2**31 - 1
+"""Bytes of text that one Arrow array holds at most."""
+
+_OVERFLOWS = ("overflowed binary array capacity", "offset overflow")
+"""Messages of Arrow about larger arrays."""
+
+_AT_ONCE = 1
+"""All rows of a match may take one of so many parts of the memory budget. Beyond, they are processed in chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A finished read: its result, and the plan that was executed."""
+
+    table: pa.Table
+    plan: Plan
+
+
+def run(query: ReadQuery, context: Context) -> pa.Table:
+    """The result of a read.
+
+    Raises:
+        BudgetExceededError: it exceeds a limit.
+        CancelledError: it was cancelled.
+    """
+    return execute(query, context).table
+
+
+def explain(query: ReadQuery, context: Context) -> Plan:
+    """Choose the plan of a read and record its operators in the trace, without running it.
+
+    Conditions on single variables are evaluated if that is cheap: the join order depends on how many nodes are left.
+    """
+    assert context.trace is not None
+    with context.budget.running():
+        planner = Planner(query, context)
+        plan = planner.plan()
+        context.trace.adopt(explain_steps(plan, planner.match))
+        return plan
+
+
+def execute(query: ReadQuery, context: Context) -> Execution:
+    """Plan and run a read.
+
+    Raises:
+        BudgetExceededError: it exceeds a limit.
+        CancelledError: it was cancelled.
+    """
+    if context.trace is None and _LOG.isEnabledFor(logging.DEBUG):
+        trace = Trace()
+        done = execute(query, replace(context, trace=trace))
+        trace.log(_LOG)
+        return done
+    with context.budget.running():
+        context.search.prepare(query)
+        most = context.budget.most
+        if most is None or query.has_fusion:  # fused scores depend on all rows, so there are no chunks
+            with _allocation_errors(context):
+                return _in_memory(query, context)
+        try:
+            with context.budget.at_most(most // _AT_ONCE), _allocation_errors(context):
+                return _in_memory(query, context)
+        except BudgetExceededError as error:
+            if not is_out_of_memory(error) or lists_more_than_disk(query, error.actual, context):
+                raise
+        with _allocation_errors(context):
+            return _in_chunks(query, context)
+
+
+@contextmanager
+def _allocation_errors(context: Context) -> Iterator[None]:
+    """Re-raise allocation failures as BudgetExceededError."""
+    try:
+        yield
+    except pa.ArrowCapacityError as error:
+        raise _column_too_large() from error
+    except pa.ArrowInvalid as error:
+        if not any(message in str(error) for message in _OVERFLOWS):
+            raise
+        raise _column_too_large() from error
+    except MemoryError as error:  # also pa.ArrowMemoryError
+        taken = context.budget.peak
+        hint = "the process got no more memory: make the query more selective, or give it a smaller budget"
+        raise BudgetExceededError("bytes", taken, taken, hint=hint) from error
+
+
+def _column_too_large() -> BudgetExceededError:
+    hint = "a column holds 2 GiB of text at most: return fewer rows, or shorter texts"
+    return BudgetExceededError("bytes", _LARGEST, _LARGEST + 1, hint=hint)
+
+
+def _in_memory(query: ReadQuery, context: Context) -> Execution:
+    planner = Planner(query, context)
+    plan = planner.plan()
+    rows: ShapeRows = MatchRows(*plan.match.execute(planner.match))
+    run_, trace = ShapeRun(query, context), context.trace
+    if trace is None:
+        for operator in plan.shape:
+            rows = operator.execute(rows, run_)
+        return Execution(rows, plan)
+    for operator, estimate in zip(plan.shape, list(shape_rows(plan, query, context)), strict=True):
+        with trace.running(Entry(operator.name, operator.text, estimate)) as entry:
+            rows = operator.execute(rows, run_)
+        entry.rows, entry.size = row_count(rows), row_bytes(rows)
+    return Execution(rows, plan)
+
+
+def _in_chunks(query: ReadQuery, context: Context) -> Execution:
+    """Run a read whose rows do not fit the memory budget at once."""
+    context.budget.restart()
+    if context.trace is None:
+        return _shape_in_chunks(query, context)
+    untraced = replace(context, trace=None)
+    untraced.search.share_queries(context.search)
+    context.trace.steps.clear()
+    with context.trace.step(OperatorName.CHUNKS, f"in chunks, {_shape_text(query.read)}") as entry:
+        done = _shape_in_chunks(query, untraced)
+    entry.rows, entry.size = done.table.num_rows, done.table.nbytes
+    return done
+
+
+def _shape_in_chunks(query: ReadQuery, context: Context) -> Execution:
+    planner = Planner(query, context)
+    plan = planner.plan(in_chunks=True)
+    assert isinstance(plan.match, Listing | Count)
+    chunks = (MatchRows(*rows) for rows in match_in_chunks(plan.match, planner.match))
+    return Execution(shape_chunks(plan.shape, chunks, query, context), plan)
+
+
+def _shape_text(read: ir.Read) -> str:
+    parts = ["return" + (" distinct" if read.distinct else "")]
+    if read.grouped:
+        parts = [f"group by {', '.join(column.name for column in read.keys)}" if read.keys else "group everything"]
+    if read.having:
+        parts.append("having")
+    if read.order:
+        parts.append(f"order by {', '.join(ir.expression(key.expr) for key in read.order)}")
+    for word, count in (("offset", read.offset), ("limit", read.limit)):
+        if count is not None:
+            parts.append(f"{word} {ir.expression(count)}")
+    return ", ".join(parts)

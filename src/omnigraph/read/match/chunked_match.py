@@ -1,0 +1,81 @@
+"""Chunked matching, for matches whose rows together exceed the memory budget.
+
+A chunk contains the rows of some candidates of one variable. Each row holds one candidate of that variable, so each row
+is in exactly one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from omnigraph.errors import BudgetExceededError
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.match.count import Count
+from omnigraph.read.match.listing import Listing
+from omnigraph.read.match.pipeline import MatchRun
+from omnigraph.read.rows.frame import Frame
+
+_SHARE = 2
+"""A chunk may take one of so many parts of the memory budget. The rest is for shaping its rows."""
+
+_FEWER = 4
+"""Factor by which chunks shrink after one that takes too much memory, and grow after a small one."""
+
+
+def is_out_of_memory(error: BudgetExceededError) -> bool:
+    """Whether a read exceeded its memory budget, and not another limit."""
+    return error.resource == "bytes"
+
+
+def match_in_chunks(plan: Listing | Count, match: MatchRun) -> Iterator[tuple[Frame, Numbers | None]]:
+    """Rows of a match in chunks, with their weights. There is at least one chunk.
+
+    Raises:
+        BudgetExceededError: the rows of a single candidate exceed the memory budget.
+    """
+    block = plan.rest.block if isinstance(plan, Count) else plan.pipeline.block
+    candidates, budget = match.candidates(block), match.context.budget
+    name = max((node.name for node in block.block.nodes), key=candidates.size, default=None)
+    if name is None or candidates.size(name) == 0:
+        yield plan.execute(match)
+        return
+    chosen = candidates.of(name)
+    first, total = 0, sum(map(len, chosen))
+    size = max(total // _FEWER, 1)
+    while first < total:
+        last = min(first + size, total)
+        share = None if budget.most is None else max(budget.most // _SHARE, budget.kept)
+        seen, found = budget.rows, None
+        try:
+            with budget.at_most(budget.most if size == 1 else share):
+                part = candidates.only(name, _between(chosen, first, last))
+                found = _execute(plan, match.with_candidates(block, part))
+        except BudgetExceededError as error:
+            if size == 1 or not is_out_of_memory(error):
+                raise
+            budget.rows = seen
+        budget.hold(0 if found is None else found[0].nbytes)
+        if found is None:
+            size = max(size // _FEWER, 1)
+            continue
+        first = last
+        if share is None or found[0].nbytes * _FEWER**2 < share:
+            size *= _FEWER
+        yield found
+        budget.hold(0)
+
+
+def _execute(plan: Listing | Count, match: MatchRun) -> tuple[Frame, Numbers | None]:
+    if isinstance(plan, Listing):
+        plan = Listing(match.replan(plan.pipeline, 1))
+    return plan.execute(match)
+
+
+def _between(parts: Sequence[Numbers], first: int, last: int) -> tuple[Numbers, ...]:
+    """A range of several arrays as if they were concatenated, as one slice per array."""
+    begins = np.cumsum([0, *map(len, parts)]).tolist()
+    return tuple(
+        part[max(first - begin, 0) : max(last - begin, 0)] for part, begin in zip(parts, begins[:-1], strict=True)
+    )

@@ -1,0 +1,104 @@
+"""Find entities without a full scan: by id or key, or with an index of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.evaluate import prefilter
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema import canonical_text
+from omnigraph.lang.types import Scalar
+from omnigraph.read.columns.entity_table import EntityTable
+from omnigraph.read.columns.numbers import NOTHING, Numbers
+from omnigraph.read.context.context import Context
+from omnigraph.read.query.expression import Expression
+
+_LARGE = 50_000
+"""Up to so many rows, reading whole columns is as fast as an index lookup."""
+
+
+def index_lookup(
+    conditions: Sequence[Expression], table: EntityTable, context: Context
+) -> tuple[Numbers, Sequence[Expression]]:
+    """Entities that may satisfy all conditions, and the conditions that still have to be evaluated on them."""
+    for place, condition in enumerate(conditions):
+        ids = _ids(condition, table, context)
+        if ids is not None:
+            found = table.find(pa.array(ids, pa.utf8()))
+            found = found[found != NOTHING]
+            return found if len(found) < 2 else np.unique(found), [*conditions[:place], *conditions[place + 1 :]]
+    if table.count > _LARGE and table.indexed:
+        for condition in conditions:
+            found_ = _by_index(condition, table, context)
+            if found_ is not None:
+                return found_, conditions
+    return table.all_numbers(), conditions
+
+
+def selects_by_id(conditions: Sequence[Expression], table: EntityTable, context: Context) -> bool:
+    """Whether one of the conditions names all possible entities by id or key."""
+    return any(_key_values(condition, table, context) is not None for condition in conditions)
+
+
+# By id
+
+
+def _ids(condition: Expression, table: EntityTable, context: Context) -> list[str] | None:
+    """Ids of all entities that can satisfy a condition; None if it does not test the id or key."""
+    found = _key_values(condition, table, context)
+    if found is None:
+        return None
+    scalar, values = found
+    return [canonical_text(scalar, value) for value in values if isinstance(value, str | int)]
+
+
+def _key_values(
+    condition: Expression, table: EntityTable, context: Context
+) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
+    """Type and values of the key that a condition requires; None if it does not test the id or key."""
+    for tested, given, is_list in condition.equalities:
+        scalar = _key_type(tested, table, context)
+        if scalar is not None:
+            value = given.value if isinstance(given, ir.Const) else context.request.params[given.name]
+            if not is_list:
+                return _of_key_type(scalar, (value,))
+            if isinstance(value, tuple):
+                return _of_key_type(scalar, value)
+    return None
+
+
+def _key_type(expr: ir.Expr, table: EntityTable, context: Context) -> Scalar | None:
+    """Type of an expression that is the id of an entity, or its only key property; else None."""
+    match expr:
+        case ir.Ident(role=ir.Role.ID):
+            return Scalar.STRING
+        case ir.Prop(name=name):
+            declared = context.accepted.catalog.nodes.get(table.type_name)
+            if declared is not None and declared.key == (name,):
+                return declared.properties[name].type.scalar
+    return None
+
+
+def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
+    """Values of a key; None if some have another type: they can be equal to a key that is written differently."""
+    wanted = str if scalar is Scalar.STRING else bool if scalar is Scalar.BOOL else int
+    if scalar.is_float or not all(value is None or type(value) is wanted for value in values):
+        return None
+    return scalar, values
+
+
+# By an index
+
+
+def _by_index(condition: Expression, table: EntityTable, context: Context) -> Numbers | None:
+    """Entities that an index finds for a condition; None without an index, or if a full scan is cheaper."""
+    columns = condition.properties
+    if not columns or not columns <= table.indexed or all(table.is_cached(column) for column in columns):
+        return None
+    filter_ = prefilter(condition.as_table_filter, context.request)
+    if filter_ is None:
+        return None
+    return table.scan(filter_, columns)

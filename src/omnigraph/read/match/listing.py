@@ -1,0 +1,24 @@
+"""Listing: list all rows of a match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.read.match.pipeline import MatchRun, Pipeline
+from omnigraph.read.rows.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """List all rows of the match."""
+
+    pipeline: Pipeline
+
+    @property
+    def rows(self) -> float:
+        """Estimated rows after it."""
+        return self.pipeline.rows
+
+    def execute(self, match: MatchRun) -> tuple[Frame, None]:
+        """All rows of the match."""
+        return self.pipeline.execute(match.start(), match), None

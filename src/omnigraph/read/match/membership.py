@@ -1,0 +1,71 @@
+"""Membership: keep rows whose two bound nodes are joined by an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.ir.text import expansion
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.expand import Reached, adjacencies, edge_binding, edge_types, joined, rows_of
+from omnigraph.read.match.pipeline import BlockRun, Operator
+from omnigraph.read.query.block import bound_by_expand
+from omnigraph.read.rows.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Membership(Operator):
+    """Keep rows whose two bound nodes are joined by an edge. With an edge variable, one row per edge."""
+
+    expand: ir.Expand
+
+    @property
+    def name(self) -> OperatorName:
+        return OperatorName.MEMBER
+
+    @property
+    def text(self) -> str:
+        return expansion(self.expand).removeprefix("expand ")
+
+    @property
+    def reason(self) -> str:
+        return "both ends are bound"
+
+    @property
+    def binds(self) -> frozenset[str]:
+        return frozenset({self.expand.left, self.expand.right, *bound_by_expand(self.expand)})
+
+    @property
+    def edge_steps(self) -> Sequence[ir.Step]:
+        return self.expand.steps
+
+    def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        context, expand = run.context, self.expand
+        left, right = frame.bindings[expand.left], frame.bindings[expand.right]
+        edges = edge_types(expand)
+        found: list[Reached] = []
+        met = np.zeros(frame.count, bool)
+        context.budget.spend(frame.count)
+        for step in expand.steps:
+            both = np.intersect1d(rows_of(left, step.left_type), rows_of(right, step.right_type), assume_unique=True)
+            for turn, adjacency in enumerate(adjacencies(context, step)):
+                rows = both
+                if turn:
+                    # A self-loop is one edge, though both directions find it.
+                    rows = rows[left.numbers[rows] != right.numbers[rows]]
+                degree, begin = adjacency.between(left.numbers[rows], right.numbers[rows])
+                if expand.edge_var is None:
+                    met[rows[degree > 0]] = True
+                    continue
+                at = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
+                unused = np.zeros(len(at), np.int64)
+                edge_which = np.full(len(at), edges.index(step.edge), np.int64)
+                found.append(Reached(np.repeat(rows, degree), unused, unused, edge_which, adjacency.edges(at)))
+        if expand.edge_var is None:
+            return frame.filter(met)
+        reached = joined(found)
+        context.budget.spend(len(reached.row))
+        return frame.take(reached.row).bind(expand.edge_var.name, edge_binding(context, edges, reached))

@@ -1,0 +1,94 @@
+"""Rank: if only the best-ranked rows are wanted, find the best nodes before their rows are listed.
+
+A rank scores the nodes of one variable. Which of them are in any row, and in how many, is counted without listing the
+rows (`Count`). Then only the rows of the best nodes are listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from omnigraph.lang.query import ir
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.context.trace import Entry
+from omnigraph.read.match.count import Count
+from omnigraph.read.match.pipeline import MatchRun, Pipeline
+from omnigraph.read.rows.frame import Frame
+from omnigraph.read.search.entities import Entities
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Find the best nodes of a variable, then list their rows.
+
+    Attributes:
+        rank: the rank that is the first sort key.
+        var: the variable whose nodes it scores.
+        count: counts the rows of each node.
+        wanted: number of rows that are wanted.
+        nodes: estimated number of nodes that have so many rows.
+        listing: lists the rows of the best nodes.
+    """
+
+    rank: ir.Rank
+    var: str
+    count: Count
+    wanted: int
+    nodes: float
+    listing: Pipeline
+
+    @property
+    def name(self) -> OperatorName:
+        return OperatorName.RANK
+
+    @property
+    def text(self) -> str:
+        return f"${self.var} by {ir.expression(self.rank)}, until there are {self.wanted} rows"
+
+    @property
+    def reason(self) -> str:
+        return f"only the rows of the best ${self.var} are listed"
+
+    @property
+    def rows(self) -> float:
+        """Estimated rows after it."""
+        return self.listing.rows
+
+    def execute(self, match: MatchRun) -> tuple[Frame, None]:
+        """Rows of the match that contain the best rows, with fused ranks."""
+        trace = match.context.trace
+        if trace is None:
+            nodes = self._best_nodes(match)
+        else:
+            with trace.running(Entry(self.name, self.text, self.nodes, reason=self.reason)) as entry:
+                nodes = self._best_nodes(match)
+            entry.rows, entry.size = nodes.count, nodes.nbytes
+        start = Frame(nodes.count, nodes.bindings, searching=match.context.search)
+        frame = match.replan(self.listing, nodes.count).execute(start, match)
+        at = np.searchsorted(nodes.bindings[self.var].numbers, frame.bindings[self.var].numbers)
+        return frame.with_fused({fusion: values.take(at) for fusion, values in nodes.fused.items()}), None
+
+    def _best_nodes(self, match: MatchRun) -> Frame:
+        """The nodes whose rows contain the best rows, ascending, with fused ranks."""
+        search, query = match.context.search, match.query
+        rows, weights = self.count.execute(match)
+        entities = Entities.of(rows.bindings[self.var])
+        if entities.back is not None:
+            weights = np.bincount(entities.back, weights, len(entities.binding.numbers)).astype(np.int64)
+        numbers: Numbers = entities.binding.numbers
+        nodes = Frame(len(numbers), {self.var: entities.binding}, searching=search)
+        nodes = search.fuse(query, nodes, self.rank, self.wanted)
+        best = search.best(self.rank, nodes, self.wanted)
+        weights = weights[np.searchsorted(numbers, best.bindings[self.var].numbers)]
+        if weights.sum() < self.wanted:
+            # Ordered by an alias, rows without a rank come last. They are in the result if there are too few others.
+            return nodes if query.read.ranked is None else best
+        score = best.search(self.rank).to_numpy(zero_copy_only=False)
+        key = score if isinstance(self.rank, ir.Nearest) else -score
+        order = np.argsort(key)
+        enough = np.searchsorted(np.cumsum(weights[order]), self.wanted)
+        # Keep all nodes with the same rank as the last one: other sort keys decide between their rows.
+        return best.filter(key <= key[order[enough]])

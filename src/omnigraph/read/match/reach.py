@@ -1,0 +1,132 @@
+"""Reach and ShortestPaths: walk a range of hops, always from the left end, since distances count from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.ir.text import expansion
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.columns.sorting import order_of
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.filter import filter_rows
+from omnigraph.read.match.hops import Walk
+from omnigraph.read.match.pipeline import BlockRun, Operator
+from omnigraph.read.match.shortest_paths import PathSearch
+from omnigraph.read.query.block import bound_by_expand
+from omnigraph.read.query.expression import Expression
+from omnigraph.read.rows.frame import Binding, Frame, Path
+
+_PATH_COPIES = 6
+"""Copies of path arrays in memory while paths are sorted."""
+
+_PATH_BYTES = 24
+"""Bytes of a node or an edge of a path: its number, its type and its offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Operator):
+    """Walk a range of hops and bind the nodes that are reached. With a path variable, find the shortest paths, too.
+
+    Attributes:
+        expand: the edges, with a hop range.
+        closing: whether both ends are bound: the walk then only checks that the right end is reached.
+        late: whether the conditions on the reached variable are evaluated on reached nodes only.
+    """
+
+    expand: ir.Expand
+    closing: bool = False
+    late: bool = False
+
+    @property
+    def name(self) -> OperatorName:
+        return OperatorName.REACH if self.expand.path_var is None else OperatorName.SHORTEST
+
+    @property
+    def text(self) -> str:
+        return expansion(self.expand).removeprefix("expand ")
+
+    @property
+    def reason(self) -> str:
+        if self.late:
+            return "conditions are evaluated on reached nodes"
+        return "both ends are bound" if self.closing else ""
+
+    @property
+    def binds(self) -> frozenset[str]:
+        return frozenset({self.expand.left, self.expand.right, *bound_by_expand(self.expand)})
+
+    @property
+    def edge_steps(self) -> Sequence[ir.Step]:
+        return self.expand.steps
+
+    def pushed(self, candidates: Candidates) -> Sequence[Expression]:
+        return candidates.own(self.expand.right) if self.late else ()
+
+    def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        context, expand = run.context, self.expand
+        assert expand.hops is not None
+        late = self.late and expand.right not in frame.bindings and not run.candidates.is_chosen(expand.right)
+        walk = Walk(context, expand.steps)
+        starts = walk.numbering.numbers(frame.bindings[expand.left])
+        distinct, back = np.unique(starts, return_inverse=True)
+        places, nodes, paths = self._walk(walk, distinct, run)
+        # Rows with the same start reach the same nodes.
+        first = np.searchsorted(places, np.arange(len(distinct) + 1))
+        degree = np.diff(first)[back]
+        total = int(degree.sum())
+        context.budget.spend(total, columns=frame.width + 6)
+        at = np.repeat(first[:-1][back] - (np.cumsum(degree) - degree), degree) + np.arange(total)
+        rows, reached = np.repeat(np.arange(frame.count), degree), nodes[at]
+        if expand.right in frame.bindings:
+            kept: Mask = walk.numbering.numbers(frame.bindings[expand.right])[rows] == reached
+            found = frame.take(rows[kept])
+        else:
+            masks = [None for _ in run.candidates.tables(expand.right)] if late else run.candidates.masks(expand.right)
+            kept, binding = _bind_reached(expand.right, walk, reached, masks, run.candidates)
+            found = frame.take(rows[kept]).bind(expand.right, binding)
+        if paths is not None:
+            assert expand.path_var is not None
+            chosen = at[kept]
+            length = int(np.diff(paths.node_first)[chosen].sum())
+            context.budget.need(paths.nbytes + 2 * length * _PATH_BYTES)
+            found = found.bind_path(expand.path_var, paths.take(chosen))
+        if late:
+            for condition in run.candidates.own(expand.right):
+                found = filter_rows(condition, found, context)
+        return found
+
+    def _walk(self, walk: Walk, starts: Numbers, run: BlockRun) -> tuple[Numbers, Numbers, Path | None]:
+        """Reached nodes: the place of the start, the node, and the path to it if paths are wanted."""
+        assert self.expand.hops is not None
+        if self.expand.path_var is None:
+            places, nodes = walk.reach(starts, self.expand.hops)
+            return places, nodes, None
+        search = PathSearch(run.context, walk, self.expand.hops)
+        found = search.run(starts)
+        run.context.budget.need(_PATH_COPIES * (found.nodes.nbytes + found.edges.nbytes))
+        order = order_of(found.start, found.node)
+        return found.start[order], found.node[order], search.path(found).take(order)
+
+
+def _bind_reached(
+    name: str, walk: Walk, reached: Numbers, masks: Sequence[Mask | None], candidates: Candidates
+) -> tuple[Mask, Binding]:
+    """Which reached nodes are candidates of a variable, and the binding of those."""
+    tables = candidates.tables(name)
+    which = np.full(len(reached), NOTHING, np.int64)
+    numbers = np.zeros(len(reached), np.int64)
+    for number, (table, allowed) in enumerate(zip(tables, masks, strict=True)):
+        if table.type_name not in walk.numbering.types:
+            continue
+        begin = walk.numbering.begin(table.type_name)
+        mine = (reached >= begin) & (reached < begin + table.slots)
+        if allowed is not None:
+            mine[mine] = allowed[reached[mine] - begin]
+        which[mine], numbers[mine] = number, reached[mine] - begin
+    kept: Mask = which != NOTHING
+    return kept, Binding(tables, numbers[kept], which[kept] if len(tables) != 1 else None)

@@ -1,0 +1,190 @@
+"""Shortest paths. Ties are broken by the ids of the nodes along the path, then by the ids of the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from omnigraph.lang.query import ir
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.columns.sort_keys import ranks
+from omnigraph.read.columns.sorting import groups_of, order_of
+from omnigraph.read.context.context import Context
+from omnigraph.read.match.hops import Walk
+from omnigraph.read.rows.frame import Binding, Path
+
+_NUMBERS = 8
+"""Array elements per reached node: those of a layer, and one for the visited set."""
+
+_NUMBER = 8
+"""Bytes of an array element."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Nodes at one distance.
+
+    Attributes:
+        start: index of the start of each path.
+        node: the node.
+        parent: index of the previous node in the layer before.
+        edge: the last edge.
+        by_nodes: rank of the path by the ids of its nodes. Nodes of different types may share an id.
+        by_edges: rank of the path by the ids of its edges.
+    """
+
+    start: Numbers
+    node: Numbers
+    parent: Numbers
+    edge: Numbers
+    by_nodes: Numbers
+    by_edges: Numbers
+
+    def filter(self, chosen: Numbers | Mask) -> _Layer:
+        columns = (self.start, self.node, self.parent, self.edge, self.by_nodes, self.by_edges)
+        return _Layer(*(column[chosen] for column in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Paths: index of the start, last node, and all nodes and edges, under the combined numbering."""
+
+    start: Numbers
+    node: Numbers
+    nodes: Numbers
+    node_first: Numbers
+    edges: Numbers
+    edge_first: Numbers
+
+
+class PathSearch:
+    """Breadth-first search for shortest paths from several starts at once."""
+
+    def __init__(self, context: Context, walk: Walk, hops: ir.HopRange) -> None:
+        self._context = context
+        self._walk = walk
+        self._hops = hops
+        self._node_tables = tuple(context.tables.nodes(name) for name in walk.numbering.types)
+        self._edge_tables = tuple(context.tables.edges(name) for name in walk.edge_types)
+
+    def run(self, starts: Numbers) -> Found:
+        """Shortest paths to all nodes within the hop range.
+
+        Raises:
+            BudgetExceededError: the paths exceed the memory budget.
+            CancelledError: the read was cancelled.
+        """
+        with self._context.budget.keeping():
+            return self._run(starts)
+
+    def _run(self, starts: Numbers) -> Found:
+        size = max(self._walk.numbering.size, 1)
+        known = np.flatnonzero(starts != NOTHING)
+        nothing = np.full(len(known), NOTHING, np.int64)
+        equal = np.zeros(len(known), np.int64)
+        layers = [_Layer(known, starts[known], nothing, nothing, equal, equal)]
+        seen = np.unique(known * size + starts[known])
+        kept: list[tuple[int, _Layer]] = []
+        hops = self._hops
+        while len(layers[-1].node) and (hops.max is None or len(layers) <= hops.max):
+            last = layers[-1]
+            if len(layers) == hops.min:
+                # A self-loop reaches its own node once more, in this hop.
+                loops = self._best(self._steps(last, loops=True))
+                kept.append((len(layers), loops))
+            found = self._steps(last, loops=False)
+            keys = found.start * size + found.node
+            found = found.filter(_are_new(keys, seen))
+            layer = self._best(found)
+            self._context.budget.keep(len(layer.node) * _NUMBERS * _NUMBER)
+            checkpoint()
+            # These are two sorted runs.
+            seen = np.concatenate([seen, layer.start * size + layer.node])
+            seen.sort(kind="stable")
+            if len(layers) >= hops.min:
+                kept.append((len(layers), layer))
+            layers.append(layer)
+        return self._paths(layers, kept)
+
+    def _steps(self, layer: _Layer, *, loops: bool) -> _Layer:
+        """All edges from a layer."""
+        source, node, edge = self._walk.edges_from(layer.node)
+        found = _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
+        return found.filter((layer.node[source] == node) if loops else (layer.node[source] != node))
+
+    def _best(self, found: _Layer) -> _Layer:
+        """The best path to each node from each start: by nodes so far, then by edges."""
+        if len(found.node) == 0:
+            return found
+        edge_ids = ranks(self.edge_binding(found.edge).values("id"))
+        order = order_of(found.start, found.node, found.by_nodes, found.by_edges, edge_ids)
+        checkpoint()
+        found, edge_ids = found.filter(order), edge_ids[order]
+        first = np.ones(len(order), bool)
+        first[1:] = (np.diff(found.start) != 0) | (np.diff(found.node) != 0)
+        found, edge_ids = found.filter(first), edge_ids[first]
+        node_ids = ranks(self.node_binding(found.node).values("id"))
+        return replace(found, by_nodes=_then(found.by_nodes, node_ids), by_edges=_then(found.by_edges, edge_ids))
+
+    def node_binding(self, numbers: Numbers) -> Binding:
+        which = np.searchsorted(self._walk.numbering.begins, numbers, "right") - 1
+        return Binding(self._node_tables, numbers - self._walk.numbering.begins[which], which)
+
+    def edge_binding(self, numbers: Numbers) -> Binding:
+        which = np.searchsorted(self._walk.edge_begins, numbers, "right") - 1
+        return Binding(self._edge_tables, numbers - self._walk.edge_begins[which], which)
+
+    def _paths(self, layers: list[_Layer], kept: list[tuple[int, _Layer]]) -> Found:
+        """Assemble all paths together, from their last node back to the start.
+
+        Args:
+            layers: nodes at each distance.
+            kept: last nodes of paths, by distance, ascending.
+        """
+        nothing = [np.array([], np.int64)]
+        start = np.concatenate([*nothing, *(layer.start for _, layer in kept)])
+        lengths = np.concatenate([*nothing, *(np.full(len(layer.node), distance) for distance, layer in kept)])
+        size = int(lengths.sum()) + len(lengths)
+        self._context.budget.need(2 * size * _NUMBER)
+        node_first, edge_first = _firsts(lengths + 1), _firsts(lengths)
+        nodes, edges = np.empty(node_first[-1], np.int64), np.empty(edge_first[-1], np.int64)
+        node = np.concatenate([*nothing, *(layer.node for _, layer in kept)])
+        nodes[node_first[1:] - 1] = node
+        edges[edge_first[1:] - 1] = np.concatenate([*nothing, *(layer.edge for _, layer in kept)])
+        place = np.concatenate([*nothing, *(layer.parent for _, layer in kept)])
+        for step in range(int(lengths.max(initial=0)) - 1, -1, -1):
+            checkpoint()
+            # Paths are sorted by length.
+            longer = int(np.searchsorted(lengths, step, "right"))
+            layer, at = layers[step], place[longer:]
+            nodes[node_first[longer:-1] + step] = layer.node[at]
+            if step:
+                edges[edge_first[longer:-1] + step - 1] = layer.edge[at]
+                place[longer:] = layer.parent[at]
+        return Found(start, node, nodes, node_first, edges, edge_first)
+
+    def path(self, found: Found) -> Path:
+        return Path(self.node_binding(found.nodes), found.node_first, self.edge_binding(found.edges), found.edge_first)
+
+
+def _firsts(lengths: Numbers) -> Numbers:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _then(first: Numbers, second: Numbers) -> Numbers:
+    """Integers that sort like pairs."""
+    pairs = first * (int(second.max()) + 1) + second
+    return groups_of(pairs)[1]
+
+
+def _are_new(keys: Numbers, seen: Numbers) -> Mask:
+    """Mask of keys that are not in the sorted array of visited keys."""
+    found = np.ones(len(keys), bool)
+    for first, last in chunks(len(keys)):
+        part = keys[first:last]
+        at = np.searchsorted(seen, part)
+        found[first:last] = seen[np.minimum(at, len(seen) - 1)] != part
+    return found

@@ -1,0 +1,113 @@
+"""Portions: if only the first rows are wanted, match in sort order until there are enough rows.
+
+The first sort key may be a property of one variable. Then the nodes of that variable are taken in key order, a portion
+at a time: all rows of a later portion come after all rows of earlier ones. Without sort keys, rows are ordered by the
+ids of their variables, so a plain limit works in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.query import ir
+from omnigraph.read.columns.sort_keys import Key, foremost
+from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.context.trace import Entry
+from omnigraph.read.match.pipeline import MatchRun, Pipeline
+from omnigraph.read.rows.frame import Binding, Frame, concat_frames
+
+_FASTER = 4
+"""Growth factor of portions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portions:
+    """Match in the order of the first sort key until there are enough rows.
+
+    Attributes:
+        key: the first sort key.
+        var: the variable whose property it is.
+        wanted: number of rows that are wanted.
+        first: number of nodes in the first portion.
+        pipeline: matches one portion.
+    """
+
+    key: ir.SortKey
+    var: str
+    wanted: int
+    first: int
+    pipeline: Pipeline
+
+    @property
+    def name(self) -> OperatorName:
+        return OperatorName.PORTIONS
+
+    @property
+    def text(self) -> str:
+        down = " desc" if self.key.descending else ""
+        return f"by {ir.expression(self.key.expr)}{down}, until there are {self.wanted} rows"
+
+    @property
+    def reason(self) -> str:
+        return f"{self.first} of the nodes of ${self.var} are expected to be enough"
+
+    @property
+    def rows(self) -> float:
+        """Estimated rows after it."""
+        return float(self.wanted)
+
+    def execute(self, match: MatchRun) -> tuple[Frame, None]:
+        """Rows of the match that contain the first rows of the result."""
+        trace = match.context.trace
+        if trace is None:
+            return self._execute(match), None
+        with trace.running(Entry(self.name, self.text, self.wanted, reason=self.reason)) as entry:
+            frame = self._execute(match)
+        entry.rows, entry.size = frame.count, frame.nbytes
+        return frame, None
+
+    def _execute(self, match: MatchRun) -> Frame:
+        start, trace = self._start(match), match.context.trace
+        values = _key_values(self.key, start)
+        key = Key(lambda _: values, self.key.descending, self.key.nulls_first)
+        found: list[Frame] = []
+        left, size, rows = np.arange(start.count), self.first, 0
+        while not found or (len(left) and rows < self.wanted):
+            match.context.budget.check()
+            # Nodes with equal keys are in the same portion.
+            chosen = foremost(values.take(pa.array(left)), key, size) if size * _FASTER < len(left) else None
+            part = start.take(left if chosen is None else left[chosen])
+            pipeline = match.refit(self.pipeline, part.count)
+            if trace is None:
+                found.append(pipeline.execute(part, match))
+            else:
+                with trace.merging():
+                    found.append(pipeline.execute(part, match))
+            rows += found[-1].count
+            left, size = np.delete(left, slice(None) if chosen is None else chosen), size * _FASTER
+        return found[0] if len(found) == 1 else concat_frames(found)
+
+    def _start(self, match: MatchRun) -> Frame:
+        """All candidates of the variable, one row each."""
+        candidates = match.candidates(self.pipeline.block)
+        tables, numbers = candidates.tables(self.var), candidates.of(self.var)
+        which = None
+        if len(tables) != 1:
+            which = np.repeat(np.arange(len(tables)), [len(part) for part in numbers])
+        everything = np.concatenate([np.array([], np.int64), *numbers])
+        match.context.budget.spend(len(everything), columns=4)
+        binding = Binding(tables, everything, which)
+        return Frame(len(everything), {self.var: binding}, searching=match.context.search)
+
+
+def _key_values(key: ir.SortKey, frame: Frame) -> pa.Array:
+    """Values of a sort key, or integers that sort like them."""
+    expr = key.expr
+    if isinstance(expr, ir.Prop):
+        return frame.prop(expr.var, expr.name)
+    assert isinstance(expr, ir.Ident)
+    places = frame.bindings[expr.var].id_ranks() if expr.role is ir.Role.ID else None
+    return frame.ident(expr.var, expr.role) if places is None else places

@@ -1,0 +1,137 @@
+"""The order of all parts of a block: variables and edges, then optional blocks, then negated blocks.
+
+Orders are cached with the compiled query. Sizes are rounded to powers of two first, so that a query that runs again
+with other parameters usually finds its order in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from omnigraph.lang.query import ir
+from omnigraph.read.plan.join_order import Estimates, JoinOrderSearch, Move
+from omnigraph.read.plan.statistics import Statistics, rounded_rows
+from omnigraph.read.query.block import QueryBlock, bound_by_expand
+
+_ANTI_JOIN_SELECTIVITY = 1 / 2
+"""Fraction of rows that an anti join is assumed to keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockJoin:
+    """A step that joins an inner block.
+
+    Attributes:
+        block: the inner block.
+        negated: whether it is an anti join; else a left join.
+    """
+
+    block: QueryBlock
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrder:
+    """The steps of a block.
+
+    Attributes:
+        steps: the steps, in order.
+        rows: estimated rows after them.
+        cost: estimated cost, in walked edges.
+    """
+
+    steps: tuple[Move | BlockJoin, ...]
+    rows: float
+    cost: float
+
+    def estimates(self, rows: float, statistics: Statistics) -> tuple[float, ...]:
+        """Estimated rows after each step, from exact statistics."""
+        estimates, found = Estimates(statistics), []
+        for step in self.steps:
+            if isinstance(step, Move):
+                rows = estimates.after(step, rows)
+            elif step.negated:
+                rows *= _ANTI_JOIN_SELECTIVITY
+            found.append(rows)
+        return tuple(found)
+
+
+def order_block(block: QueryBlock, bound: frozenset[str], rows: float, statistics: Statistics) -> BlockOrder:
+    """The cheapest order of a block, from the cache of the compiled query if it was planned before.
+
+    Args:
+        block: the block.
+        bound: variables that have a value before it.
+        rows: number of input rows.
+        statistics: statistics of the block.
+    """
+    key = (bound, rounded_rows(rows), statistics.key())
+    found = block.join_order(key)
+    if isinstance(found, BlockOrder):
+        return found
+    order = _BlockOrdering(block, bound, rounded_rows(rows), statistics.rounded()).order()
+    block.keep_join_order(key, order)
+    return order
+
+
+class _BlockOrdering:
+    def __init__(self, block: QueryBlock, bound: frozenset[str], rows: float, statistics: Statistics) -> None:
+        self._block = block
+        self._expands = list(block.block.expands)
+        self._conditions = [(place, c.variables) for place, c in enumerate(block.join_conditions)]
+        self._estimates = Estimates(statistics)
+        self._bound = set(bound)
+        self._rows = rows
+        self._cost = 0.0
+
+    def order(self) -> BlockOrder:
+        return BlockOrder(tuple(self._steps()), self._rows, self._cost)
+
+    def _steps(self) -> Iterator[Move | BlockJoin]:
+        nodes = self._block.nodes
+        yield from self._bind(self._before_optionals())
+        for optional in self._block.optionals:
+            yield from self._bind([name for name in optional.block.outer if name in nodes])
+            self._cost += self._estimates.block(optional.block, self._rows)
+            yield BlockJoin(optional, negated=False)
+            self._bound |= optional.introduced
+        yield from self._bind(list(nodes))
+        for negation in self._block.negations:
+            self._cost += self._estimates.block(negation.block, self._rows)
+            self._rows *= _ANTI_JOIN_SELECTIVITY
+            yield BlockJoin(negation, negated=True)
+
+    def _before_optionals(self) -> list[str]:
+        """Variables that are not connected with a variable of an optional block. They can be bound first."""
+        ends = {e.left for e in self._expands} | {e.right for e in self._expands}
+        waiting = _connected(ends - self._block.nodes.keys() - self._bound, self._expands)
+        return [name for name in self._block.nodes if name not in waiting]
+
+    def _bind(self, names: Sequence[str]) -> Iterator[Move]:
+        """Bind variables, and walk every expand that can be walked from bound variables."""
+        nodes = self._block.nodes
+        known = self._bound | nodes.keys()
+        possible = [e for e in self._expands if e.left in known and e.right in known]
+        reached = _connected(self._bound | set(names), possible)
+        expands = [e for e in possible if e.left in reached]
+        wanted = [name for name in nodes if name in reached and name not in self._bound]
+        search = JoinOrderSearch(wanted, expands, self._conditions, frozenset(self._bound), self._estimates)
+        best = search.best(self._rows)
+        self._rows, self._cost = best.rows, self._cost + best.cost
+        self._expands = [e for e in self._expands if not any(e is walked for walked in expands)]
+        yield from best.moves
+        self._bound |= {*wanted, *(name for e in expands for name in bound_by_expand(e))}
+        evaluated = {move.condition for move in best.moves}
+        self._conditions = [(place, names_) for place, names_ in self._conditions if place not in evaluated]
+
+
+def _connected(names: set[str], expands: Sequence[ir.Expand]) -> set[str]:
+    """Variables that chains of edges connect with the given ones, and those themselves."""
+    found = set(names)
+    grown = True
+    while grown:
+        more = {name for e in expands if {e.left, e.right} & found for name in (e.left, e.right)} - found
+        found |= more
+        grown = bool(more)
+    return found

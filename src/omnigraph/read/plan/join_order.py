@@ -1,0 +1,313 @@
+"""Join order: in which order variables are bound and edges are walked. Every order gives the same rows.
+
+The estimated number of rows after some variables are bound does not depend on the order: it is the product of their
+cardinalities, of the selectivity of the edges between them and of the selectivity of conditions. So the search is
+dynamic programming over states: the cheapest way to a state extends the cheapest way to an earlier one. Up to eight
+variables the search is exhaustive; beyond, it is a beam search.
+"""
+
+# See docs/decisions/0086-a-plan-depends-on-statistics.md
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from omnigraph.lang.query import ir
+from omnigraph.read.plan.statistics import Cardinality, Statistics
+from omnigraph.read.query.block import bound_by_expand
+
+_FAR = 8
+"""Estimates assume that more hops than this reach no new nodes."""
+
+_ALL_WAYS = 8
+_KEPT = 24
+"""Exhaustive search up to so many variables; beyond, a beam search of this width."""
+
+_STEP = 50.0
+"""Fixed cost of an operator, in rows."""
+
+_TRYING = 0.2
+"""Cost of evaluating conditions on one node in a scan of all nodes, relative to walking one edge."""
+
+_MEETING = 10.0
+"""Cost of testing whether an edge joins two nodes."""
+
+_LATE = 4.0
+"""Cost of evaluating conditions on one reached node, whose values are fetched one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of a join order. Exactly one of `scan`, `expand` and `condition` is set.
+
+    Attributes:
+        scan: variable that is bound to all its candidates.
+        expand: edges that are walked, or tested between two bound variables.
+        condition: join condition that is evaluated, by position.
+        forward: whether edges are walked from left to right.
+        closing: whether both ends are bound before.
+        late: whether conditions on the reached variable are evaluated on reached nodes only.
+    """
+
+    scan: str | None = None
+    expand: ir.Expand | None = None
+    condition: int | None = None
+    forward: bool = True
+    closing: bool = False
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOrder:
+    """Moves, estimated rows after them, and their estimated cost."""
+
+    moves: tuple[Move, ...]
+    rows: float
+    cost: float
+
+
+Conditions = Sequence[tuple[int, frozenset[str]]]
+"""Join conditions by position, with their variables."""
+
+
+class Estimates:
+    """Row and cost estimates of moves, from statistics alone."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    def held(self, name: str, steps: Sequence[ir.Step] = (), *, left: bool = True) -> Cardinality:
+        """Cardinality of a variable. An outer variable may hold any node that the edges join."""
+        found = self._statistics.variables.get(name)
+        if found is not None:
+            return found
+        nodes = self._statistics.nodes
+        total = sum(nodes[t] for t in dict.fromkeys(s.left_type if left else s.right_type for s in steps))
+        return Cardinality(total, total)
+
+    def _ends(self, expand: ir.Expand) -> tuple[Cardinality, Cardinality]:
+        return self.held(expand.left, expand.steps), self.held(expand.right, expand.steps, left=False)
+
+    def _edges(self, expand: ir.Expand) -> float:
+        """Pairs of nodes that one hop joins."""
+        edges = self._statistics.edges
+        return float(sum(edges[s.edge].edges * (2 if s.direction is ir.Direction.BOTH else 1) for s in expand.steps))
+
+    def walked(self, expand: ir.Expand, *, forward: bool = True) -> float:
+        """Edges walked from one node."""
+        left, right = self._ends(expand)
+        degree = self._edges(expand) / max((left if forward else right).total, 1)
+        if expand.hops is None:
+            return degree
+        hops = min(expand.hops.max or _FAR, _FAR)
+        return min(sum(degree**n for n in range(1, hops + 1)), self._edges(expand))
+
+    def joined(self, expand: ir.Expand) -> float:
+        """Selectivity of an expand: the fraction of all node pairs that it joins."""
+        left, right = self._ends(expand)
+        if expand.hops is None:
+            return self._edges(expand) / max(left.total * right.total, 1)
+        return min(self.walked(expand), self._arrivals(expand, right.total)) / max(right.total, 1)
+
+    def _arrivals(self, expand: ir.Expand, nodes: int) -> float:
+        """Upper bound of reachable nodes: those with an incoming edge."""
+        total = 0
+        for step in expand.steps:
+            degrees = self._statistics.edges[step.edge]
+            into, out = degrees.targets, degrees.sources
+            known = {
+                ir.Direction.OUT: into,
+                ir.Direction.IN: out,
+                ir.Direction.BOTH: None if into is None or out is None else into + out,
+            }[step.direction]
+            total += nodes if known is None else known
+        return min(total, nodes)
+
+    def block(self, block: ir.Block, rows: float) -> float:
+        """Cost of an inner block for so many outer rows."""
+        cost, inside = _STEP, rows
+        for expand in block.expands:
+            nodes = self._statistics.nodes
+            total = sum(nodes[name] for name in dict.fromkeys(step.left_type for step in expand.steps))
+            degree = self._edges(expand) / max(total, 1)
+            cost += inside * degree
+            inside *= max(degree, 1.0)
+        return cost + sum(self.block(inner, inside) for inner in (*block.optionals, *block.negations))
+
+    def condition(self, place: int) -> float:
+        """Selectivity of a join condition."""
+        return self._statistics.shares[place]
+
+    def after(self, move: Move, rows: float) -> float:
+        """Estimated rows after a move."""
+        if move.scan is not None:
+            return rows * self.held(move.scan).size
+        if move.condition is not None:
+            return rows * self.condition(move.condition)
+        assert move.expand is not None
+        joined = self.joined(move.expand)
+        if move.closing:
+            return rows * min(1.0, joined)
+        left, right = self._ends(move.expand)
+        return rows * joined * (right if move.forward else left).size
+
+    def cost(self, move: Move, rows: float, first: bool) -> float:
+        """Estimated cost of a move, in walked edges.
+
+        Args:
+            move: the move.
+            rows: rows before it.
+            first: whether no variable is bound before.
+        """
+        after = self.after(move, rows)
+        if move.condition is not None:
+            return _STEP + rows
+        if move.scan is not None:
+            held = self.held(move.scan)
+            trying = 0.0 if held.counted else _TRYING * held.total
+            return _STEP + trying + (held.size if first else after)
+        assert move.expand is not None
+        walked = rows * self.walked(move.expand, forward=move.forward)
+        if move.closing:
+            return _STEP + (_MEETING * rows if move.expand.hops is None else walked + after)
+        left, right = self._ends(move.expand)
+        far = right if move.forward else left
+        trying = 0.0
+        if not far.counted:
+            trying = self._late_cost(move.expand, walked) if move.late else _TRYING * far.total
+        return _STEP + walked + trying + after
+
+    def _late_cost(self, expand: ir.Expand, walked: float) -> float:
+        return _LATE * walked
+
+    def is_late(self, expand: ir.Expand, rows: float, *, forward: bool) -> bool:
+        """Whether conditions on the reached variable are cheaper to evaluate on reached nodes than on all nodes."""
+        left, right = self._ends(expand)
+        far = right if forward else left
+        walked = rows * self.walked(expand, forward=forward)
+        return not far.counted and self._late_cost(expand, walked) < _TRYING * far.total
+
+
+class JoinOrderSearch:
+    """Search for the cheapest order that binds variables and walks all edges between them.
+
+    Args:
+        names: variables to bind.
+        expands: edges to walk.
+        conditions: join conditions; each is evaluated as soon as its variables are bound.
+        bound: variables that are bound already.
+        estimates: the cost model.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        expands: Sequence[ir.Expand],
+        conditions: Conditions,
+        bound: frozenset[str],
+        estimates: Estimates,
+    ) -> None:
+        self._names = names
+        self._expands = expands
+        self._conditions = conditions
+        self._before = bound
+        self._estimates = estimates
+
+    def best(self, rows: float) -> JoinOrder:
+        """The cheapest order; the first of equally cheap ones."""
+        start = self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0))
+        layer, ended = {start[0]: start[1]}, []
+        while layer:
+            following: dict[_State, JoinOrder] = {}
+            for state, way in layer.items():
+                ends = True
+                for next_state, next_way in self._next_moves(state, way):
+                    ends = False
+                    known = following.get(next_state)
+                    if known is None or next_way.cost < known.cost:
+                        following[next_state] = next_way
+                if ends:
+                    ended.append(way)
+            layer = following
+            if len(self._names) > _ALL_WAYS and len(layer) > _KEPT:
+                layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:_KEPT])
+        return min(ended, key=_cost)
+
+    def all_orders(self, rows: float) -> Iterator[JoinOrder]:
+        """All orders, for tests."""
+
+        def onward(state: _State, way: JoinOrder) -> Iterator[JoinOrder]:
+            following = list(self._next_moves(state, way))
+            if not following:
+                yield way
+            for found in following:
+                yield from onward(*found)
+
+        yield from onward(*self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0)))
+
+    def _next_moves(self, state: _State, way: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
+        """All next moves: each binds a variable, or walks several hops between bound ones."""
+        bound = state.bound
+        for place, expand in enumerate(self._expands):
+            if place in state.walked:
+                continue
+            left, right = expand.left in bound, expand.right in bound
+            if left and right:  # single hops are tested as soon as both ends are bound
+                yield self._after_move(state, way, Move(expand=expand, closing=True), place)
+            elif left or (right and expand.hops is None):
+                late = self._estimates.is_late(expand, way.rows, forward=left)
+                yield self._after_move(state, way, Move(expand=expand, forward=left, late=late), place)
+        for name in self._names:
+            if name not in bound:
+                yield self._after_move(state, way, Move(scan=name))
+
+    def _after_move(
+        self, state: _State, way: JoinOrder, move: Move, place: int | None = None
+    ) -> tuple[_State, JoinOrder]:
+        after = self._next_state(state, move, place)
+        return self._reduced(after, self._extended(way, move, first=not state.bound), state)
+
+    def _next_state(self, state: _State, move: Move, place: int | None) -> _State:
+        if move.scan is not None:
+            return _State(state.bound | {move.scan}, state.walked)
+        assert move.expand is not None
+        assert place is not None
+        expand = move.expand
+        return _State(state.bound | {expand.left, expand.right, *bound_by_expand(expand)}, state.walked | {place})
+
+    def _extended(self, way: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
+        cost = self._estimates.cost(move, way.rows, first)
+        return JoinOrder((*way.moves, move), self._estimates.after(move, way.rows), way.cost + cost)
+
+    def _reduced(self, state: _State, way: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
+        """Apply all moves that only remove rows: conditions, then edges between bound variables."""
+        tried = before
+        while True:
+            for place, names in self._conditions:
+                if names <= state.bound and not (tried is not None and names <= tried.bound):
+                    way = self._extended(way, Move(condition=place))
+            tried = state
+            closing = [
+                (place, expand)
+                for place, expand in enumerate(self._expands)
+                if place not in state.walked
+                and expand.hops is None
+                and expand.left in state.bound
+                and expand.right in state.bound
+            ]
+            if not closing:
+                return state, way
+            place, expand = min(closing, key=lambda found: (self._estimates.joined(found[1]), found[0]))
+            move = Move(expand=expand, closing=True)
+            state, way = self._next_state(state, move, place), self._extended(way, move)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    bound: frozenset[str]
+    walked: frozenset[int]
+
+
+def _cost(way: JoinOrder) -> float:
+    return way.cost

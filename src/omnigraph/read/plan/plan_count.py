@@ -1,0 +1,95 @@
+"""When to count: which variables of a match need not be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from omnigraph.lang.query import ir
+from omnigraph.read.context.context import Context
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.count import Leaf
+from omnigraph.read.plan.collect_statistics import cardinality
+from omnigraph.read.query.block import QueryBlock
+
+
+def count_leaves(
+    block: QueryBlock, listed: frozenset[str], candidates: Candidates, context: Context
+) -> tuple[Leaf, ...]:
+    """Variables to count, in an order in which each is joined with at most one other. Cheap ones come first.
+
+    Args:
+        block: the match.
+        listed: variables that must be listed.
+        candidates: candidates of its variables.
+        context: the read.
+    """
+    return tuple(_leaves(block, listed, candidates, context))
+
+
+def without_leaves(block: QueryBlock, leaves: tuple[Leaf, ...]) -> QueryBlock:
+    """The block that is left to list."""
+    return block.without([leaf.name for leaf in leaves], [leaf.expand for leaf in leaves if leaf.expand is not None])
+
+
+def _leaves(block: QueryBlock, listed: frozenset[str], candidates: Candidates, context: Context) -> Iterator[Leaf]:
+    left = {name: node for name, node in block.nodes.items() if name not in listed}
+    if not left:
+        return
+    single = {name for name, node in block.nodes.items() if len(node.types) == 1}
+    expands = list(block.block.expands)
+    weighted: set[str] = set()
+    fractions = _remaining_fractions(block, candidates, context)
+
+    def leaf(name: str) -> Leaf | None:
+        mine = [expand for expand in expands if name in (expand.left, expand.right)]
+        if not mine:
+            return Leaf(name)
+        expand = mine[0]
+        onto = expand.right if expand.left == name else expand.left
+        alone = len(mine) == 1 and onto != name and onto in single
+        return Leaf(name, onto, expand) if alone and _can_eliminate(expand, name, listed, left[name]) else None
+
+    def cost(found: Leaf) -> tuple[float, str]:
+        if found.expand is None:
+            return 0, found.name
+        assert found.onto is not None
+        plain = found.expand.hops is None
+        if plain and found.name not in weighted and not candidates.restricts(found.name):
+            return 1, found.name
+        edges = context.tables.edges(found.expand.steps[0].edge).count
+        fraction = min(fractions[found.onto], fractions[found.name]) if plain else fractions[found.onto]
+        return 2 + fraction * (2 * edges if found.name in weighted else edges), found.name
+
+    while found := [leaf_ for name in left if (leaf_ := leaf(name)) is not None]:
+        cheapest = min(found, key=cost)
+        yield cheapest
+        del left[cheapest.name]
+        if cheapest.expand is not None:
+            expands.remove(cheapest.expand)
+            assert cheapest.onto is not None
+            weighted.add(cheapest.onto)
+
+
+def _remaining_fractions(block: QueryBlock, candidates: Candidates, context: Context) -> dict[str, float]:
+    """Estimated fraction of its nodes that each variable can hold, after small neighbours restrict it."""
+    known = {name: cardinality(candidates, name, context) for name in block.nodes}
+    sizes = {name: found.size for name, found in known.items()}
+    expands = block.block.expands
+    for _ in expands:
+        for expand in expands:
+            if expand.hops is None and expand.left in known and expand.right in known:
+                edges = sum(context.tables.edges(step.edge).count for step in expand.steps)
+                for near, far in ((expand.left, expand.right), (expand.right, expand.left)):
+                    sizes[far] = min(sizes[far], sizes[near] * edges / max(known[near].total, 1))
+    return {name: sizes[name] / max(found.total, 1) for name, found in known.items()}
+
+
+def _can_eliminate(expand: ir.Expand, name: str, listed: frozenset[str], node: ir.NodeVar) -> bool:
+    """Whether the matches of a variable at one end can be added up at the other end."""
+    edge = None if expand.edge_var is None else expand.edge_var.name
+    if edge in listed or expand.path_var in listed:
+        return False
+    if expand.hops is not None:
+        # Distances count from the left.
+        return name == expand.right
+    return len(expand.steps) == 1 and len(node.types) == 1 and expand.steps[0].direction is not ir.Direction.BOTH

@@ -1,0 +1,70 @@
+"""The shape operators of a read, and how many rows each is expected to return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from omnigraph.lang.query import ir
+from omnigraph.read.query.read_query import ReadQuery
+from omnigraph.read.shape.aggregate import Aggregate
+from omnigraph.read.shape.distinct import Distinct
+from omnigraph.read.shape.having import Having
+from omnigraph.read.shape.operator import ShapeOperator
+from omnigraph.read.shape.project import Project
+from omnigraph.read.shape.sort import Sort
+
+_GROUPS = 0.75
+"""Exponent of the number of groups, from the number of rows, for a key without statistics."""
+
+_HAVING = 1 / 3
+"""Default selectivity of a `having` condition."""
+
+
+def shape_operators(query: ReadQuery, offset: int, limit: int | None) -> tuple[ShapeOperator, ...]:
+    """The shape operators of a query, in order."""
+    operators: list[ShapeOperator] = []
+    if query.read.grouped:
+        operators.append(Aggregate(query.aggregates, query.keys))
+        if query.read.having:
+            operators.append(Having(query.read.having))
+    elif query.read.distinct:
+        operators.append(Distinct(tuple(query.columns)))
+    operators.append(Sort(query.read.order, query.read.ties, offset, limit))
+    operators.append(Project(tuple(query.columns)))
+    return tuple(operators)
+
+
+def shape_estimates(
+    query: ReadQuery,
+    operators: Sequence[ShapeOperator],
+    rows: float,
+    distinct: Callable[[ir.Expr], float | None],
+) -> Iterator[float]:
+    """Estimated rows after each shape operator.
+
+    Args:
+        query: the query.
+        operators: the operators.
+        rows: estimated rows of the match.
+        distinct: number of distinct values of an expression, if it is known.
+    """
+    for operator in operators:
+        match operator:
+            case Aggregate(keys=keys):
+                rows = _groups(rows, [key.expr for key in keys], distinct) if keys else 1.0
+            case Having(conditions=conditions):
+                rows *= _HAVING ** len(conditions)
+            case Distinct():
+                rows = _groups(rows, [column.expr for column in query.columns.values()], distinct)
+            case Sort(offset=offset, limit=limit):
+                rows = max(rows - offset, 0.0)
+                rows = rows if limit is None else min(rows, limit)
+        yield rows
+
+
+def _groups(rows: float, keys: Sequence[ir.Expr], distinct: Callable[[ir.Expr], float | None]) -> float:
+    groups = 1.0
+    for key in keys:
+        known = distinct(key)
+        groups *= max(rows, 1.0) ** _GROUPS if known is None else known
+    return min(rows, groups)

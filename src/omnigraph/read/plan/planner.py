@@ -1,0 +1,184 @@
+"""The planner: chooses the physical plan of a read from alternatives, by estimated cost."""
+
+from __future__ import annotations
+
+from omnigraph.lang.query import ir
+from omnigraph.read.context.context import Context
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.count import Count, Leaf
+from omnigraph.read.match.expand import Expand
+from omnigraph.read.match.filter import Filter
+from omnigraph.read.match.joins import AntiJoin, LeftJoin
+from omnigraph.read.match.listing import Listing
+from omnigraph.read.match.membership import Membership
+from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
+from omnigraph.read.match.rank import Rank
+from omnigraph.read.match.reach import Reach
+from omnigraph.read.match.scan import Scan
+from omnigraph.read.match.top_rows import Portions
+from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
+from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
+from omnigraph.read.plan.join_order import Move
+from omnigraph.read.plan.plan import MatchOperator, Plan
+from omnigraph.read.plan.plan_count import count_leaves, without_leaves
+from omnigraph.read.plan.plan_portions import first_portion
+from omnigraph.read.plan.plan_rank import ranked_nodes
+from omnigraph.read.plan.plan_shape import shape_operators
+from omnigraph.read.plan.statistics import Statistics
+from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.read_query import ReadQuery, ranked_variable
+from omnigraph.read.shape.window import window
+
+
+class Planner:
+    """Plans one read, and plans its blocks again when estimates turn out wrong.
+
+    Args:
+        query: the query.
+        context: the read.
+
+    Attributes:
+        match: the execution state of the match. Planning evaluates cheap conditions, and execution uses their results.
+    """
+
+    def __init__(self, query: ReadQuery, context: Context) -> None:
+        self._query = query
+        self._context = context
+        self._statistics: list[Statistics] = []
+        self.match = MatchRun(query, context, self)
+
+    def plan(self, *, in_chunks: bool = False) -> Plan:
+        """Choose the physical plan.
+
+        Args:
+            in_chunks: for execution in chunks, which needs all rows of the match.
+        """
+        offset, limit = window(self._query.read, self._context.request)
+        wanted = None if in_chunks or limit is None else offset + limit
+        match = self._count() or self._rank(wanted) or self._portions(wanted) or self._listing()
+        return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
+
+    # Alternatives for the match
+
+    def _listing(self) -> MatchOperator:
+        return Listing(self.pipeline(self._query.match, frozenset(), 1, self.match))
+
+    def _count(self) -> MatchOperator | None:
+        """Count instead of listing, if the result is grouped and some variable need not be listed."""
+        listed = self._query.listed_variables
+        if listed is None:
+            return None
+        block = self._query.match
+        leaves = count_leaves(block, listed, self.match.candidates(block), self._context)
+        return self._count_of(block, leaves) if leaves else None
+
+    def _count_of(self, block: QueryBlock, leaves: tuple[Leaf, ...], at_most: int | None = None) -> Count:
+        return Count(leaves, self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match), at_most)
+
+    def _rank(self, wanted: int | None) -> MatchOperator | None:
+        """Find the best-ranked nodes first, if a rank is the first sort key and listing all rows costs more."""
+        rank = self._query.leading_rank if wanted else None
+        if rank is None or wanted is None:
+            return None
+        block, var = self._query.match, ranked_variable(rank)
+        candidates = self.match.candidates(block)
+        # Optional blocks do not change which nodes are in any row.
+        counted = block.without_unused_optionals
+        whole, statistics = self._order(block)
+
+        def leaves() -> tuple[Leaf, ...]:
+            return count_leaves(counted, counted.joined_variables | {var}, candidates, self._context)
+
+        def counting_cost(found: tuple[Leaf, ...]) -> float | None:
+            if not found and counted is block:
+                return None
+            return self._order(without_leaves(counted, found))[0].cost
+
+        chosen = ranked_nodes(wanted, whole, statistics.variables[var].size, leaves, counting_cost)
+        if chosen is None:
+            return None
+        nodes, leaves_ = chosen
+        count = self._count_of(counted, leaves_, at_most=wanted)
+        listing = self.pipeline(block, frozenset({var}), nodes, self.match)
+        return Rank(rank, var, count, wanted, nodes, listing)
+
+    def _portions(self, wanted: int | None) -> MatchOperator | None:
+        """Match in sort order, if the first rows are expected to be found early."""
+        key = self._query.leading_key if wanted else None
+        if key is None or wanted is None:
+            return None
+        assert isinstance(key.expr, ir.Prop | ir.Ident)
+        block, var = self._query.match, key.expr.var
+        whole, statistics = self._order(block)
+        first = first_portion(
+            wanted,
+            whole,
+            statistics.variables[var],
+            lambda size: order_block(block, frozenset({var}), size, statistics),
+        )
+        if first is None:
+            return None
+        return Portions(key, var, wanted, first, self.pipeline(block, frozenset({var}), first, self.match))
+
+    def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
+        """The join order of a block that starts without bound variables, for cost comparisons."""
+        statistics = collect_statistics(block, self.match.candidates(block), self._context)
+        return order_block(block, frozenset(), 1, statistics), statistics
+
+    # Blocks
+
+    def pipeline(self, block: QueryBlock, bound: frozenset[str], rows: float, match: MatchRun) -> Pipeline:
+        """The pipeline of a block.
+
+        Args:
+            block: the block.
+            bound: variables that have a value before it.
+            rows: number of input rows.
+            match: gives the candidates of its variables.
+        """
+        trace = self._context.trace
+        candidates = match.candidates(block)
+        if trace is None or block.number == 0:
+            statistics = collect_statistics(block, candidates, self._context)
+        else:
+            # Conditions of inner blocks are evaluated now. The trace shows them where the block runs.
+            with trace.collecting() as entries:
+                statistics = collect_statistics(block, candidates, self._context)
+            match.keep_planning_entries(block, entries)
+        order = order_block(block, bound, rows, statistics)
+        estimates: tuple[float, ...] = ()
+        if trace is not None or block.optionals or block.negations:
+            estimates = order.estimates(rows, statistics)
+        if trace is not None:
+            self._statistics.append(statistics)
+        operators: list[Operator] = []
+        known, before = bound, rows
+        for place, step in enumerate(order.steps):
+            if isinstance(step, BlockJoin):
+                inner = self.pipeline(step.block, known, before, match)
+                operators.append(AntiJoin(inner) if step.negated else LeftJoin(inner))
+            else:
+                operators.append(operator_for(step, block, is_first=not known))
+            known |= operators[-1].binds
+            before = estimates[place] if estimates else before
+        return Pipeline(
+            block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates
+        )
+
+    def estimate(self, candidates: Candidates, name: str) -> float:
+        """Estimated number of candidates of a variable."""
+        return estimated_size(candidates, name, self._context)
+
+
+def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
+    """The operator of a move."""
+    if move.condition is not None:
+        return Filter(block.join_conditions[move.condition])
+    if move.scan is not None:
+        return Scan(block.nodes[move.scan], is_product=not is_first)
+    assert move.expand is not None
+    if move.expand.hops is not None:
+        return Reach(move.expand, closing=move.closing, late=move.late)
+    if move.closing:
+        return Membership(move.expand)
+    return Expand(move.expand, forward=move.forward, late=move.late)

@@ -1,0 +1,114 @@
+"""Selectivity estimates: the fraction of rows that a condition keeps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
+
+from omnigraph.lang.query import ir
+from omnigraph.read.plan.statistics import PropertyStatistics
+
+_KEPT = 1 / 3
+_KEPT_EQUAL = 1 / 10
+"""Default selectivity of a condition, and of an equality."""
+
+_KEPT_WORDS = 1 / 20
+"""Default selectivity of a text search."""
+
+Known = Callable[[str, str], PropertyStatistics | None]
+"""Returns the statistics of a property of a variable, or None."""
+
+Params = Mapping[str, ir.ConstValue]
+
+
+def selectivity(expr: ir.Expr, known: Known, params: Params) -> float:
+    """Estimated fraction of rows for which a condition is true.
+
+    Args:
+        expr: the condition.
+        known: returns property statistics.
+        params: parameter values.
+    """
+    match expr:
+        case ir.And(terms):
+            kept = 1.0
+            for term in terms:
+                kept *= selectivity(term, known, params)
+            return kept
+        case ir.Or(terms):
+            lost = 1.0
+            for term in terms:
+                lost *= 1 - selectivity(term, known, params)
+            return 1 - lost
+        case ir.Not(term):
+            return 1 - selectivity(term, known, params)
+        case ir.SameEntity(negated=negated) | ir.VarIsNull(negated=negated):
+            return 1 - _KEPT_EQUAL if negated else _KEPT_EQUAL
+        case ir.TextMatch():
+            return _KEPT_WORDS
+        case ir.IsNull(value, negated):
+            values = _of(value, known)
+            missing = _KEPT_EQUAL if values is None else values.missing
+            return 1 - missing if negated else missing
+        case ir.InList(value, items, negated):
+            listed = _value(items, params)
+            kept = min(1.0, (len(listed) if isinstance(listed, tuple) else 4) * _equal(_of(value, known)))
+            return 1 - kept if negated else kept
+        case ir.Compare():
+            return _compared(expr, known, params)
+    return _KEPT
+
+
+_FLIPPED = {
+    ir.CompareOp.LT: ir.CompareOp.GT,
+    ir.CompareOp.LE: ir.CompareOp.GE,
+    ir.CompareOp.GT: ir.CompareOp.LT,
+    ir.CompareOp.GE: ir.CompareOp.LE,
+}
+"""Comparison operators with exchanged sides."""
+
+
+def _compared(expr: ir.Compare, known: Known, params: Params) -> float:
+    left, right = _of(expr.left, known), _of(expr.right, known)
+    if expr.op in (ir.CompareOp.EQ, ir.CompareOp.NE):
+        both = [values for values in (left, right) if values is not None]
+        kept = min((_equal(values) for values in both), default=_KEPT_EQUAL)
+        return kept if expr.op is ir.CompareOp.EQ else 1 - kept
+    if expr.op not in _FLIPPED:
+        return _KEPT
+    if left is not None:
+        return _ordered(left, expr.op, _value(expr.right, params))
+    return _KEPT if right is None else _ordered(right, _FLIPPED[expr.op], _value(expr.left, params))
+
+
+def _ordered(values: PropertyStatistics, op: ir.CompareOp, bound: ir.ConstValue) -> float:
+    """Fraction of values on one side of a bound. Never 0, since the sample is incomplete."""
+    if bound is None or not values.sample:
+        return _KEPT
+    least = 1 / (2 * len(values.sample))
+    try:
+        if op in (ir.CompareOp.LT, ir.CompareOp.GE):
+            below = bisect_left(values.sample, bound) / len(values.sample)
+        else:
+            below = bisect_right(values.sample, bound) / len(values.sample)
+    except TypeError:  # the bound has another type than the sample
+        return _KEPT
+    kept = below if op in (ir.CompareOp.LT, ir.CompareOp.LE) else 1 - below
+    return max(kept, least) * (1 - values.missing)
+
+
+def _equal(values: PropertyStatistics | None) -> float:
+    return _KEPT_EQUAL if values is None else (1 - values.missing) / max(values.distinct, 1.0)
+
+
+def _of(expr: ir.Expr, known: Known) -> PropertyStatistics | None:
+    return known(expr.var, expr.name) if isinstance(expr, ir.Prop) else None
+
+
+def _value(expr: ir.Expr, params: Params) -> ir.ConstValue:
+    match expr:
+        case ir.Const(value=value):
+            return value
+        case ir.Param(name=name):
+            return params.get(name)
+    return None

@@ -1,0 +1,163 @@
+"""A block of a compiled query: its conditions by variable, the types it refers to, and its cached join orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.read.query.expression import Expression, variables
+
+_MAX_JOIN_ORDERS = 256
+"""Join orders cached per block."""
+
+
+@dataclass(frozen=True)
+class QueryBlock:
+    """A `match`, `optional` or `not` block.
+
+    Attributes:
+        block: the block in the IR.
+        number: position in the query, the same for every variant of the block (see `without`).
+        optionals: optional blocks inside it.
+        negations: negated blocks inside it.
+    """
+
+    block: ir.Block
+    number: int = 0
+    optionals: tuple[QueryBlock, ...] = ()
+    negations: tuple[QueryBlock, ...] = ()
+    _join_orders: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+    _variants: dict[tuple[str, ...], QueryBlock] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, block: ir.Block, numbers: Iterator[int] | None = None) -> QueryBlock:
+        """Wrap a block and the blocks inside it."""
+        numbers = count() if numbers is None else numbers
+        number = next(numbers)
+        optionals = tuple(cls.of(inner, numbers) for inner in block.optionals)
+        return cls(block, number, optionals, tuple(cls.of(inner, numbers) for inner in block.negations))
+
+    @cached_property
+    def nodes(self) -> dict[str, ir.NodeVar]:
+        """Node variables that the block introduces, by name."""
+        return {node.name: node for node in self.block.nodes}
+
+    @cached_property
+    def conditions(self) -> tuple[Expression, ...]:
+        """Conjuncts of the block's filters."""
+        return tuple(map(Expression, _conjuncts(self.block.filters)))
+
+    @cached_property
+    def own_conditions(self) -> dict[str, tuple[Expression, ...]]:
+        """Conditions on exactly one node variable of the block, by variable. They can be pushed into its scan."""
+        found: dict[str, tuple[Expression, ...]] = {}
+        for condition in self.conditions:
+            name = self._only_variable(condition)
+            if name is not None:
+                found[name] = (*found.get(name, ()), condition)
+        return found
+
+    @cached_property
+    def join_conditions(self) -> tuple[Expression, ...]:
+        """All other conditions: on several variables, or on variables of an enclosing block."""
+        return tuple(condition for condition in self.conditions if self._only_variable(condition) is None)
+
+    def _only_variable(self, condition: Expression) -> str | None:
+        (name,) = condition.variables if len(condition.variables) == 1 else (None,)
+        return name if name in self.nodes else None
+
+    @cached_property
+    def node_types(self) -> tuple[str, ...]:
+        """Node types at the ends of the expands of this block and the blocks inside it."""
+        return tuple(dict.fromkeys(name for step in self._steps for name in (step.left_type, step.right_type)))
+
+    @cached_property
+    def edge_types(self) -> tuple[str, ...]:
+        """Edge types of the expands of this block and the blocks inside it."""
+        return tuple(dict.fromkeys(step.edge for step in self._steps))
+
+    @cached_property
+    def multi_hop_edge_types(self) -> frozenset[str]:
+        """Edge types that this block walks with variable-length hops."""
+        expands = (expand for expand in self.block.expands if expand.hops is not None)
+        return frozenset(step.edge for expand in expands for step in expand.steps)
+
+    @property
+    def _steps(self) -> Iterator[ir.Step]:
+        return (step for part in walk(self.block) if isinstance(part, ir.Expand) for step in part.steps)
+
+    @cached_property
+    def joined_variables(self) -> frozenset[str]:
+        """Variables that join conditions and inner blocks refer to."""
+        found: set[str] = set()
+        for condition in self.join_conditions:
+            found |= condition.variables
+        for inner in (*self.optionals, *self.negations):
+            found |= {*inner.block.outer}
+        return frozenset(found)
+
+    @cached_property
+    def introduced(self) -> frozenset[str]:
+        """Variables that have a value after a left join with this block."""
+        found = {*self.nodes}
+        for expand in self.block.expands:
+            found |= {*bound_by_expand(expand)}
+        for inner in self.optionals:
+            found |= inner.introduced
+        return frozenset(found)
+
+    @cached_property
+    def without_unused_optionals(self) -> QueryBlock:
+        """The block without its optional blocks, if nothing else refers to their variables; else the block itself.
+
+        An optional block never removes rows. So the variables of the rest take the same values without it.
+        """
+        inside = {name for optional in self.optionals for name in optional.introduced}
+        used = {name for inner in self.negations for name in inner.block.outer} | variables(self.block.filters)
+        used |= {name for expand in self.block.expands for name in (expand.left, expand.right)}
+        if not inside or inside & used:
+            return self
+        return replace(self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _variants={})
+
+    def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
+        """The block without some variables and the expands that lead to them; cached by variable names."""
+        key = tuple(names)
+        if key not in self._variants:
+            rest = replace(
+                self.block,
+                nodes=tuple(node for node in self.block.nodes if node.name not in key),
+                expands=tuple(e for e in self.block.expands if not any(e is removed for removed in expands)),
+            )
+            self._variants[key] = replace(self, block=rest, _join_orders={}, _variants={})
+        return self._variants[key]
+
+    def join_order(self, key: tuple[object, ...]) -> Any:
+        """A cached join order, or None."""
+        return self._join_orders.get(key)
+
+    def keep_join_order(self, key: tuple[object, ...], order: Any) -> None:
+        """Cache a join order for later runs of the query."""
+        if len(self._join_orders) >= _MAX_JOIN_ORDERS:
+            self._join_orders.clear()
+        self._join_orders[key] = order
+
+
+def _conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
+    for expr in filters:
+        if isinstance(expr, ir.And):
+            yield from _conjuncts(expr.terms)
+        else:
+            yield expr
+
+
+def bound_by_expand(expand: ir.Expand) -> Iterator[str]:
+    """Edge and path variables of an expand."""
+    if expand.edge_var is not None:
+        yield expand.edge_var.name
+    if expand.path_var is not None:
+        yield expand.path_var

@@ -1,0 +1,116 @@
+"""An expression of a compiled query, with the facts that planner and executor ask about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from omnigraph.evaluate.rows import ROLE_COLUMNS
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+
+_RANGE_OPERATORS = frozenset({ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE})
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression with cached facts. Facts are computed on first use and shared by all runs of the query."""
+
+    expr: ir.Expr
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Variables that the expression refers to."""
+        return variables(self.expr)
+
+    @cached_property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Entity columns that the expression reads, as (variable, column)."""
+        found: dict[tuple[str, str], None] = {}
+        for part in walk(self.expr):
+            match part:
+                case ir.Prop(var=var, name=name):
+                    found[var, name] = None
+                case ir.Ident(var=var, role=role):
+                    found[var, ROLE_COLUMNS[role]] = None
+                case ir.Entity(var=var):
+                    found[var, "id"] = None
+        return tuple(found)
+
+    @cached_property
+    def path_lists(self) -> tuple[tuple[str, ir.PathPart], ...]:
+        """Paths whose nodes or edges the expression lists, as (variable, part)."""
+        found = {(part.var, part.part): None for part in walk(self.expr) if isinstance(part, ir.PathValue)}
+        return tuple(key for key in found if key[1] is not ir.PathPart.LENGTH)
+
+    @cached_property
+    def properties(self) -> frozenset[str]:
+        """Names of the properties that the expression reads."""
+        return frozenset(part.name for part in walk(self.expr) if isinstance(part, ir.Prop))
+
+    @cached_property
+    def is_search(self) -> bool:
+        """Whether the expression contains a text or vector search, which runs over all rows at once."""
+        return any(isinstance(part, ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Fusion) for part in walk(self.expr))
+
+    @cached_property
+    def range_property(self) -> tuple[str, str] | None:
+        """The property (variable, name) that a range condition compares with a value; None for other expressions."""
+        match self.expr:
+            case ir.Compare(op, ir.Prop(var=var, name=name), ir.Const() | ir.Param()) if op in _RANGE_OPERATORS:
+                return var, name
+        return None
+
+    @cached_property
+    def equalities(self) -> tuple[tuple[ir.Expr, ir.Const | ir.Param, bool], ...]:
+        """Equality tests of a condition: (compared expression, value, whether the value is an IN list)."""
+        match self.expr:
+            case ir.Compare(ir.CompareOp.EQ, left, right):
+                sides = ((left, right), (right, left))
+                return tuple((side, value, False) for side, value in sides if isinstance(value, ir.Const | ir.Param))
+            case ir.InList(value, items, negated=False) if isinstance(items, ir.Const | ir.Param):
+                return ((value, items, True),)
+        return ()
+
+    @cached_property
+    def as_table_filter(self) -> ir.Expr:
+        """A condition on one variable, rewritten as a filter on the rows of that variable's table."""
+        found: ir.Expr = _on_table_rows(self.expr)
+        return found
+
+    @property
+    def text(self) -> str:
+        """The expression in query syntax."""
+        return ir.expression(self.expr)
+
+
+@dataclass(frozen=True, slots=True)
+class SortTerm:
+    """A sort key with the facts about its expression."""
+
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = True
+
+
+def _on_table_rows(part: Any) -> Any:
+    if isinstance(part, tuple):
+        return tuple(map(_on_table_rows, part))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    if isinstance(part, ir.Prop | ir.Ident):
+        return replace(part, var=ir.SELF)
+    inner = {field.name: getattr(part, field.name) for field in fields(part)}
+    return replace(part, **{name: _on_table_rows(value) for name, value in inner.items()})
+
+
+def variables(part: object) -> frozenset[str]:
+    """Variables that an expression, or a tuple of them, refers to."""
+    found: set[str] = set()
+    for inner in walk(part):
+        if isinstance(inner, ir.SameEntity):
+            found |= {inner.left, inner.right}
+        elif isinstance(inner, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf | ir.PathValue | ir.VarIsNull):
+            found.add(inner.var)
+    return frozenset(found)

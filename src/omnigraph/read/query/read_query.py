@@ -1,0 +1,218 @@
+"""A compiled read query: the IR, and facts about its result that do not depend on data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.walk import walk
+from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.expression import Expression, SortTerm, variables
+
+
+@dataclass(frozen=True)
+class ReadQuery:
+    """A read of a compiled query. Make it once per query and keep it with the compiled query: it caches facts.
+
+    Example:
+        >>> from omnigraph.lang.query import compile_query
+        >>> from omnigraph.lang.schema import compile_schema
+        >>> catalog = compile_schema("node Person { name: String @key }")
+        >>> text = "query q() { match { $p: Person } return { $p.name } }"
+        >>> ReadQuery(compile_query(text, catalog, None).body).schema.names
+        ['name']
+    """
+
+    read: ir.Read
+
+    @cached_property
+    def match(self) -> QueryBlock:
+        """The `match` block."""
+        return QueryBlock.of(self.read.match)
+
+    # Result
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the result."""
+        columns = self.read.columns
+        return pa.schema([pa.field(c.name, arrow_type(c.expr.type), c.expr.type.nullable) for c in columns])
+
+    @cached_property
+    def columns(self) -> dict[str, Expression]:
+        """Result columns by name, in order."""
+        return {column.name: Expression(column.expr) for column in self.read.columns}
+
+    @cached_property
+    def keys(self) -> tuple[ir.OutColumn, ...]:
+        """Grouping keys."""
+        return self.read.keys
+
+    @cached_property
+    def aggregates(self) -> tuple[ir.Aggregate, ...]:
+        """Distinct aggregates of columns and `having`."""
+        parts = walk((self.read.columns, self.read.having))
+        return tuple(dict.fromkeys(part for part in parts if isinstance(part, ir.Aggregate)))
+
+    @cached_property
+    def order(self) -> tuple[SortTerm, ...]:
+        """Sort keys. A key that names a plain property column is replaced by that property."""
+        found = []
+        for key in self.read.order:
+            expr = self.resolved(key.expr)
+            plain = isinstance(expr, ir.Prop | ir.Ident)
+            found.append(SortTerm(Expression(expr if plain else key.expr), key.descending, key.nulls_first))
+        return tuple(found)
+
+    @cached_property
+    def ordering_columns(self) -> dict[str, Expression]:
+        """Result columns that sort keys refer to, directly or through other columns."""
+        named = named_columns([term.expression.expr for term in self.order], self.columns)
+        return {name: column for name, column in self.columns.items() if name in named}
+
+    @cached_property
+    def ties(self) -> tuple[SortTerm, ...]:
+        """Tie-breakers that make the order total."""
+        return tuple(SortTerm(Expression(tie)) for tie in self.read.ties)
+
+    def resolved(self, expr: ir.Expr) -> ir.Expr:
+        """The expression behind a reference to a result column."""
+        while isinstance(expr, ir.Column):
+            expr = self.columns[expr.name].expr
+        return expr
+
+    @cached_property
+    def leading_key(self) -> ir.SortKey | None:
+        """The first sort key, if it is a property or id of one node variable of the match; else None.
+
+        None also if rows cannot be found in key order: with groups, `distinct`, ranks, paths or fusions.
+        """
+        read = self.read
+        if read.grouped or read.distinct or read.ranked is not None:
+            return None
+        if read.order:
+            key = replace(read.order[0], expr=self.resolved(read.order[0].expr))
+        elif read.ties:
+            key = ir.SortKey(read.ties[0])
+        else:
+            return None
+        if not isinstance(key.expr, ir.Prop | ir.Ident) or key.expr.var not in self.match.nodes:
+            return None
+        # Chunks of paths and of fused ranks cannot be concatenated.
+        whole = any(
+            isinstance(part, ir.Fusion) or (isinstance(part, ir.Expand) and part.path_var) for part in walk(read)
+        )
+        return None if whole else key
+
+    # Ranks
+
+    @cached_property
+    def ranks(self) -> tuple[ir.Rank, ...]:
+        """Rank expressions (vector distance, BM25, fusion) in columns and sort keys."""
+        parts = walk((self.read.columns, self.read.order))
+        return tuple(part for part in parts if isinstance(part, ir.Nearest | ir.Bm25 | ir.Fusion))
+
+    @cached_property
+    def first_rank(self) -> ir.Rank | None:
+        """The rank that is the first sort key, best first and nulls last; else None."""
+        if not self.read.order:
+            return None
+        key = self.read.order[0]
+        expr = self.resolved(key.expr)
+        if not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Fusion) or key.nulls_first:
+            return None
+        return expr if key.descending is not isinstance(expr, ir.Nearest) else None
+
+    @cached_property
+    def leading_rank(self) -> ir.Rank | None:
+        """`first_rank`, if it ranks one node variable that every row of the result binds; else None."""
+        rank = None if self.read.grouped or self.read.distinct else self.first_rank
+        if rank is None:
+            return None
+        node = self.match.nodes.get(ranked_variable(rank))
+        if node is None or len(node.types) != 1:
+            return None
+        # A fusion depends on all remaining nodes of its variable, which are known for one variable only.
+        others = any(isinstance(part, ir.Fusion) and ranked_variable(part) != node.name for part in self.ranks)
+        return None if others else rank
+
+    @cached_property
+    def has_fusion(self) -> bool:
+        """Whether columns or sort keys contain a fusion, whose scores depend on all rows."""
+        return any(isinstance(part, ir.Fusion) for part in self.ranks)
+
+    # Grouping
+
+    @cached_property
+    def _grouped_parts(self) -> tuple[object, ...]:
+        return (self.read.columns, self.read.having, self.read.order)
+
+    @cached_property
+    def is_countable(self) -> bool:
+        """Whether all aggregates give the same value for rows that are listed once with a count."""
+        parts = walk(self._grouped_parts)
+        return all(_accepts_weights(part) for part in parts if isinstance(part, ir.Aggregate))
+
+    @cached_property
+    def result_variables(self) -> frozenset[str]:
+        """Variables whose values the result needs. With countable aggregates, `count(*)` needs none."""
+        if self.is_countable:
+            return frozenset(_needed_variables(self._grouped_parts))
+        return frozenset(name for part in self._grouped_parts for name in variables(part))
+
+    @cached_property
+    def listed_variables(self) -> frozenset[str] | None:
+        """Variables that must be listed to compute the groups; None if counting is not possible."""
+        if not self.read.grouped or self.read.match.outer or not self.is_countable:
+            return None
+        return self.match.joined_variables | self.result_variables
+
+
+def named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -> set[str]:
+    """Columns that expressions refer to, directly or through other columns."""
+    found: set[str] = set()
+    todo: list[object] = list(exprs)
+    while todo:
+        for part in walk(todo.pop()):
+            if isinstance(part, ir.Column) and part.name not in found:
+                found.add(part.name)
+                todo.append(columns[part.name].expr)
+    return found
+
+
+def ranked_variable(rank: ir.Rank) -> str:
+    """The variable whose entities are ranked."""
+    return (rank.arms[0].rank if isinstance(rank, ir.Fusion) else rank).field.var
+
+
+def _accepts_weights(aggregate: ir.Aggregate) -> bool:
+    """Whether an aggregate ignores duplicates, or counts rows and can add up weights."""
+    function = ir.AggregateFunction
+    return aggregate.distinct or aggregate.function in (function.COUNT, function.MIN, function.MAX)
+
+
+def _needed_variables(part: object) -> Iterator[str]:
+    if isinstance(part, ir.Aggregate) and _counts_rows(part):
+        return
+    if isinstance(part, tuple):
+        for inner in part:
+            yield from _needed_variables(inner)
+    elif any(isinstance(inner, ir.Aggregate) for inner in walk(part)):
+        assert is_dataclass(part)
+        for field in fields(part):
+            yield from _needed_variables(getattr(part, field.name))
+    else:
+        yield from variables(part)
+
+
+def _counts_rows(aggregate: ir.Aggregate) -> bool:
+    """Whether an aggregate is the number of rows: `count(*)`, or `count` of something that is never null."""
+    if aggregate.function is not ir.AggregateFunction.COUNT or aggregate.distinct:
+        return False
+    arg = aggregate.arg
+    return arg is None or (isinstance(arg, ir.Ident | ir.Entity) and not arg.nullable)

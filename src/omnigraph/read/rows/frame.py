@@ -1,0 +1,309 @@
+"""Frames: rows of a match. For each variable, an array with the number of the entity in each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.evaluate.rows import ROLE_COLUMNS
+from omnigraph.lang.query import ir
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+
+_OFTEN = 4
+"""With at least one row for so many entities, id ranks are computed for the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The entities of a variable, one per row.
+
+    Attributes:
+        tables: tables of the types that it ranges over.
+        numbers: entity number in each row, or `NOTHING`.
+        which: index of the table in each row; None if there is one table only.
+    """
+
+    tables: tuple[EntityTable, ...]
+    numbers: Numbers
+    which: Numbers | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + (0 if self.which is None else self.which.nbytes)
+
+    def take(self, rows: Numbers) -> Binding:
+        """The binding of other rows; null for a row `NOTHING`."""
+        missing = rows == NOTHING
+        if not missing.any():
+            return Binding(self.tables, self.numbers[rows], None if self.which is None else self.which[rows])
+        if len(self.numbers) == 0:
+            numbers = np.full(len(rows), NOTHING, np.int64)
+            return Binding(self.tables, numbers, None if self.which is None else np.zeros(len(rows), np.int64))
+        numbers = np.where(missing, NOTHING, self.numbers[rows])
+        return Binding(self.tables, numbers, None if self.which is None else self.which[rows])
+
+    def part(self, first: int, last: int) -> Binding:
+        """The binding of the rows from `first` to `last` (exclusive)."""
+        return Binding(self.tables, self.numbers[first:last], None if self.which is None else self.which[first:last])
+
+    def values(self, name: str) -> pa.Array:
+        """A column of the entities; null without an entity, or if its type has no such column."""
+        if self.which is None:
+            return self.tables[0].take(name, self.numbers)
+        kinds = {table.schema.field(name).type for table in self.tables if table.has_column(name)}
+        if not kinds:
+            return pa.nulls(len(self.numbers))  # of an interface that no type implements
+        parts, place = [pa.nulls(1, next(iter(kinds)))], np.zeros(len(self.numbers), np.int64)
+        start = 1
+        for number, table in enumerate(self.tables):
+            rows = np.flatnonzero((self.which == number) & (self.numbers != NOTHING))
+            if len(rows) and table.has_column(name):
+                parts.append(table.take(name, self.numbers[rows]))
+                place[rows] = np.arange(start, start + len(rows))
+                start += len(rows)
+        return as_one_array(pa.chunked_array(parts)).take(pa.array(place))
+
+    def id_ranks(self) -> pa.Array | None:
+        """Rank of each entity in id order, null for null; None if comparing ids is cheaper."""
+        if self.which is not None:
+            return None
+        table = self.tables[0]
+        if len(self.numbers) * _OFTEN < table.count and not table.has_id_ranks:
+            return None
+        missing = self.numbers == NOTHING
+        found = table.id_ranks().take(self.numbers, mode="wrap") if table.slots else self.numbers
+        return pa.array(found, mask=missing) if missing.any() else pa.array(found)
+
+    @property
+    def has_id_ranks(self) -> bool:
+        """Whether id ranks are cached."""
+        return len(self.tables) == 1 and self.tables[0].has_id_ranks
+
+    def type_names(self) -> pa.Array:
+        names = pa.array([table.type_name for table in self.tables], pa.utf8())
+        which = np.zeros(len(self.numbers), np.int64) if self.which is None else self.which
+        return names.take(places(np.where(self.numbers == NOTHING, NOTHING, which)))
+
+    def keys(self) -> tuple[Numbers, int]:
+        """Each entity as one integer that is unique over all types, and the number of such integers. Null is 0."""
+        starts = np.cumsum([0, *(table.slots for table in self.tables)])
+        start = starts[0] if self.which is None else starts[self.which]
+        return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Paths, one per row: row n has the entities from `first[n]` to `first[n + 1]`."""
+
+    nodes: Binding
+    node_first: Numbers
+    edges: Binding
+    edge_first: Numbers
+
+    @property
+    def nbytes(self) -> int:
+        return self.nodes.nbytes + self.node_first.nbytes + self.edges.nbytes + self.edge_first.nbytes
+
+    def take(self, rows: Numbers) -> Path:
+        node_rows, node_first = _take_ranges(self.node_first, rows)
+        edge_rows, edge_first = _take_ranges(self.edge_first, rows)
+        return Path(self.nodes.take(node_rows), node_first, self.edges.take(edge_rows), edge_first)
+
+
+def concat_frames(frames: Sequence[Frame]) -> Frame:
+    """Concatenate the rows of frames that bind the same variables."""
+    first = frames[0]
+    assert not any(frame.fused for frame in frames)
+    origins = [frame.origin for frame in frames if frame.origin is not None]
+    return Frame(
+        sum(frame.count for frame in frames),
+        {name: _joined_bindings([frame.bindings[name] for frame in frames]) for name in first.bindings},
+        {name: _joined_paths([frame.paths[name] for frame in frames]) for name in first.paths},
+        origin=np.concatenate(origins) if origins else None,
+        searching=first.searching,
+    )
+
+
+def _joined_bindings(parts: Sequence[Binding]) -> Binding:
+    which = [part.which for part in parts if part.which is not None]
+    numbers = np.concatenate([part.numbers for part in parts])
+    return Binding(parts[0].tables, numbers, np.concatenate(which) if which else None)
+
+
+def _joined_paths(parts: Sequence[Path]) -> Path:
+    return Path(
+        _joined_bindings([part.nodes for part in parts]),
+        _joined_firsts([part.node_first for part in parts]),
+        _joined_bindings([part.edges for part in parts]),
+        _joined_firsts([part.edge_first for part in parts]),
+    )
+
+
+def _joined_firsts(parts: Sequence[Numbers]) -> Numbers:
+    lengths = np.concatenate([np.diff(part) for part in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _take_ranges(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Positions of several ranges, concatenated, and where each range begins."""
+    missing = rows == NOTHING
+    safe = np.where(missing, 0, rows)
+    lengths = np.where(missing, 0, (first[1:] - first[:-1])[safe] if len(first) > 1 else 0)
+    begins = np.concatenate([[0], np.cumsum(lengths)])
+    starts = first[:-1][safe] if len(first) > 1 else np.zeros(len(rows), np.int64)
+    return np.repeat(starts - begins[:-1], lengths) + np.arange(begins[-1]), begins
+
+
+@dataclass(frozen=True, slots=True)
+class FusedRanks:
+    """Result of a rank fusion, for entities or for the rows that hold them.
+
+    Attributes:
+        score: fused score, larger is better; NaN without a score, and for entities that cannot be in the top rows.
+        place: position in the fused order, from 0; `NOTHING` without a score.
+    """
+
+    score: npt.NDArray[np.float64]
+    place: Numbers
+
+    def take(self, rows: Numbers) -> FusedRanks:
+        return FusedRanks(self.score[rows], self.place[rows])
+
+
+class Searching(Protocol):
+    """Evaluates text matches and ranks for the entities of a binding."""
+
+    def values(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest, binding: Binding) -> pa.Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows of a match.
+
+    Attributes:
+        count: number of rows.
+        bindings: node and edge variables.
+        paths: path variables.
+        origin: for rows of an inner block, the outer row that each belongs to.
+        searching: evaluates text matches and ranks.
+        fused: fused ranks of each row, once the match is complete.
+    """
+
+    count: int
+    bindings: Mapping[str, Binding] = field(default_factory=dict)
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    origin: Numbers | None = None
+    searching: Searching | None = None
+    fused: Mapping[ir.Fusion, FusedRanks] = field(default_factory=dict)
+    _columns: dict[tuple[str, str], pa.Array] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        return frozenset({*self.bindings, *self.paths})
+
+    @property
+    def width(self) -> int:
+        """Array elements per row. A path counts as four."""
+        return sum(1 if b.which is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        held = sum(binding.nbytes for binding in self.bindings.values()) + sum(p.nbytes for p in self.paths.values())
+        return held + (0 if self.origin is None else self.origin.nbytes)
+
+    def bind(self, name: str, binding: Binding) -> Frame:
+        """Add a variable."""
+        return replace(self, bindings={**self.bindings, name: binding}, _columns={})
+
+    def bind_path(self, name: str, path: Path) -> Frame:
+        return replace(self, paths={**self.paths, name: path}, _columns={})
+
+    def with_fused(self, fused: Mapping[ir.Fusion, FusedRanks]) -> Frame:
+        """Add fused ranks."""
+        return replace(self, fused=fused, _columns={}) if fused else self
+
+    def take(self, rows: Numbers) -> Frame:
+        """Select rows, in any order and with repetition."""
+        return Frame(
+            len(rows),
+            {name: binding.take(rows) for name, binding in self.bindings.items()},
+            {name: path.take(rows) for name, path in self.paths.items()},
+            None if self.origin is None else np.where(rows == NOTHING, NOTHING, self.origin[rows]),
+            self.searching,
+            {fusion: values.take(rows) for fusion, values in self.fused.items()},
+        )
+
+    def part(self, first: int, last: int) -> Frame:
+        """The rows from `first` to `last` (exclusive)."""
+        if self.paths or self.fused:
+            return self.take(np.arange(first, last))
+        return Frame(
+            last - first,
+            {name: binding.part(first, last) for name, binding in self.bindings.items()},
+            origin=None if self.origin is None else self.origin[first:last],
+            searching=self.searching,
+            _columns={key: values.slice(first, last - first) for key, values in self._columns.items()},
+        )
+
+    def filter(self, mask: Mask) -> Frame:
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def keys(self, names: list[str]) -> Numbers:
+        """Rows as integers that are equal if some variables hold the same entities."""
+        result = np.zeros(self.count, np.int64)
+        for name in names:
+            numbers, size = self.bindings[name].keys()
+            if self.count and int(result.max()) >= 2**62 // size:
+                result = np.unique(result, return_inverse=True)[1]
+            result = result * size + numbers
+        return result
+
+    # Values for expressions
+
+    def prop(self, var: str, name: str) -> pa.Array:
+        if (var, name) not in self._columns:
+            self._columns[var, name] = self.bindings[var].values(name)
+        return self._columns[var, name]
+
+    def ident(self, var: str, role: ir.Role) -> pa.Array:
+        if var in self.paths:
+            # A path has no id. The length is null exactly if the path is.
+            return self.path(var, ir.PathPart.LENGTH)
+        return self.prop(var, ROLE_COLUMNS[role])
+
+    def type_of(self, var: str) -> pa.Array:
+        return self.bindings[var].type_names()
+
+    def path(self, var: str, part: ir.PathPart) -> pa.Array:
+        path = self.paths[var]
+        if part is ir.PathPart.LENGTH:
+            nothing = path.node_first[1:] == path.node_first[:-1]
+            return pa.array(np.diff(path.edge_first), pa.int64(), mask=nothing)
+        which, first = (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
+        nothing = path.node_first[1:] == path.node_first[:-1]
+        return pa.ListArray.from_arrays(
+            pa.array(first, pa.int32()), which.values("id"), mask=pa.array(nothing) if nothing.any() else None
+        )
+
+    def column(self, name: str) -> pa.Array:
+        raise AssertionError(f"a match has no column {name}")
+
+    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
+        if isinstance(expr, ir.Fusion):
+            score = self.fused[expr].score
+            return pa.array(score, mask=np.isnan(score))
+        assert self.searching is not None, "these rows cannot be searched"
+        return self.searching.values(expr, self.bindings[expr.field.var])
+
+
+def true_rows(mask: pa.Array) -> Mask:
+    found: Mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,47 @@
+"""BM25 relevance scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from omnigraph.read.search.inverted_index import K1, InvertedIndex
+from omnigraph.read.search.scores import Scores, rounded
+
+
+def bm25(collection: Sequence[InvertedIndex], words: Sequence[str]) -> list[Scores]:
+    """BM25 score of each entity of several types for the words of a query; NaN if no word occurs.
+
+    Document frequencies and lengths are those of all texts of these types. A word that occurs in n of N texts has the
+    weight `ln(1 + (N - n + 0.5) / (n + 0.5))`. If it occurs f times in a text of L words, and texts have A words on
+    average, it adds `f * (K1 + 1) / (f + K1 * (1 - B + B * L / A))` times its weight. A repeated query word counts
+    repeatedly. Scores are rounded to single precision.
+    """
+    texts = sum(part.texts for part in collection)
+    average = sum(part.total for part in collection) / max(texts, 1)
+    scores = [np.zeros(len(part.length)) for part in collection]
+    for word in words:
+        entries = [part.find(word) for part in collection]
+        spans = [
+            slice(0, 0) if number is None else slice(int(part.first[number]), int(part.first[number + 1]))
+            for part, number in zip(collection, entries, strict=True)
+        ]
+        containing = sum(span.stop - span.start for span in spans)
+        weight = np.log1p((texts - containing + 0.5) / (containing + 0.5))
+        for part, span, score in zip(collection, spans, scores, strict=True):
+            if span.start == span.stop:
+                continue
+            entities = part.entity[span].astype(np.int64)
+            counts = np.diff(part.begin[span.start : span.stop + 1]).astype(np.float64)
+            counted = counts * (K1 + 1) / (counts + part.discounts(average)[entities])
+            score[entities] += weight * counted
+    return [_rounded_or_nan(score) for score in scores]
+
+
+def _rounded_or_nan(score: Scores) -> Scores:
+    """Rounded scores; NaN for 0, since every occurring word adds more than 0."""
+    found = np.full(len(score), np.nan)
+    there = np.flatnonzero(score)
+    found[there] = rounded(score[there])
+    return found

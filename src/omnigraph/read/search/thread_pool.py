@@ -1,0 +1,37 @@
+"""A small thread pool for numeric kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+_MUCH = 1 << 21
+"""With fewer numbers than this, starting another thread costs more than it saves."""
+
+
+def run_parallel(work: Callable[[], None], size: int) -> None:
+    """Run work in several threads if there is enough of it.
+
+    The caller's thread works, too. Threads that have not started when all chunks are taken are not waited for: on a
+    busy machine, or after a fork, the caller does all the work.
+
+    Args:
+        work: processes chunks from a shared iterator until it is exhausted.
+        size: number of elements to process.
+    """
+    helpers = _helpers() if size >= _MUCH else None
+    others = [] if helpers is None else [helpers[1].submit(work) for _ in range(helpers[0])]
+    work()
+    for other in others:
+        if not other.cancel():
+            other.result()
+
+
+@cache
+def _helpers() -> tuple[int, ThreadPoolExecutor] | None:
+    """Number of additional threads, and the pool; None on a machine with one core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(cores, 4) - 1
+    return (count, ThreadPoolExecutor(count, thread_name_prefix="omnigraph-products")) if count else None

@@ -1,0 +1,120 @@
+"""Vector sketches: projections on a few principal directions, which prove for most vectors that they are not nearest.
+
+The residual of a vector outside these directions has a known length. By Cauchy-Schwarz, the product of two residuals is
+at most the product of their lengths. So a sketch gives an upper bound of the dot product with a query at a fraction of
+the cost. The choice of directions affects speed only, not results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.search.scores import Scores
+from omnigraph.read.search.thread_pool import run_parallel
+
+Vector = npt.NDArray[np.float32]
+Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+_SHARE, _LEAST = 6, 32
+"""A sketch has one of so many dimensions of the vector, and at least so many."""
+
+_SAMPLED = 10_000
+"""Number of sampled vectors from which the directions are computed."""
+
+_BLOCK = 1 << 18
+"""Elements gathered from a matrix at a time, so that they stay in the processor cache."""
+
+
+def width_of(dimension: int) -> int:
+    """Number of dimensions of a sketch."""
+    return min(max(dimension // _SHARE, _LEAST), dimension)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSketch:
+    """Sketches of vectors.
+
+    Attributes:
+        directions: orthonormal directions, one per row.
+        numbers: projections, one row per vector.
+        rest: upper bound of the residual length of each vector.
+        slack: bound of the rounding error of a product, for unit vectors.
+    """
+
+    directions: Matrix
+    numbers: Matrix
+    rest: Vector
+    slack: float
+
+    @classmethod
+    def of(cls, matrix: Matrix, lengths: Scores) -> VectorSketch:
+        """Sketches of vectors with known lengths; NaN for missing vectors."""
+        dimension = matrix.shape[1]
+        width = width_of(dimension)
+        directions = _directions(matrix[np.isfinite(lengths)], width)
+        numbers = np.empty((len(matrix), width), np.float32)
+        rest = np.empty(len(matrix), np.float32)
+        # Bound of the rounding error of a single-precision sum of so many products, times the number of sums.
+        slack = float(np.sqrt(width)) * (dimension + 4) * 2.0**-22
+        step = max(_BLOCK // dimension, 1)
+        for start in range(0, len(matrix), step):
+            checkpoint()
+            part = slice(start, start + step)
+            numbers[part] = matrix[part] @ directions.T
+            whole = np.square(lengths[part])
+            left = whole - np.square(numbers[part].astype(np.float64)).sum(axis=1)
+            rest[part] = np.sqrt(np.maximum(left, 0) + 4 * slack * whole) * (1 + 2.0**-20)
+        return cls(directions, numbers, rest, slack)
+
+    def most(self, query: Vector, own: float, longest: float, chosen: Numbers | None) -> Vector:
+        """Upper bounds of the products of vectors with a query.
+
+        Args:
+            query: the query.
+            own: its length.
+            longest: length of the longest vector.
+            chosen: some vectors; None for all.
+        """
+        outline = self.directions @ query
+        left = own**2 - float(np.square(outline.astype(np.float64)).sum())
+        rest = np.float32(np.sqrt(max(left, 0.0) + 4 * self.slack * own**2))
+        products = products_of(self.numbers, outline, chosen)
+        products += rest * (self.rest if chosen is None else self.rest[chosen])
+        products += np.float32(4 * self.slack * own * longest)
+        return products
+
+
+def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector:
+    """Products of a query with all rows, or with some.
+
+    Each row is multiplied alone. That is as fast as a matrix product, and the result does not depend on the other rows.
+    """
+    count, step = len(matrix if chosen is None else chosen), max(_BLOCK // matrix.shape[1], 1)
+    found = np.empty(count, np.float32)
+    starts = iter(range(0, count, step))
+
+    def work() -> None:
+        room = None if chosen is None else np.empty((min(step, count), matrix.shape[1]), np.float32)
+        for start in starts:
+            part = slice(start, start + step)
+            if chosen is None or room is None:
+                np.vecdot(matrix[part], query, out=found[part])
+            else:
+                rows = np.take(matrix, chosen[part], axis=0, out=room[: len(chosen[part])], mode="clip")
+                np.vecdot(rows, query, out=found[part])
+
+    run_parallel(work, count * matrix.shape[1])
+    return found
+
+
+def _directions(matrix: Matrix, width: int) -> Matrix:
+    """Principal directions of some vectors, without centring."""
+    sample = matrix[:: max(len(matrix) // _SAMPLED, 1)].astype(np.float64)
+    _, vectors = np.linalg.eigh(sample.T @ sample)
+    found: Matrix = np.ascontiguousarray(vectors[:, ::-1][:, :width].T.astype(np.float32))
+    return found

@@ -1,0 +1,140 @@
+"""On-disk cache of inverted indexes, as derived files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.lang.query import ir
+from omnigraph.read.columns.derived_files import DamagedError, DerivedFiles, Made, Origin, Stored, process_files
+from omnigraph.read.columns.entity_table import EntityTable
+from omnigraph.read.columns.table_changes import origin_of
+from omnigraph.read.search.index_update import update_index
+from omnigraph.read.search.inverted_index import InvertedIndex
+
+_WORTH_KEEPING = 1_000_000
+"""Indexes with fewer tokens than this are built as fast as they are loaded."""
+
+_KEPT_CHANGE = 20
+"""An updated index is written to disk if at least one of so many texts changed."""
+
+_TRIED = 4
+"""Earlier indexes on disk that are tried as a base."""
+
+_OFFSETS, _LETTERS, _TOLD = "vocabulary.offsets", "vocabulary.letters", "told"
+_ARRAYS = ("first", "entity", "begin", "place", "length")
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """Weak reference to the latest index of a property, of any version.
+
+    Attributes:
+        made: its source.
+        words: the index.
+        unsaved: changed texts that are not on disk yet.
+    """
+
+    made: Made
+    words: ReferenceType[InvertedIndex]
+    unsaved: int
+
+    @property
+    def nbytes(self) -> int:
+        return 256
+
+
+def load_inverted_index(
+    table: EntityTable, name: str, analyzer: ir.Analyzer, files: DerivedFiles | None = None
+) -> InvertedIndex:
+    """The inverted index of a text property: from disk, updated from an earlier version, or built from the column.
+
+    Args:
+        table: the entities.
+        name: the property.
+        analyzer: the text analyzer.
+        files: on-disk cache; by default the one of this process.
+    """
+    files = files or process_files()
+    made = _made(table, name, analyzer)
+    stored = files.find(made.table, table.fingerprint)
+    words = None if stored is None else _of_version(stored, made)
+    unsaved = 0
+    if words is None:
+        words, unsaved = _updated(table, name, analyzer, made, files)
+    if words is None:
+        words = InvertedIndex.of(table.whole(name), analyzer)
+        unsaved = words.texts
+    if unsaved and words.total >= _WORTH_KEEPING and unsaved * _KEPT_CHANGE >= words.texts:
+        files.write(made, _arrays(words))
+        unsaved = 0
+    table.keep_latest(made.table, _Latest(made, ref(words), unsaved))
+    return words
+
+
+def _of_version(stored: Stored, made: Made) -> InvertedIndex | None:
+    """The index on disk, if its source is the current version."""
+    if stored.made.table != made.table or _numbered(stored.made.edges) != _numbered(made.edges):
+        return None
+    return _loaded(stored)
+
+
+def _updated(
+    table: EntityTable, name: str, analyzer: ir.Analyzer, made: Made, files: DerivedFiles
+) -> tuple[InvertedIndex | None, int]:
+    """An updated index of an earlier version, and the number of changed texts that are not on disk."""
+    if made.edges.base is None:
+        return None, 0
+    latest = table.find_latest(made.table)
+    if isinstance(latest, _Latest) and (words := latest.words()) is not None:
+        update = update_index(words, latest.made.edges, table, name, analyzer)
+        if update is not None:
+            return update.words, latest.unsaved + update.changed
+    for stored in islice(files.others(made.table), _TRIED):
+        words = _loaded(stored) if stored.made.table == made.table else None
+        update = None if words is None else update_index(words, stored.made.edges, table, name, analyzer)
+        if update is not None:
+            return update.words, update.changed
+    return None, 0
+
+
+def _made(table: EntityTable, name: str, analyzer: ir.Analyzer) -> Made:
+    """The source of an index. Properties are identified by number, since names can be reused."""
+    number = table.schema.field(name).metadata[PROPERTY_ID.encode()].decode()
+    origin = origin_of(table)
+    return Made(f"{table.place} words of property {number} by {analyzer}", origin, origin, origin)
+
+
+def _numbered(origin: Origin) -> tuple[str, int | None, int]:
+    """The part of a source that the index depends on. Versions with the same files have the same."""
+    return origin.fingerprint, origin.base, origin.slots
+
+
+def _arrays(words: InvertedIndex) -> dict[str, Any]:
+    vocabulary = words.vocabulary.cast(pa.large_utf8())
+    _, offsets, letters = vocabulary.buffers()
+    return {
+        _OFFSETS: np.frombuffer(offsets, np.int64)[: len(vocabulary) + 1],
+        _LETTERS: np.frombuffer(letters, np.uint8),
+        _TOLD: words.has_text.view(np.uint8),
+        **{name: getattr(words, name) for name in _ARRAYS},
+    }
+
+
+def _loaded(stored: Stored) -> InvertedIndex | None:
+    """Load an index from disk; None if it is damaged."""
+    try:
+        # Copied: they are read completely for the checksum anyway, and later changes of the file do no harm.
+        offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _TOLD))
+        first, entity, begin, place, length = (stored[name].copy() for name in _ARRAYS)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+        vocabulary = pa.Array.from_buffers(pa.large_utf8(), len(offsets) - 1, buffers).cast(pa.utf8())
+        return InvertedIndex(vocabulary, first, entity, begin, place, length, has_text.view(np.bool_))
+    except (DamagedError, KeyError):
+        return None

@@ -1,0 +1,173 @@
+"""Group codes: integers that are equal for equal values, so that grouping is arithmetic.
+
+Codes of a property are computed once for all entities of a type. Ids and keys are represented by entity numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema import Catalog
+from omnigraph.lang.types import Scalar
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.columns.entity_table import EntityTable
+from omnigraph.read.columns.numbers import Integers, Numbers, narrow
+from omnigraph.read.columns.sort_keys import list_codes
+from omnigraph.read.columns.sorting import dense_ranks, groups_of
+from omnigraph.read.rows.frame import Binding, Frame
+
+_WORTHWHILE = 4
+"""With at least one row for so many entities, codes are computed for the whole column."""
+
+_ROOM = 8
+_LEAST = 1 << 16
+"""A direct-address table of codes may have so many slots per row, or so many in total."""
+
+_MANY = 1 << 18
+"""More values than this are encoded in chunks."""
+
+_SAME_TEXT = frozenset(
+    {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE, Scalar.DATETIME}
+)
+"""Key types for which equal keys mean equal ids. For floats, 0.0 and -0.0 are equal keys with different ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """A code for each row.
+
+    Attributes:
+        of_row: the codes.
+        size: all codes are smaller.
+        apart: whether the codes are known to be 0, 1, 2, ... without duplicates.
+    """
+
+    of_row: Numbers
+    size: int
+    apart: bool = False
+
+
+def _are_apart(codes: Codes) -> bool:
+    """Whether all rows have different codes."""
+    if len(codes.of_row) > codes.size or codes.size > max(_ROOM * len(codes.of_row), _LEAST):
+        return False
+    there = np.zeros(codes.size, bool)
+    there[codes.of_row] = True
+    return int(np.count_nonzero(there)) == len(codes.of_row)
+
+
+def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str], pa.Array], catalog: Catalog) -> Codes:
+    """Codes that are equal if all keys are equal.
+
+    Args:
+        keys: the keys by name.
+        frame: the rows.
+        values: returns the values of a key.
+        catalog: the schema.
+    """
+    whole = {var for expr in keys.values() if (var := _entity(expr, frame, catalog)) is not None}
+    parts = [_entities(frame.bindings[var]) for var in sorted(whole)]
+    if any(_are_apart(part) for part in parts):
+        return Codes(np.arange(frame.count), frame.count, apart=True)
+    for name, expr in keys.items():
+        if isinstance(expr, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf) and expr.var in whole:
+            continue  # the entity determines it
+        if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).which is None:
+            table = binding.tables[0]
+            if frame.count * _WORTHWHILE >= table.count and table.is_comparable(expr.name):
+                parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
+                continue
+        parts.append(value_codes(values(name)))
+        checkpoint()
+    return together(parts, frame.count)
+
+
+def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
+    """The variable whose entity determines an expression and is determined by it; else None."""
+    match expr:
+        case ir.Entity(var=var) if var in frame.bindings:
+            return var
+        case ir.Ident(var=var, role=ir.Role.ID) if var in frame.bindings and frame.bindings[var].which is None:
+            return var
+        case ir.Prop(var=var, name=name) if frame.bindings[var].which is None:
+            table = frame.bindings[var].tables[0]
+            # An edge type may have the name of a node type.
+            declared = catalog.nodes.get(table.type_name) if table.key.startswith("node:") else None
+            if declared is not None and declared.key == (name,):
+                return var if declared.properties[name].type.scalar in _SAME_TEXT else None
+    return None
+
+
+def _entities(binding: Binding) -> Codes:
+    return Codes(*binding.keys())
+
+
+def table_codes(table: EntityTable, name: str) -> Integers:
+    """Code of the value of each entity. The last element is the code of null."""
+    return table.derived(f"codes of {name}", name, _narrow_codes)
+
+
+def _narrow_codes(values: pa.Array) -> Integers:
+    codes = value_codes(values)
+    missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+    # An additional last element for `NOTHING`, which is null.
+    found: Numbers = np.append(codes.of_row, codes.of_row[missing[0]] if len(missing) else codes.size)
+    return narrow(found, codes.size + 1)
+
+
+def _looked_up(codes: Integers, numbers: Numbers) -> Codes:
+    found = codes.take(numbers, mode="wrap") if len(numbers) else np.array([], np.int64)
+    return Codes(found.astype(np.int64), int(codes.max()) + 1)
+
+
+def value_codes(values: pa.Array) -> Codes:
+    """Codes of values. Null counts as a value."""
+    codes = _numbered(values)
+    return Codes(codes, int(codes.max(initial=0)) + 1)
+
+
+def _numbered(values: pa.Array) -> Numbers:
+    if pa.types.is_nested(values.type):
+        return list_codes(values, _numbered)
+    if pa.types.is_floating(values.type):
+        # 0.0 and -0.0 are equal.
+        values = pc.add(values, pa.scalar(0, values.type))
+    if len(values) > _MANY:
+        return dense_ranks(values)
+    encoded = values.dictionary_encode(null_encoding="encode")
+    codes: Numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def together(parts: Sequence[Codes], rows: int) -> Codes:
+    """Combine codes: equal if all parts are equal."""
+    if not parts:
+        return Codes(np.zeros(rows, np.int64), 1)
+    first, *others = parts
+    codes, size = first.of_row, first.size
+    for part in others:
+        checkpoint()
+        if size >= 2**62 // part.size:
+            codes, size = renumbered(Codes(codes, size))
+        codes, size = codes * part.size + part.of_row, size * part.size
+    return Codes(codes, size)
+
+
+def renumbered(codes: Codes) -> tuple[Numbers, int]:
+    """Dense codes in the same order, and their number."""
+    if codes.size > max(_ROOM * len(codes.of_row), _LEAST):
+        first, found = groups_of(codes.of_row)
+        return found, len(first)
+    checkpoint()
+    there = np.zeros(codes.size, bool)
+    there[codes.of_row] = True
+    places = np.cumsum(there)
+    count = int(places[-1]) if len(places) else 0
+    places -= 1
+    return places.take(codes.of_row), count

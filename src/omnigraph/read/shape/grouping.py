@@ -1,0 +1,150 @@
+"""Group rows by keys and compute aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.arrow import arrow_type
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.ir import AggregateFunction
+from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.context.context import Context
+from omnigraph.read.query.expression import Expression
+from omnigraph.read.query.read_query import ReadQuery
+from omnigraph.read.rows.evaluate import SliceableRows, evaluate_in_chunks
+from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.size_estimates import materialized_bytes
+from omnigraph.read.shape.group_codes import key_codes
+from omnigraph.read.shape.groups import Groups, aggregated, is_count
+from omnigraph.read.shape.result_columns import FETCHED, NoVariables, ResultColumns, ResultRows, cast_to
+from omnigraph.read.shape.value_ranks import ValueRanks, plain_column, value_ranks
+
+_COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX})
+"""Aggregates that only compare their arguments."""
+
+_COPIES = dict.fromkeys(AggregateFunction, 2) | {AggregateFunction.COLLECT: 3}
+"""Copies of an argument in memory: as evaluated, without nulls, and as a list."""
+
+_RANK_TYPE = ValueType(Scalar.I64, nullable=True)
+
+
+def type_column(name: str) -> str:
+    """Name of the hidden column with the node types of an entity column. Nodes of different types may share an id."""
+    return f"#type of {name}"
+
+
+def distinct_rows(query: ReadQuery, frame: Frame, context: Context) -> ResultColumns:
+    """The distinct rows of the result columns."""
+    columns, groups = _group_by(query.columns, frame, context)
+    return columns.take(groups.first) if groups.count != frame.count else columns
+
+
+def grouped_rows(query: ReadQuery, frame: Frame, context: Context, weights: Numbers | None = None) -> ResultColumns:
+    """One row per group, with all result columns and the aggregates of `having`."""
+    keys = {column.name: query.columns[column.name] for column in query.keys}
+    key_columns, groups = _group_by(keys, frame, context)
+    rows = ResultRows(frame, key_columns)
+    result = key_columns.take(groups.first) if keys else ResultColumns(1, {}, {}, frame, groups.first, context)
+    group_rows = ResultRows(NoVariables(groups.count), result)
+    for name, expression in query.columns.items():
+        if name not in keys:
+            over_groups = _add_aggregates(expression.expr, result, frame, rows, groups, weights, context)
+            result.add(name, evaluate_in_chunks(Expression(over_groups), group_rows, context.request))
+    for condition in query.read.having:
+        _add_aggregates(condition, result, frame, rows, groups, weights, context)
+    return result
+
+
+def over_groups(expr: ir.Expr, columns: ResultColumns) -> Expression:
+    """An expression over groups: its aggregates are replaced by the columns that hold them."""
+    return Expression(_replace_aggregates(expr, columns.aggregates))
+
+
+def _add_aggregates(
+    expr: ir.Expr,
+    result: ResultColumns,
+    frame: Frame,
+    rows: SliceableRows,
+    groups: Groups,
+    weights: Numbers | None,
+    context: Context,
+) -> ir.Expr:
+    """Compute the aggregates of an expression as columns. Returns the expression over these columns."""
+    known = len(result.aggregates)
+    rewritten: ir.Expr = _replace_aggregates(expr, result.aggregates)
+    for aggregate, name in list(result.aggregates.items())[known:]:
+        result.add(name, _aggregate(aggregate, frame, rows, groups, weights, context))
+    return rewritten
+
+
+def _group_by(keys: Mapping[str, Expression], frame: Frame, context: Context) -> tuple[ResultColumns, Groups]:
+    """Key columns of all rows, and the groups of rows with equal keys."""
+    exprs = {name: key.expr for name, key in keys.items()}
+    fetched = {name: key for name, key in keys.items() if isinstance(key.expr, FETCHED)}
+    fetched |= {
+        type_column(name): Expression(ir.TypeOf(expr.var))
+        for name, expr in exprs.items()
+        if isinstance(expr, ir.Entity)
+    }
+    columns = ResultColumns(frame.count, {}, fetched, frame, np.arange(frame.count), context)
+    for name, key in keys.items():
+        if name not in fetched:
+            context.budget.need(materialized_bytes([key], frame))
+            columns.add(name, evaluate_in_chunks(key, ResultRows(frame, columns), context.request))
+    if not keys:
+        return columns, Groups.one_group(frame.count)
+    return columns, Groups.of(key_codes(exprs, frame, columns.__getitem__, context.accepted.catalog))
+
+
+def _replace_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
+    """An expression with columns in place of its aggregates. Adds the names of new aggregates."""
+    if isinstance(expr, ir.Aggregate):
+        return ir.Column(names.setdefault(expr, f"#{len(names)}"), expr.type)
+    if isinstance(expr, tuple):
+        return tuple(_replace_aggregates(part, names) for part in expr)
+    if not is_dataclass(expr) or isinstance(expr, type):
+        return expr
+    parts = {field.name: getattr(expr, field.name) for field in fields(expr)}
+    return replace(expr, **{name: _replace_aggregates(part, names) for name, part in parts.items()})
+
+
+def _aggregate(
+    aggregate: ir.Aggregate,
+    frame: Frame,
+    rows: SliceableRows,
+    groups: Groups,
+    weights: Numbers | None,
+    context: Context,
+) -> pa.Array:
+    if weights is not None and is_count(aggregate) and (aggregate.arg is None or not aggregate.arg.type.nullable):
+        return groups.total(weights)
+    if aggregate.arg is None:
+        return aggregated(aggregate, None, groups)
+    argument = Expression(aggregate.arg)
+    ranks = _argument_ranks(aggregate, frame, context)
+    if ranks is None:
+        context.budget.need(_COPIES[aggregate.function] * materialized_bytes([argument], frame))
+    if weights is not None and is_count(aggregate):
+        values = evaluate_in_chunks(argument, rows, context.request) if ranks is None else ranks.of_row
+        return groups.total(np.where(values.is_valid().to_numpy(zero_copy_only=False), weights, 0))
+    if ranks is not None:
+        if aggregate.function is AggregateFunction.COUNT:
+            return aggregated(aggregate, ranks.of_row, groups)
+        over_ranks = replace(aggregate, type=_RANK_TYPE)
+        return cast_to(ranks.values(aggregated(over_ranks, ranks.of_row, groups)), arrow_type(aggregate.type))
+    kinds = rows.type_of(aggregate.arg.var) if isinstance(aggregate.arg, ir.Entity) else None
+    return aggregated(aggregate, evaluate_in_chunks(argument, rows, context.request), groups, kinds)
+
+
+def _argument_ranks(aggregate: ir.Aggregate, frame: Frame, context: Context) -> ValueRanks | None:
+    """Ranks in place of texts or lists, if the aggregate only compares them."""
+    if aggregate.arg is None or aggregate.function not in _COMPARING:
+        return None
+    source = plain_column(aggregate.arg, frame)
+    return None if source is None else value_ranks(*source, context.budget)

@@ -1,0 +1,118 @@
+"""Ranks of texts and lists: integers that sort like the values, computed once per entity and not per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.evaluate.rows import ROLE_COLUMNS
+from omnigraph.lang.query import ir
+from omnigraph.read.budget.budget import Spending
+from omnigraph.read.columns.entity_table import EntityTable
+from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
+from omnigraph.read.columns.sort_keys import ranks
+from omnigraph.read.rows.frame import Binding, Frame
+from omnigraph.read.rows.size_estimates import column_bytes
+from omnigraph.read.shape.group_codes import Codes
+from omnigraph.read.shape.groups import Groups
+
+_FEW = 512
+"""Up to so many rows, values are compared directly."""
+
+_WORTHWHILE = 4
+"""With at least one row for so many entities, ranks are computed for the whole column and cached."""
+
+_COPIES = 3
+"""Copies of values in memory while they are ranked."""
+
+_NUMBERS = 5
+"""Array elements per row while distinct entities are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRanks:
+    """Ranks of a column.
+
+    Attributes:
+        of_row: rank for each row; null for null.
+        values: returns the values of some ranks, null for null.
+    """
+
+    of_row: pa.Array
+    values: Callable[[pa.Array], pa.Array]
+
+
+def plain_column(expr: ir.Expr, frame: Frame) -> tuple[Binding, str] | None:
+    """The binding and column of a plain property or id; None for other expressions."""
+    if not isinstance(expr, ir.Prop | ir.Ident) or expr.var not in frame.bindings:
+        return None
+    return frame.bindings[expr.var], expr.name if isinstance(expr, ir.Prop) else ROLE_COLUMNS[expr.role]
+
+
+def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | None:
+    """Ranks of a column; None if its values are numbers, or almost all different.
+
+    Raises:
+        BudgetExceededError: the distinct values exceed the memory budget.
+    """
+    rows = len(binding.numbers)
+    tables = [table for table in binding.tables if table.has_column(name)]
+    if rows <= _FEW or not tables:
+        return None
+    if not all(table.is_wide(name) for table in tables):
+        return None
+    budget.need_arrays(rows, _NUMBERS)
+    if binding.which is None and rows * _WORTHWHILE >= binding.tables[0].count:
+        table = binding.tables[0]
+        if budget.most is None or _COPIES * table.column(name).nbytes <= budget.most:
+            return _cached_ranks(table, name, binding.numbers)
+    groups = Groups.of(Codes(*binding.keys()))
+    if groups.count * 2 > rows:
+        return None
+    few = binding.take(groups.first)
+    budget.need(_COPIES * column_bytes(few, name))
+    values = few.values(name)
+    found = _ranks_from_one(values)
+    return ValueRanks(
+        _with_nulls(found.take(groups.of_row)),
+        lambda numbers: values.take(_first_positions(found, numbers)),
+    )
+
+
+def _cached_ranks(table: EntityTable, name: str, numbers: Numbers) -> ValueRanks:
+    kept: Integers = table.derived(f"ranks of {name}", name, _column_ranks)
+    of_row = kept.take(numbers, mode="wrap").astype(np.int64)
+
+    def values(wanted: pa.Array) -> pa.Array:
+        return table.column(name).take(_first_positions(kept[:-1], wanted))
+
+    return ValueRanks(_with_nulls(of_row), values)
+
+
+def _column_ranks(values: pa.Array) -> Integers:
+    # An additional last element for `NOTHING`, which is null.
+    found = np.append(_ranks_from_one(values), 0)
+    return narrow(found, int(found.max()) + 1)
+
+
+def _ranks_from_one(values: pa.Array) -> Numbers:
+    """Dense ranks from 1; 0 for null."""
+    found = ranks(values) + 1
+    found[values.is_null().to_numpy(zero_copy_only=False)] = 0
+    return found
+
+
+def _with_nulls(found: Numbers) -> pa.Array:
+    missing = found == 0
+    return pa.array(found, mask=missing) if missing.any() else pa.array(found)
+
+
+def _first_positions(found: Integers, wanted: pa.Array) -> pa.Array:
+    """First position of each rank, null for null."""
+    places = np.full(int(found.max(initial=0)) + 1, NOTHING, np.int64)
+    places[found[::-1]] = np.arange(len(found))[::-1]
+    missing = wanted.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(places.take(wanted.fill_null(0).to_numpy(zero_copy_only=False)), mask=missing)

@@ -1,1 +1,0 @@
-"""Spaces: the entities of a type as numbers, and their columns."""

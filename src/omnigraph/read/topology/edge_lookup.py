@@ -1,0 +1,218 @@
+"""Look up the edges of a few nodes with the index of the edge table, before a topology exists."""
+
+# See docs/decisions/0083-the-first-hops-are-looked-up.md
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+import pyarrow.compute as pc
+
+from omnigraph.lang.schema.catalog import IndexKind
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array
+from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers
+from omnigraph.read.topology.adjacency import Adjacency, EdgeLists
+from omnigraph.storage.indexes import IndexSpec
+
+_ROW_ID = "_rowid"
+_ENDS = ("src", "dst")
+
+_ASKING = 10_000
+_EACH = 1_000
+_FOUND = 10
+"""Cost of a lookup: fixed, per node and per edge found, in edges of a topology build."""
+
+_UNCOVERED = 20_000
+"""Edges that the index may not cover. Every lookup scans them."""
+
+_LOOKED_UP = -(1 << 62)
+"""Positions of looked-up edges start here, to tell them from positions in a topology."""
+
+_WALKED = 5
+_NONE: Numbers = np.array([], np.int64)
+
+
+class EdgeAccess(StrEnum):
+    """How edges are found."""
+
+    TOPOLOGY = "topology"
+    """In the CSR arrays of a topology, which is built if necessary."""
+    LOOKUPS = "lookups"
+    """With the index of the edge table."""
+
+
+class End:
+    """One end of the edges of a table.
+
+    Args:
+        edges: the edges.
+        near: the nodes at this end.
+        far: the nodes at the other end.
+        inward: whether this is the target end.
+    """
+
+    def __init__(self, edges: EntityTable, near: EntityTable, far: EntityTable, *, inward: bool) -> None:
+        self.edges = edges
+        self.near = near
+        self.far = far
+        self._by, self._other = _ENDS[::-1] if inward else _ENDS
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether an index on this end covers enough edges."""
+        return self._uncovered <= _UNCOVERED
+
+    @property
+    def _uncovered(self) -> int:
+        return self.edges.uncovered_by(IndexSpec(self._by, IndexKind.BTREE))
+
+    def rent(self, nodes: float) -> int:
+        """Cost of looking up the edges of so many nodes, where a topology build costs 1 per edge."""
+        return _ASKING + self._uncovered + int(_EACH * nodes)
+
+    def look_up(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Near node, far node and row id of the edges of some nodes, sorted by both nodes."""
+        ids = self.near.take("id", nodes)
+        rows = self.edges.having(self._by, ids, [self._by, self._other, _ROW_ID])
+        checkpoint(rows.num_rows, _WALKED)
+        if rows.num_rows == 0:
+            return _NONE, _NONE, _NONE
+        owner = nodes.take(pc.index_in(as_one_array(rows[self._by]), value_set=ids).to_numpy())
+        far = self.far.find(as_one_array(rows[self._other]))
+        row_ids: Numbers = rows[_ROW_ID].to_numpy().astype(np.int64)
+        order = np.lexsort((row_ids, far, owner))
+        order = order[far.take(order) != NOTHING]  # skip edges with a missing end
+        return owner.take(order), far.take(order), row_ids.take(order)
+
+
+class _Few(EdgeLists):
+    """The edges of some nodes. Nodes can be added; positions of known edges do not change."""
+
+    def __init__(self) -> None:
+        self.neighbour: Integers = _NONE
+        self.row_ids = _NONE
+        self._nodes, self._begin, self._end = _NONE, _NONE, _NONE
+
+    def new(self, nodes: Numbers) -> Numbers:
+        """Those of some nodes whose edges are not known yet."""
+        return np.setdiff1d(nodes, self._nodes)
+
+    def add(self, nodes: Numbers, owner: Numbers, far: Numbers, row_ids: Numbers) -> None:
+        """Add the edges of new nodes, sorted by node."""
+        degree = np.bincount(np.searchsorted(nodes, owner), minlength=len(nodes))
+        end = len(self.neighbour) + np.cumsum(degree)
+        known = np.concatenate([self._nodes, nodes])
+        order = np.argsort(known)
+        self._nodes = known.take(order)
+        self._begin = np.concatenate([self._begin, end - degree]).take(order)
+        self._end = np.concatenate([self._end, end]).take(order)
+        self.neighbour = np.concatenate([self.neighbour, far])
+        self.row_ids = np.concatenate([self.row_ids, row_ids])
+
+    def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        at = np.searchsorted(self._nodes, nodes)
+        return self._begin.take(at), self._end.take(at)
+
+
+class IndexedEdges:
+    """Adjacency with the interface of `Adjacency`, but the edges of a few nodes are looked up in the table.
+
+    Builds the topology when lookups become more expensive. For one read, in one thread.
+
+    Args:
+        end: the edges and the near end.
+        whole: returns the topology.
+        rents: whether a lookup of this cost is cheaper than building the topology.
+        pays: records additional lookup cost.
+        note: called with the access path that is used.
+    """
+
+    def __init__(
+        self,
+        end: End,
+        whole: Callable[[], Adjacency],
+        rents: Callable[[int], bool],
+        pays: Callable[[int], None],
+        note: Callable[[EdgeAccess], None],
+    ) -> None:
+        self._end = end
+        self._make = whole
+        self._rents = rents
+        self._pays = pays
+        self._note = note
+        self._few = _Few()
+
+    @cached_property
+    def whole(self) -> Adjacency:
+        """The adjacency of all nodes, from the topology."""
+        self._note(EdgeAccess.TOPOLOGY)
+        return self._make()
+
+    @property
+    def nodes(self) -> int:
+        """Number of node numbers at this end."""
+        return self._end.near.slots
+
+    @property
+    def size(self) -> int:
+        """Number of edges."""
+        return self._end.edges.count
+
+    def _knows(self, nodes: Numbers) -> bool:
+        """Whether the edges of some nodes are looked up; looks them up if that is cheap."""
+        if "whole" in self.__dict__:
+            return False
+        new = self._few.new(nodes)
+        if len(new) == 0:
+            return True
+        if not self._rents(self._end.rent(len(new))):
+            return False
+        self._note(EdgeAccess.LOOKUPS)
+        owner, far, row_ids = self._end.look_up(new)
+        self._pays(_FOUND * len(far))
+        self._few.add(new, owner, far, row_ids)
+        return True
+
+    def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
+        """Degrees of some nodes, and the positions of their edges, concatenated."""
+        if not self._knows(nodes):
+            return self.whole.walk(nodes)
+        degree, places = self._few.walk(nodes)
+        return degree, places + _LOOKED_UP
+
+    def far(self, places: Numbers) -> Numbers:
+        """Nodes at the other end of edges, by position."""
+        return self._few.far(places - _LOOKED_UP) if _are_looked_up(places) else self.whole.far(places)
+
+    def edges(self, places: Numbers) -> Numbers:
+        """Edge numbers by position."""
+        if not _are_looked_up(places):
+            return self.whole.edges(places)
+        return self._end.edges.numbers(self._few.row_ids.take(places - _LOOKED_UP))
+
+    def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
+        """Number of edges between pairs of nodes, and the position of the first edge of each pair."""
+        if not self._knows(near):
+            return self.whole.between(near, far)
+        count, place = self._few.between(near, far)
+        return count, place + _LOOKED_UP
+
+    def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
+        """Degree, or number of distinct neighbours, of some nodes."""
+        return (
+            self._few.counts(nodes, distinct=distinct)
+            if self._knows(nodes)
+            else self.whole.counts(nodes, distinct=distinct)
+        )
+
+    def looping(self, nodes: Numbers) -> Mask:
+        """Which of some nodes have a self-loop. Both ends must have the same type."""
+        return self.between(nodes, nodes)[0] > 0
+
+
+def _are_looked_up(places: Numbers) -> bool:
+    return len(places) == 0 or bool(places[0] < 0)

@@ -1,0 +1,225 @@
+"""Incremental update of a topology: only inserted, deleted and updated edges are read.
+
+Possible if the source versions of the topology are in the history of the current versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.columns.derived_files import Made, Origin, Stored
+from omnigraph.read.columns.entity_table import EntityTable, Numbering, as_one_array
+from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers, narrow
+from omnigraph.read.columns.table_changes import Change, change, origin_of, path
+from omnigraph.read.topology.adjacency import Adjacency, by_both
+from omnigraph.read.topology.edge_lookup import End
+
+Arrays = Stored | Mapping[str, Integers]
+"""The arrays of a topology by name, on disk or in memory."""
+
+_SMALL_CHANGE = 10
+"""If more than one of so many edges changed, the topology is built again."""
+
+_FEW = 1_000
+"""Up to so many values are inserted by slicing the array at their positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyInputs:
+    """The tables that a topology depends on."""
+
+    edges: EntityTable
+    sources: EntityTable
+    targets: EntityTable
+
+    @property
+    def place(self) -> str:
+        return self.edges.place
+
+    def end(self, *, inward: bool) -> End:
+        """One end of the edges: the source end, or inward the target end."""
+        near, far = (self.targets, self.sources) if inward else (self.sources, self.targets)
+        return End(self.edges, near, far, inward=inward)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Cache key of the topology of these versions."""
+        return ("topology", self.edges.fingerprint, self.sources.fingerprint, self.targets.fingerprint)
+
+    def are(self, made: Made) -> bool:
+        """Whether an entry was derived from exactly these versions."""
+        return self.key[1:] == (made.edges.fingerprint, made.sources.fingerprint, made.targets.fingerprint)
+
+    def made(self, dropped: int) -> Made:
+        return Made(self.place, origin_of(self.edges), origin_of(self.sources), origin_of(self.targets), dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An updated topology.
+
+    Attributes:
+        made: its source versions.
+        arrays: its arrays; unchanged if only node properties were written.
+        changed: number of inserted, deleted and updated edges.
+    """
+
+    made: Made
+    arrays: Arrays
+    changed: int
+
+
+def update_topology(made: Made, arrays: Arrays, inputs: TopologyInputs) -> Update | None:
+    """Update a topology of earlier versions; None if that is not possible.
+
+    Args:
+        made: its source versions.
+        arrays: its arrays.
+        inputs: the current tables.
+
+    Raises:
+        DamagedError: a checksum does not match.
+    """
+    pairs = ((made.sources, inputs.sources), (made.targets, inputs.targets))
+    if made.dropped or any(path(origin, table) is None for origin, table in pairs):
+        return None
+    if not all(_continues(origin, table) for origin, table in pairs):
+        return None
+    if len(arrays["out.neighbour"]) != made.edges.count:
+        return None
+    what = change(made.edges, inputs.edges, ["src", "dst"], _SMALL_CHANGE)
+    numbered = None if what is None else _edge_origin(inputs.edges, what)
+    if what is None or numbered is None:
+        return None
+    source = inputs.sources.find(as_one_array(what.values["src"]))
+    target = inputs.targets.find(as_one_array(what.values["dst"]))
+    if (source == NOTHING).any() or (target == NOTHING).any():
+        return None
+    now = replace(made, edges=numbered, sources=origin_of(inputs.sources), targets=origin_of(inputs.targets))
+    if what.is_nothing and _base(made.sources) == _base(now.sources) and _base(made.targets) == _base(now.targets):
+        ends = (("out", inputs.sources), ("into", inputs.targets))
+        there = all(_shifted_degrees(np.diff(arrays[f"{side}.first"]), 0, nodes) is not None for side, nodes in ends)
+        return Update(now, arrays, 0) if there else None
+    out = _direction(arrays, "out", what, (source, target), (inputs.sources, inputs.targets), made, now)
+    into = _direction(arrays, "into", what, (target, source), (inputs.targets, inputs.sources), made, now)
+    if out is None or into is None or len(out["out.neighbour"]) != inputs.edges.count:
+        return None
+    return Update(now, {**out, **into}, len(what.row_ids) + what.gone)
+
+
+def _base(origin: Origin) -> int:
+    assert origin.base is not None
+    return origin.base
+
+
+def _continues(origin: Origin, table: EntityTable) -> bool:
+    """Whether the current numbering continues an earlier one: by row id, with the same or a larger base."""
+    known = table.numbering
+    return known.row_ids is None and known.base >= _base(origin)
+
+
+def _edge_origin(edges: EntityTable, change: Change) -> Origin | None:
+    """The current edge version, numbered by row id; None if its numbering skips holes."""
+    slots = change.last - change.first + 1
+    if not Numbering.keeps_holes(slots, edges.count):
+        return None
+    return Origin(edges.fingerprint, edges.ref.version, change.first, slots, edges.parts, edges.count)
+
+
+# One direction at a time
+
+
+def _direction(
+    arrays: Arrays,
+    side: str,
+    what: Change,
+    ends: tuple[Numbers, Numbers],
+    tables: tuple[EntityTable, EntityTable],
+    before: Made,
+    now: Made,
+) -> dict[str, Integers] | None:
+    """The updated arrays of one direction; None if nodes with edges were deleted."""
+    checkpoint()
+    first, neighbour, edge = (arrays[f"{side}.{name}"] for name in ("first", "neighbour", "edge"))
+    if what.gone:
+        assert what.untouched is not None, "where some are gone, the others are known"
+        kept = _unchanged(edge, _base(before.edges), what.untouched)
+        first = np.concatenate([[0], np.cumsum(kept)])[first]
+        checkpoint()
+        neighbour, edge = neighbour[kept], edge[kept]
+        checkpoint()
+        if len(edge) != len(what.untouched):
+            return None
+    near, far = (before.sources, before.targets) if side == "out" else (before.targets, before.sources)
+    degree = _shifted_degrees(np.diff(first), tables[0].numbering.base - _base(near), tables[0])
+    if degree is None:
+        return None
+    neighbour = _shifted(neighbour, tables[1].numbering.base - _base(far), tables[1].slots)
+    edge = _shifted(edge, _base(now.edges) - _base(before.edges), now.edges.slots)
+    first = _firsts(degree)
+    checkpoint()
+    if len(what.row_ids):
+        numbers = what.row_ids - _base(now.edges)
+        order = by_both(*ends, tables[0].slots, tables[1].slots)
+        near_, far_, numbers = ends[0].take(order), ends[1].take(order), numbers.take(order)
+        # After existing edges to the same node.
+        count, begin = Adjacency(first, neighbour, edge, tables[1].slots).between(near_, far_)
+        places = begin + count
+        checkpoint()
+        neighbour, edge = _inserted(neighbour, places, far_), _inserted(edge, places, numbers)
+        first = _firsts(degree + np.bincount(near_, minlength=len(degree)))
+    return {f"{side}.first": first, f"{side}.neighbour": neighbour, f"{side}.edge": edge}
+
+
+def _shifted_degrees(degree: Numbers, shift: int, nodes: EntityTable) -> Numbers | None:
+    """Degrees with a numbering that starts later; None if a node with edges was deleted.
+
+    A node that was replaced has a new number, but its edges were not written.
+    """
+    found: Numbers = np.zeros(nodes.slots, np.int64)
+    inside = degree[shift : shift + nodes.slots]
+    found[: len(inside)] = inside
+    if int(found.sum()) != int(degree.sum()):
+        return None
+    if nodes.live is not None and found[~nodes.live].any():
+        return None
+    return found
+
+
+def _firsts(degree: Numbers) -> Numbers:
+    first = np.zeros(len(degree) + 1, np.int64)
+    np.cumsum(degree, out=first[1:])
+    return first
+
+
+def _shifted(numbers: Integers, shift: int, size: int) -> Integers:
+    return narrow(numbers if shift == 0 else numbers - numbers.dtype.type(shift), size)
+
+
+def _unchanged(edge: Integers, base: int, untouched: Numbers) -> Mask:
+    """Mask of edges that did not change."""
+    found: Mask = np.zeros(len(edge), bool)
+    if len(untouched) == 0 or len(edge) == 0:
+        return found
+    wanted = untouched - base
+    size = int(edge.max()) + 1
+    marked = np.zeros(size, bool)
+    marked[wanted[(wanted >= 0) & (wanted < size)]] = True
+    return marked.take(edge)
+
+
+def _inserted(values: Integers, places: Numbers, others: Numbers) -> Integers:
+    """Values with others inserted before ascending positions."""
+    new: npt.NDArray[np.signedinteger] = others.astype(values.dtype)
+    if len(new) > _FEW:
+        return np.insert(values, places, new)
+    pieces = [values[: places[0]]]
+    ends = [*places[1:].tolist(), len(values)]
+    for i, (begin, end) in enumerate(zip(places.tolist(), ends, strict=True)):
+        pieces += [new[i : i + 1], values[begin:end]]
+    return np.concatenate(pieces)

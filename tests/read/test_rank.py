@@ -1,0 +1,126 @@
+"""A search that walks edges ranks nodes before it lists rows: few are listed, and they are the first of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.read.searching import library
+
+from omnigraph.graph import Graph
+from omnigraph.read.context.trace import Entry
+from omnigraph.read.plan import plan_rank
+
+NEAR, WORDS = "nearest($d.near, [0.5, 0.0, 1.0])", 'bm25($d.text, "graph engine fox")'
+RRF = f"rrf({NEAR}, {WORDS})"
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+    # What costs little is listed at once; here everything costs little.
+    monkeypatch.setattr(plan_rank, "_CHEAP", -1.0)
+    monkeypatch.setattr(plan_rank, "_GAIN", 0.0)
+    with library(tmp_path, docs=200) as made:
+        yield made
+
+
+def asked(match: str, order: str, columns: str = "") -> str:
+    return f"match {{ $d: Doc  {match} }} return {{ $d.slug as d {columns} }} order {{ {order} }}"
+
+
+CITED = ", $c.slug as c"
+ASKED = {
+    "fused": asked("$d cites $c", RRF, CITED),
+    "with scores": asked("$d cites $c", RRF, f"{CITED}, {RRF} as score, rrf({NEAR}, {NEAR} * 2.0) as other"),
+    "nearest": asked("$d cites $c", NEAR, f"{CITED}, {NEAR} as far"),
+    "words": asked("$d cites $c", WORDS, f"{CITED}, {WORDS} as score"),
+    "ties": asked("$d cites $c", 'bm25($d.text, "graph")', CITED),
+    "two hops": asked("$d cites $c  $c cites $e", RRF, f"{CITED}, $e.slug as e"),
+    "edges have names": asked("$d $e:cites $c", RRF, f"{CITED}, $e.id as e"),
+    "cited by": asked("$c cites $d  $d about $t", RRF, f"{CITED}, $t.slug as t"),
+    "reached": asked("$d cites{1,2} $c", RRF, CITED),
+    "with a path": asked("shortest $p: $d cites{1,2} $c", RRF, f"{CITED}, length($p) as n"),
+    "conditions": asked("$d cites $c  $c.year = 2001  $d.year is not null", RRF, CITED),
+    "conditions on several": asked("$d cites $c  $d.year < $c.year  $c about $t", RRF, f"{CITED}, $t.slug as t"),
+    "perhaps": asked("$d about $t  optional { $d cites $c  $c.year = 2001 }", RRF, f"{CITED}, $t.slug as t"),
+    "perhaps, and looked at": asked("optional { $d cites $c }  $c.year = 2001  $d about $t", RRF, CITED),
+    "not": asked("$d cites $c  not { $d about $t }", RRF, CITED),
+    "nothing joins them": asked("$t: Topic", RRF, ", $t.slug as t"),
+    "an alias": asked("$d cites $c", "far nulls last, c desc", f"{CITED}, {NEAR} as far"),
+    "few have a rank": asked("$d cites $c", "score desc nulls last, c", f'{CITED}, bm25($d.text, "Straße") as score'),
+    "a fused alias": asked("$d cites $c", "score desc nulls last, c", f"{CITED}, {RRF} as score"),
+}
+WINDOWS = ("limit 1", "limit 7", "offset 5 limit 4", "limit 40", "limit 100000")
+
+
+def rows(graph: Graph, body: str) -> list[dict[str, Any]]:
+    return graph.query(f"query q() {{ {body} }}").to_pylist()
+
+
+def steps(graph: Graph, body: str) -> list[Entry]:
+    return list(graph.explain(f"query q() {{ {body} }}", analyze=True).steps)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {window: rows(graph, f"{ASKED[name]} {window}") for window in WINDOWS}
+    assert "rank" in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
+    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
+    assert "rank" not in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
+    for window in WINDOWS:
+        assert found[window] == rows(graph, f"{ASKED[name]} {window}"), window
+    assert len(found["limit 40"]) > 10
+
+
+@pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "perhaps", "an alias"])
+def test_few_rows_are_listed(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = f"{ASKED[name]} limit 3"
+    first, *others = steps(graph, body)
+    assert first.action == "rank"
+    assert first.rows is not None
+    # Each has a row at least, and some are equal in rank.
+    assert first.rows <= 10
+    listed = max(step.rows or 0 for step in others)
+    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
+    assert listed * 5 < max(step.rows or 0 for step in steps(graph, body))
+
+
+def test_nodes_with_many_rows_are_enough(graph: Graph) -> None:
+    # Each document has a row for each other one.
+    first = steps(graph, f"{asked('$c: Doc', NEAR, CITED)} limit 150")[0]
+    alone = steps(graph, f"{asked('$d about $t', NEAR)} limit 150")[0]
+    assert first.action == alone.action == "rank"
+    assert first.rows is not None
+    assert alone.rows is not None
+    assert first.rows * 5 < alone.rows
+
+
+def test_it_is_explained(graph: Graph) -> None:
+    text = str(graph.explain(f"query q() {{ {ASKED['nearest']} limit 3 }}"))
+    assert "rank $d by nearest($d.near" in text
+    assert "until there are 3 rows" in text
+    assert "count $c for each $d" in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{ASKED['fused']} limit 0",
+        f"{asked('', RRF)} limit 3",
+        f"match {{ $d: Doc  $d cites $c }} return {{ $c.slug as c, {NEAR} as far }} order {{ c, far }} limit 3",
+        f"match {{ $d: Doc  $d cites $c }} return {{ $c.slug as c, {NEAR} as far }} order {{ far desc }} limit 3",
+        'match { $d: Written  $c: Topic } return { $d.title as d } order { bm25($d.title, "fox") } limit 3',
+        f"match {{ $c: Doc  optional {{ $c cites $d }} }} return {{ $c.slug as c }} order {{ {RRF} }} limit 3",
+        "match { $d: Doc  $d cites $c } return { $d.slug as d, rrf(nearest($c.near, [0.5, 0.0, 1.0]), "
+        f'bm25($c.text, "fox")) as other }} order {{ {NEAR} }} limit 3',
+    ],
+)
+def test_what_is_not_about_the_best_nodes_lists_all_rows(graph: Graph, body: str) -> None:
+    assert "rank" not in {step.action for step in steps(graph, body)}
+
+
+def test_what_is_cheap_is_listed_at_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert "rank" not in {step.action for step in steps(graph, f"{ASKED['fused']} limit 3")}
