@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import omnigraph
+from omnigraph.commit import table_writes
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.table_writes import Append
 from omnigraph.commit.write_request import WriteRequest
@@ -22,8 +23,8 @@ from omnigraph.errors import (
     PreconditionFailedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.storage import lookup
-from omnigraph.storage.tables import TableStorage
+from omnigraph.storage import lookup, staging
+from omnigraph.storage.table_view import TableView
 from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.load import LoadMode, LoadPhase, LoadProgress
 
@@ -124,7 +125,7 @@ def test_the_receipt_as_json(graph: Graph) -> None:
         "coerced": [],
         "actor_id": "act-kim",
         "engine": "local",
-        "why": "the size of the input is unknown",
+        "why": "0.0 MiB of input, and from 4.0 GiB on it goes to Spark",
     }
 
 
@@ -250,14 +251,16 @@ def test_an_error_of_the_progress_callback_ends_the_load(graph: Graph, phase: Lo
 def staged(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which ways of staging a load takes, from here on."""
     ways: list[str] = []
-    for name in ("stage_append", "stage_change", "stage_overwrite", "lookup"):
-        original = getattr(TableStorage, name)
+    staging_names = ("stage_append", "stage_change", "stage_overwrite")
+    homes: list[tuple[object, str]] = [(home, name) for home in (staging, table_writes) for name in staging_names]
+    for home, name in [*homes, (TableView, "lookup")]:
+        original = getattr(home, name)
 
         def noted(*args: object, _name: str = name, _original: object = original, **more: object) -> object:
             ways.append(_name)
             return _original(*args, **more)  # type: ignore[operator]
 
-        monkeypatch.setattr(TableStorage, name, noted)
+        monkeypatch.setattr(home, name, noted)
     return ways
 
 
