@@ -25,7 +25,7 @@ class ReadQuery:
         >>> catalog = compile_schema("node Person { name: String @key }")
         >>> text = "query q() { match { $p: Person } return { $p.name } }"
         >>> ReadQuery(compile_query(text, catalog, None).body).schema.names
-        ['name']
+        ['p.name']
     """
 
     read: ir.Read
