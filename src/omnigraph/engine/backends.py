@@ -4,6 +4,8 @@ The verbs themselves, and the commit, are the same for all backends. A backend r
 imported; that of Spark lies above this package and is imported when it is first needed.
 """
 
+# See docs/decisions/0154-backends-register-themselves.md
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,8 @@ A surface takes `**options: Unpack[LoadOptions]` and builds `LoadRequest(source,
 the fields of its request are the same; a test compares them. `Graph` documents them.
 """
 
+# See docs/decisions/0153-one-request-per-verb.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
