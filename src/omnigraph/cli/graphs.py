@@ -11,6 +11,7 @@ from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, addressed, begin_write, open_to_read
 from omnigraph.commit.format_version import CURRENT
+from omnigraph.lang.schema.type_key import TypeKey
 
 if TYPE_CHECKING:
     from omnigraph.commit.audit import RecoveryRecord
@@ -61,7 +62,7 @@ def snapshot(uri: str | None, uri_option: str | None, store: str | None, branch:
 def snapshot_json(view: Snapshot) -> dict[str, Any]:
     datasets = []
     for key, pin in view.tables.items():
-        kind, _, name = key.partition(":")
+        kind, name = TypeKey.parse(key)
         datasets.append(
             {
                 "entity_kind": kind,

@@ -9,6 +9,7 @@ from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import TypeKey, type_key
 
 _IDENTITY = 33
 """Length of an identity as text: two numbers of 16 digits."""
@@ -21,7 +22,7 @@ def table_keys(accepted: AcceptedSchema) -> dict[str, TableId]:
         for name in names:
             identity = accepted.identity(kind, name)
             assert identity.incarnation is not None
-            keys[f"{kind.value}:{name}"] = TableId(identity.type_id, identity.incarnation)
+            keys[type_key(kind, name)] = TableId(identity.type_id, identity.incarnation)
     return keys
 
 
@@ -47,9 +48,9 @@ def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: Tab
     The directory name has the identity and a number of this attempt. So a late creator cannot touch a table that
     another one has published.
     """
-    kind, _, name = key.partition(":")
+    kind, name = TypeKey.parse(key)
     path = f"{kind}s/{identity}-{ulid_now().lower()}"
-    return TablePin(key, identity, store.tables.create(path, arrow_schema(accepted, TypeKind(kind), name)), 0)
+    return TablePin(key, identity, store.tables.create(path, arrow_schema(accepted, kind, name)), 0)
 
 
 def identity_in(path: str) -> str:

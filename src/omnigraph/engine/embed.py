@@ -18,6 +18,7 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import CancelledError, InputError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import node_key
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.upkeep.vectors import (
     Chosen,
@@ -82,7 +83,7 @@ def _table_bytes(session: Session, branch: str, types: Sequence[str]) -> int:
     """The size of the tables that have vectors to compute."""
     view = session.store.capture(branch)
     keys = [
-        f"node:{name}"
+        node_key(name)
         for name, node in session.schemas.of(view).catalog.nodes.items()
         if (not types or name in types) and any(prop.embed for prop in node.properties.values())
     ]

@@ -18,6 +18,7 @@ from omnigraph.engine.compiled_queries import CompiledQueries
 from omnigraph.engine.schemas import Schemas, SchemaVersion
 from omnigraph.errors import InputError, ReadOnlyError, shown
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.read.context.views import View, Views
 from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.write.external_blobs import BlobPolicy
@@ -175,7 +176,7 @@ class Session:
         if ":" in name:
             return name
         catalog = self.accepted.catalog
-        return f"edge:{name}" if name in catalog.edges and name not in catalog.nodes else f"node:{name}"
+        return edge_key(name) if name in catalog.edges and name not in catalog.nodes else node_key(name)
 
     def refresh(self) -> Snapshot:
         """Read the newest state, and finish interrupted writes if this session may write."""

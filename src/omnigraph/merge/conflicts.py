@@ -13,6 +13,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.errors import Conflict, ConflictKind, Violation, cut
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.schema.type_key import TypeKey, edge_key
 from omnigraph.merge.classify import DIFFERS, ROW_ID, UNDECIDED, VERDICT, Verdict, compared
 from omnigraph.merge.compare import MOST, Compared
 from omnigraph.merge.sides import Columns
@@ -64,12 +65,12 @@ class Conflicts:
     def add_torn(self, compared: Compared) -> None:
         """Take in the rows on which the branches disagree."""
         key = compared.versions.key
-        kind, _, name = key.partition(":")
+        kind, name = TypeKey.parse(key)
         self.total += compared.conflicts
         for row in compared.torn.slice(0, max(0, MOST - len(self._torn))).to_pylist():
             verdict, differing = Verdict(row[VERDICT]), compared.differing(row[DIFFERS])
             what, message = self._spelled(verdict, differing, undecided=row[UNDECIDED])
-            conflict = Conflict(kind, name, row["id"], what, message, base_undecided=row[UNDECIDED])
+            conflict = Conflict(kind.value, name, row["id"], what, message, base_undecided=row[UNDECIDED])
             self._torn.append(_Draft(conflict, key, tuple(differing) if differing else None))
 
     def _spelled(self, verdict: Verdict, differing: list[str], *, undecided: bool) -> tuple[ConflictKind, str]:
@@ -119,7 +120,7 @@ class Conflicts:
 def _drafted(said: Violation, changes: Mapping[str, TableChange]) -> _Draft:
     name = said.subject.partition(".")[0].partition(" ")[0]
     kind = _KINDS[said.kind]
-    edge, key = TypeKind.EDGE.value, f"edge:{name}"
+    edge, key = TypeKind.EDGE.value, edge_key(name)
     if kind is ConflictKind.ORPHAN_EDGE:
         return _Draft(Conflict(edge, name, said.entity_id, kind, said.message), key, ("src", "dst"))
     message = f"{said.subject}: '{cut(said.entity_id)}': {said.message}"

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import Violation
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, surviving
 from omnigraph.write.rules.validator import with_one_of, with_zeros, without_nulls
 
@@ -36,10 +37,10 @@ def holders(
     if said.kind == "endpoint":
         end = said.subject.rpartition(".")[2]
         edge = accepted.catalog.edges[name]
-        yield f"edge:{name}", _array(rows["id"])
-        yield f"node:{edge.from_type if end == 'src' else edge.to_type}", _array(rows[end])
+        yield edge_key(name), _array(rows["id"])
+        yield node_key(edge.from_type if end == "src" else edge.to_type), _array(rows[end])
     elif said.kind == "cardinality":
-        change = changes[f"edge:{name}"]
+        change = changes[edge_key(name)]
         end = "dst" if said.subject.endswith("@card_in") else "src"
         nodes = _array(rows["node"])
         kept = surviving(committed, change, change.key, [end], end, nodes)
@@ -47,7 +48,7 @@ def holders(
         yield change.key, _array(with_one_of(change.rows, end, nodes)["id"])
     else:
         # A type of nodes and one of edges may have the same name, so the entities decide which is meant.
-        for key in (f"node:{name}", f"edge:{name}"):
+        for key in (node_key(name), edge_key(name)):
             if key in changes and said.kind == "unique":
                 yield key, _sharing(changes[key], committed, rows, _fields(said))
             elif key in changes:

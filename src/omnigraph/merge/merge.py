@@ -19,6 +19,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.errors import Conflict, MergeSchemaError
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.base import UNKNOWN, Bases
 from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
@@ -217,7 +218,7 @@ class _Work:
         work = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
         found = work.compare(self._choices, self._accepted)
         if found.apart:
-            names = ", ".join(key.partition(":")[2] for key in found.apart)
+            names = ", ".join(TypeKey.parse(key).name for key in found.apart)
             raise MergeSchemaError(
                 f"'{source.branch}' has changed {names}, which '{target.branch}' does not have with the same columns",
                 found.apart,

@@ -15,6 +15,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.store import Store
 from omnigraph.errors import Violation
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.merge.choices import Choices, Strategy
 from omnigraph.merge.compare import Compared
 from omnigraph.merge.equality import Mask
@@ -78,12 +79,12 @@ class Orphans:
         if said.kind != "endpoint" or not self._choices:
             return rows
         edge, _, end = said.subject.rpartition(".")
-        key = f"edge:{edge}"
+        key = edge_key(edge)
         choice = self._choices.of(key)
         theirs, ours = choice.of(rows["id"], Strategy.THEIRS), choice.of(rows["id"], Strategy.OURS)
         brought = self._brought(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
-        node = f"node:{declared.from_type if end == 'src' else declared.to_type}"
+        node = node_key(declared.from_type if end == "src" else declared.to_type)
         # A side that was chosen for the node comes before the strategy, and after a side for the edge itself.
         gone = _in(rows[end], self._decided.gone.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
         ours, theirs = np.where(gone, brought, ours), np.where(gone, ~brought, theirs)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest
-from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.merge.choices import BY_THEIRS, Choices
 from omnigraph.merge.classify import VERDICT, Verdict, classify
 from omnigraph.merge.compare import Compared, plain
@@ -51,7 +52,7 @@ class Settled:
             by_source = pc.equal(verdicts, pa.scalar(int(Verdict.DELETED_BY_SOURCE), pa.int8()))
             deleted = pc.equal(by_source, theirs)  # the side that is right is the one that deleted it
             ids = one.settled["id"]
-            if key.startswith("edge:"):
+            if TypeKey.parse(key).kind is TypeKind.EDGE:
                 found.note(found.edges, key, ids.filter(deleted))
                 continue
             found.note(found.gone, key, choices.of(key).named(ids.filter(deleted)))
@@ -90,7 +91,7 @@ class Returning:
         """Bring back all edges that can come. Returns how many those were; they are in `tables` afterwards."""
         count = 0
         for edge, end, node, other_end, other in self._ends():
-            key = f"edge:{edge}"
+            key = edge_key(edge)
             if node in settled.ours and key in tables:
                 count += self._keep(tables, settled, key, end, node, other_end, other)
             if node in settled.theirs and key in self._source.tables and key in self._target.tables:
@@ -99,7 +100,7 @@ class Returning:
 
     def _ends(self) -> Iterator[tuple[str, str, str, str, str]]:
         for name, edge in sorted(self._accepted.catalog.edges.items()):
-            ends = (("src", f"node:{edge.from_type}"), ("dst", f"node:{edge.to_type}"))
+            ends = (("src", node_key(edge.from_type)), ("dst", node_key(edge.to_type)))
             yield (name, *ends[0], *ends[1])
             yield (name, *ends[1], *ends[0])
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choices, resolved
 from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import Collected, Compared, Comparer
@@ -92,7 +93,7 @@ class ThreeWay:
     def versions(self, found: Tables) -> Iterator[Versions]:
         """The tables that have to be compared, nodes first. Tables that cannot be are noted in `found`."""
         assert self._source.manifest is not None
-        keys = sorted(self._source.manifest.tables, key=lambda key: (key.startswith("edge:"), key))
+        keys = sorted(self._source.manifest.tables, key=lambda key: (TypeKey.parse(key).kind is TypeKind.EDGE, key))
         for key in keys:
             versions = self._versions(key, found)
             if versions is not None:
@@ -169,7 +170,7 @@ class ThreeWay:
 
 def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
     """The columns of a type that constraints look at."""
-    kind, _, name = key.partition(":")
+    kind, name = TypeKey.parse(key)
     catalog = accepted.catalog
     declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]
     ends = ("src", "dst") if kind == TypeKind.EDGE.value else ()

@@ -21,7 +21,7 @@ from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeFragments, TableWrite
 from omnigraph.errors import OmnigraphError
-from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify
 from omnigraph.merge.compare import MOST, TORN, Collected, Compared, rows_write
@@ -164,8 +164,8 @@ class SparkComparer:
 
     def _by_tasks(self, compared: CompareAside, base: TableRef) -> tuple[tuple[str, ...], RemovedRows]:
         key = compared.versions.key
-        kind, _, name = key.partition(":")
-        change = Loaded(TypeKind(kind), name, list(self._parts(compared)), False)
+        kind, name = TypeKey.parse(key)
+        change = Loaded(kind, name, list(self._parts(compared)), False)
         self._drop(change, compared)
         gone = pa.table({"id": compared.deleted})
         deleted = [self._place.put("merge/deleted", gone)] if gone.num_rows else []

@@ -21,6 +21,7 @@ from omnigraph.graph.pipelines import (
     PipelineOptimizeOptions,
     RunOptions,
 )
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.pipeline.analytics import Analysis, analyse
 from omnigraph.pipeline.declared import RunReceipt, RunRequest, run
@@ -205,5 +206,5 @@ def _source(source: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, An
         return source
     if source is not None:
         raise InputError("give a source, or nodes= and edges=, but not both")
-    named = {f"node:{name}": rows for name, rows in (nodes or {}).items()}
-    return named | {f"edge:{name}": rows for name, rows in (edges or {}).items()}
+    named = {node_key(name): rows for name, rows in (nodes or {}).items()}
+    return named | {edge_key(name): rows for name, rows in (edges or {}).items()}

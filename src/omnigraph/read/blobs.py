@@ -14,6 +14,7 @@ from omnigraph.errors import BlobIntegrityError, BlobRangeError, InputError, Not
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.lang.types import Scalar
 from omnigraph.storage.blobs import StoredBlob
 from omnigraph.storage.files.local_output import output_file
@@ -113,13 +114,13 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
         BlobIntegrityError: the stored data is inconsistent.
     """
     snapshot.pin(key)
-    kind, _, name = key.partition(":")
+    kind, name = TypeKey.parse(key)
     declared = (accepted.catalog.nodes if kind == TypeKind.NODE else accepted.catalog.edges)[name]
     if prop not in declared.properties:
         raise InputError(f"{name} has no property '{prop}'", hint=did_you_mean(prop, declared.properties))
     if declared.properties[prop].type.scalar is not Scalar.BLOB:
         raise InputError(f"{name}.{prop} is not a Blob", hint="only blobs are read in this way")
-    number = accepted.identity(TypeKind(kind), name).properties[prop]
+    number = accepted.identity(kind, name).properties[prop]
     _check_lifetime(snapshot, key, prop, number)
     stored = snapshot.blob(key, prop, entity_id)
     if stored is None:

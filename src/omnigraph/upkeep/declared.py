@@ -9,6 +9,7 @@ from typing import Any
 from omnigraph.lang.query.ir import Analyzer
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, Index, IndexKind, Key, NodeType
 from omnigraph.lang.schema.indexes import built_kind
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.storage.indexes import IndexSpec, text_index
 
 _METHODS = {"ivf_flat": "IVF_FLAT", "ivf_sq": "IVF_SQ", "ivf_pq": "IVF_PQ", "ivf_hnsw_sq": "IVF_HNSW_SQ"}
@@ -38,8 +39,8 @@ def declared(catalog: Catalog) -> dict[str, tuple[DeclaredIndex, ...]]:
     Ids, and the ends of edges, always have one. Beside them, a property has those that `@index` and a `@key` of its
     own ask for. An index over several properties is not built, and none for `@unique`.
     """
-    found = {f"node:{name}": _indexes(node, ("id",)) for name, node in catalog.nodes.items()}
-    return found | {f"edge:{name}": _indexes(edge, ("id", "src", "dst")) for name, edge in catalog.edges.items()}
+    found = {node_key(name): _indexes(node, ("id",)) for name, node in catalog.nodes.items()}
+    return found | {edge_key(name): _indexes(edge, ("id", "src", "dst")) for name, edge in catalog.edges.items()}
 
 
 def _indexes(owner: NodeType | EdgeType, always: tuple[str, ...]) -> tuple[DeclaredIndex, ...]:

@@ -23,6 +23,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import NodeType, Property
+from omnigraph.lang.schema.type_key import node_key
 from omnigraph.storage.blobs import is_blob, kept, row_schema
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
@@ -160,7 +161,7 @@ class Chosen:
 
     @property
     def key(self) -> str:
-        return f"node:{self.declared.name}"
+        return node_key(self.declared.name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -216,7 +217,7 @@ def choose(
             continue
         for prop in some:
             check_model(embedder, prop, name)
-        recorded = dict(pins[f"node:{name}"].models)
+        recorded = dict(pins[node_key(name)].models)
         unknown = tuple(prop.name for prop in some if prop.name not in recorded)
         every = {
             prop.name

@@ -17,6 +17,7 @@ from omnigraph.commit.table_writes import Append, Insert, Overwrite, TableWrite,
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.request_digest import RowsDigest
@@ -133,7 +134,7 @@ class Load:
         self.problems.check()
 
     def _take(self, raw: RawRows) -> None:
-        key = f"{raw.kind.value}:{raw.name}"
+        key = type_key(raw.kind, raw.name)
         builder = self._builders.get(key)
         if builder is None:
             builder = RowBuilder(

@@ -24,6 +24,7 @@ from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import edge_key
 from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.blobs import is_blob, kept
 from omnigraph.write.external_blobs import BlobPolicy, admit
@@ -269,7 +270,7 @@ class _Execution:
             edge = self.accepted.catalog.edges[name]
             for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
                 if node == step.name:
-                    incident = self.snapshot.lookup(f"edge:{name}", end, chunked(stored), columns=["id"])
+                    incident = self.snapshot.lookup(edge_key(name), end, chunked(stored), columns=["id"])
                     removed = self.pending(TypeKind.EDGE, name).remove(column(incident, "id"))
                     self.affected[TypeKind.EDGE] += removed
 

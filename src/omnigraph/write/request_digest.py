@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.write.rows.builder import RowBuilder
 from omnigraph.write.rows.hashing import Digests, powers, value_digests
 from omnigraph.write.rows.problems import Problems
@@ -52,7 +53,7 @@ class RowsDigest:
 
     def take(self, raw: RawRows) -> None:
         """Take in rows."""
-        key = f"{raw.kind.value}:{raw.name}"
+        key = type_key(raw.kind, raw.name)
         builder = self._builders.get(key)
         if builder is None:
             builder = self._builders[key] = RowBuilder(self._accepted, raw.kind, raw.name, 0, self._problems)

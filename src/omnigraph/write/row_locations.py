@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ConstraintError, Violation
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange
 
@@ -75,7 +76,7 @@ def _placed(violation: Violation, found: Mapping[str, Mapping[str, str]]) -> Vio
         return violation
     name = violation.subject.partition(".")[0]
     for entity_id in (violation.entity_id, violation.other_id):
-        places = [found[key][entity_id] for key in (f"node:{name}", f"edge:{name}") if entity_id in found.get(key, ())]
+        places = [found[key][entity_id] for key in (node_key(name), edge_key(name)) if entity_id in found.get(key, ())]
         if len(places) == 1:  # a node type and an edge type may share a name, and an id
             return replace(violation, place=places[0])
     return violation

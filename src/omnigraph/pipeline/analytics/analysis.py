@@ -17,6 +17,7 @@ from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.pipeline.analytics import algorithms
 from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Network, Parts, least_names, names, network, number_of
@@ -86,8 +87,8 @@ def analyse(
 def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:
     if engine is not Engine.AUTO:
         return Choice(engine, "as was asked for")
-    counts = [view.pin(f"node:{name}").row_count * _NODE_BYTES for name in parts.nodes]
-    counts += [view.pin(f"edge:{name}").row_count * _EDGE_BYTES for name in parts.edges]
+    counts = [view.pin(node_key(name)).row_count * _NODE_BYTES for name in parts.nodes]
+    counts += [view.pin(edge_key(name)).row_count * _EDGE_BYTES for name in parts.edges]
     room = query_memory()
     why = f"about {format_size(sum(counts))} of memory, and {format_size(room)} are allowed"
     return Choice(Engine.LOCAL if sum(counts) <= room else Engine.SPARK, why)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sql
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.pipeline.analytics.algorithms import Direction
 from omnigraph.pipeline.analytics.network import Parts
 from omnigraph.pipeline.frames import NAME
@@ -54,13 +55,13 @@ def spark_network(spark: SparkSession, options: Mapping[str, str], catalog: Cata
     def read(key: str, columns: str) -> DataFrame:
         return spark.read.format(NAME).options(**options, type=key, columns=columns).load()
 
-    found = [read(f"node:{name}", "id").select(sql.lit(name).alias("type"), "id") for name in parts.nodes]
+    found = [read(node_key(name), "id").select(sql.lit(name).alias("type"), "id") for name in parts.nodes]
     nodes = _numbered(reduce(DataFrame.unionAll, found, spark.createDataFrame([], "type string, id string")))
     wanted = "from,to" if parts.weight is None else f"from,to,{parts.weight}"
     lines = []
     for name in parts.edges:
         declared = catalog.edges[name]
-        rows = read(f"edge:{name}", wanted)
+        rows = read(edge_key(name), wanted)
         weight = () if parts.weight is None else (sql.col(parts.weight).cast("double").alias("weight"),)
         lines.append(
             rows.select(

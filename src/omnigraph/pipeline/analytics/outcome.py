@@ -18,6 +18,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema.type_key import node_key
 from omnigraph.lang.types import Scalar
 from omnigraph.pipeline.analytics.network import Parts
 from omnigraph.pipeline.spark.session import Session
@@ -96,7 +97,7 @@ class Outcome(ABC):
             embed=False,
             **self._engine,
         )
-        return load(self._graph.session, {f"node:{name}": self._rows(name, property) for name in types}, request)
+        return load(self._graph.session, {node_key(name): self._rows(name, property) for name in types}, request)
 
     @property
     @abstractmethod
@@ -120,7 +121,7 @@ class Outcome(ABC):
                 )
             if found.type.list or found.type.enum_values or found.type.scalar not in _FITTING[values]:
                 raise InputError(f"{name}.{property} is {found.type}, and the {self.name} is {_FITTING[values][0]}")
-        return [name for name in self._parts.nodes if self._snapshot.pin(f"node:{name}").row_count]
+        return [name for name in self._parts.nodes if self._snapshot.pin(node_key(name)).row_count]
 
 
 def _with(part: TypeExport, property: str, values: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -158,7 +159,7 @@ class TableOutcome(Outcome):
 
     def _rows(self, name: str, property: str) -> pa.RecordBatchReader:
         accepted = self._graph.session.schemas.at(self._snapshot)
-        (part,) = [p for p in exported(self._snapshot, accepted, name) if p.key == f"node:{name}"]
+        (part,) = [p for p in exported(self._snapshot, accepted, name) if p.key == node_key(name)]
         kind = arrow_type(accepted.catalog.nodes[name].properties[property].type)
         values = self.table.filter(pc.equal(self.table["type"], name))[self.name].cast(kind).combine_chunks()
         return pa.RecordBatchReader.from_batches(part.schema, _with(part, property, values))
@@ -195,6 +196,6 @@ class FrameOutcome(Outcome):
 
         from omnigraph.pipeline.frames import type_frame
 
-        entities = type_frame(self._session.spark, self._snapshot, f"node:{name}")
+        entities = type_frame(self._session.spark, self._snapshot, node_key(name))
         found = self._frame.where(sql.col("type") == name).select("id", sql.col(self.name).alias(property))
         return entities.drop(property).join(found, "id").select(*entities.columns).orderBy("id")

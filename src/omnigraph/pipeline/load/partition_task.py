@@ -18,6 +18,7 @@ from omnigraph.embed import Embedder, Tally, default_embedder
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.type_key import TypeKey, type_key
 from omnigraph.pipeline.load.compare_columns import Compared, compared
 from omnigraph.pipeline.spark.shuffle import cut, plain
 from omnigraph.pipeline.spark.staging import Place
@@ -243,7 +244,7 @@ class PartReader:
         return out
 
     def _build(self, raw: RawRows) -> tuple[str, pa.Table]:
-        key = f"{raw.kind.value}:{raw.name}"
+        key = type_key(raw.kind, raw.name)
         builder = self._builders.get(key)
         if builder is None:
             embedder = (lambda: self._embedder) if self.work.embed else None
@@ -344,7 +345,7 @@ def _references(rows: pa.Table, name: str) -> PartReferences:
 
 
 def declared_type(accepted: AcceptedSchema, key: str) -> NodeType | EdgeType:
-    kind, _, name = key.partition(":")
+    kind, name = TypeKey.parse(key)
     return accepted.catalog.nodes[name] if kind == TypeKind.NODE.value else accepted.catalog.edges[name]
 
 

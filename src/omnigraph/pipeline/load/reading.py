@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from omnigraph.errors import BadRowsError, Problem, SparkError
 from omnigraph.lang.schema import AcceptedSchema
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.load.aliases import FoundAliases, find_aliases, told_by
 from omnigraph.pipeline.load.partition_task import PartDone, PartReader, Work, run
 from omnigraph.pipeline.spark.shuffle import TASKS
@@ -42,7 +43,7 @@ class Parts:
     def may_have(self, key: str) -> bool:
         """Whether the input can have rows of a type."""
         each = [split.types for split in self.splits.values()]
-        return any(types is None or any(f"{kind.value}:{name}" == key for kind, name in types) for types in each)
+        return any(types is None or any(type_key(kind, name) == key for kind, name in types) for types in each)
 
     def read(self, work: Work) -> None:
         """Let tasks read all parts.

@@ -30,6 +30,7 @@ from omnigraph.errors import (
     ReadSetChangedError,
 )
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.type_key import TypeKey, type_key
 from omnigraph.pipeline.load.blobs import Admitted
 from omnigraph.pipeline.load.partition_task import Work, declared_type
 from omnigraph.pipeline.load.plan import Planner, compared_values
@@ -208,9 +209,9 @@ class SparkRows:
         for _, done in sorted(self.parts.done.items()):
             for key, part in done.tables.items():
                 if key not in self.changes:
-                    kind, _, name = key.partition(":")
+                    kind, name = TypeKey.parse(key)
                     replaced = self.mode is LoadMode.OVERWRITE
-                    self.changes[key] = Loaded(TypeKind(kind), name, [], replaced)
+                    self.changes[key] = Loaded(kind, name, [], replaced)
                 self.changes[key].parts.append(part)
         self.changes = dict(sorted(self.changes.items()))
 
@@ -260,7 +261,7 @@ class SparkRows:
             unheard.coerced = Coercions() if self.request.lenient else None
             for raw in split.read(accepted, unheard, self.parts.starts[number]):
                 for piece in pieces(raw):
-                    places.add(f"{piece.kind.value}:{piece.name}", piece.origin)
+                    places.add(type_key(piece.kind, piece.name), piece.origin)
         ids = {}
         for key, change in self.changes.items():
             parts = [self.place.table(part.keys, ["id"]) for part in change.parts if part.keys is not None]

@@ -19,6 +19,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, EdgeType
+from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key, type_key
 from omnigraph.pipeline.load.compare_columns import IDS, VALUE, Compared, end_of, ends_at, tuples
 from omnigraph.pipeline.load.partition_task import OwnRows, PartRows, StoredRows
 from omnigraph.pipeline.spark.shuffle import Cut, Exchange, Relation, Side, first_of, plain, total_of
@@ -68,7 +69,7 @@ class Loaded:
 
     @property
     def key(self) -> str:
-        return f"{self.kind.value}:{self.name}"
+        return type_key(self.kind, self.name)
 
     @property
     def fresh(self) -> bool:
@@ -175,8 +176,8 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         return self.exchange.read(pieces, self._schema(key, columns), pin.row_count)
 
     def _schema(self, key: str, columns: Sequence[str]) -> pa.Schema:
-        kind, _, name = key.partition(":")
-        schema = row_schema(arrow_schema(self.accepted, TypeKind(kind), name))
+        kind, name = TypeKey.parse(key)
+        schema = row_schema(arrow_schema(self.accepted, kind, name))
         return plain(pa.schema([schema.field(column) for column in columns]))
 
     def surviving(self, change: Loaded | None, key: str, columns: Sequence[str]) -> Relation:
@@ -317,7 +318,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         if nodes is not None:
             sides.append(Side(self.compared(nodes, IDS), ["id"]))
         if nodes is None or not nodes.replaced:
-            sides.append(Side(self.stored(f"node:{node}", ["id"]), ["id"]))
+            sides.append(Side(self.stored(node_key(node), ["id"]), ["id"]))
         return self.exchange.together(sides, _unmatched)
 
     def stranded(self, edge: EdgeType, change: Loaded | None) -> Iterator[tuple[Sought, Spell]]:
@@ -325,7 +326,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             nodes = self.node_change(node)
             if nodes is None or not nodes.replaced:
                 continue
-            left = self.surviving(change, f"edge:{edge.name}", [end])
+            left = self.surviving(change, edge_key(edge.name), [end])
             if left.frame is None:
                 continue
             sides = [Side(left, [end]), *self._gone(nodes)]

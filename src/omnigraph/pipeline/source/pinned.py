@@ -14,6 +14,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.graph.graph import open as open_graph
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, Catalog, TypeKind
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.types import spark_schema, value_types
@@ -132,7 +133,7 @@ def pinned_at(place: Place, view: Snapshot, accepted: AcceptedSchema, options: O
     columns = _chosen(every, options.columns, name)
     said = options.text("where")
     where = None if said is None else Where.read(said, catalog, kind, name)
-    return Pinned(place, view.commit.id, kind, view.pin(f"{kind.value}:{name}").ref, columns, every, where)
+    return Pinned(place, view.commit.id, kind, view.pin(type_key(kind, name)).ref, columns, every, where)
 
 
 def type_of(catalog: Catalog, said: str) -> tuple[TypeKind, str]:

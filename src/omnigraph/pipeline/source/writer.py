@@ -21,6 +21,7 @@ from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.load import load_mode
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import Place, type_of
 from omnigraph.pipeline.spark.staging import Place as Staging
@@ -80,7 +81,7 @@ class Target:
         kind, name = type_of(graph.catalog, options.type)
         staging = Staging.at(GraphUri.parse(place.uri, dict(place.storage)))
         shared = name in graph.catalog.nodes and name in graph.catalog.edges
-        key = f"{kind.value}:{name}" if shared else name
+        key = type_key(kind, name) if shared else name
         branch, base, message = (options.text(option) for option in ("branch", "base", "message"))
         return cls(place, staging, key, mode, branch, base, message)
 

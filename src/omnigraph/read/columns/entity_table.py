@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import BudgetExceededError
+from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.read.budget.budget import checkpoint, memory_of_read, note_read
 from omnigraph.read.columns.cache import ColumnCache, Sized
 from omnigraph.read.columns.id_index import IdIndex, find_all, id_index
@@ -125,7 +126,7 @@ class EntityTable:
     def __init__(self, snapshot: Snapshot, key: str, cache: ColumnCache) -> None:
         pin = snapshot.pin(key)
         self.key = key
-        self.type_name = key.partition(":")[2]
+        self.type_name = TypeKey.parse(key).name
         self.ref = pin.ref
         self.count = pin.row_count
         self._snapshot = snapshot
@@ -505,10 +506,10 @@ class EntityTables:
         self._lock = Lock()
 
     def nodes(self, name: str) -> EntityTable:
-        return self._of(f"node:{name}")
+        return self._of(node_key(name))
 
     def edges(self, name: str) -> EntityTable:
-        return self._of(f"edge:{name}")
+        return self._of(edge_key(name))
 
     def release(self, others: EntityTables) -> None:
         """Release arrays of tables that the other snapshot does not share."""

@@ -18,6 +18,7 @@ from omnigraph.lang.arrow import arrow_type, readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.export.json_text import ASIDE, joined, json_text, literal, quoted
 from omnigraph.read.export.ordered import BUDGET, in_order
@@ -70,7 +71,7 @@ class TypeExport:
     def __init__(self, snapshot: Snapshot, kind: TypeKind, declared: NodeType | EdgeType, budget: int) -> None:
         self.kind = kind
         self.name = declared.name
-        self.key = f"{kind.value}:{declared.name}"
+        self.key = type_key(kind, declared.name)
         self.count = snapshot.pin(self.key).row_count
         self._snapshot = snapshot
         self._budget = budget

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema import Catalog
+from omnigraph.lang.schema import Catalog, TypeKind
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.lang.types import Scalar
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.entity_table import EntityTable
@@ -98,7 +99,7 @@ def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
         case ir.Prop(var=var, name=name) if frame.bindings[var].which is None:
             table = frame.bindings[var].tables[0]
             # An edge type may have the name of a node type.
-            declared = catalog.nodes.get(table.type_name) if table.key.startswith("node:") else None
+            declared = catalog.nodes.get(table.type_name) if TypeKey.parse(table.key).kind is TypeKind.NODE else None
             if declared is not None and declared.key == (name,):
                 return var if declared.properties[name].type.scalar in _SAME_TEXT else None
     return None

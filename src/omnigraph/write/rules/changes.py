@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.schema.type_key import type_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class TableChange:
 
     @property
     def key(self) -> str:
-        return f"{self.kind.value}:{self.name}"
+        return type_key(self.kind, self.name)
 
     @property
     def superseded(self) -> pa.ChunkedArray:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import ConstraintError, Violation, cut, shown
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
+from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, chunked, surviving
 from omnigraph.write.rules.constraints import Room, ValueRule, outside, sharing, unmatched, value_rules, wrong_values
 
@@ -135,7 +136,7 @@ class Validator(ABC, Generic[C, R]):
             if change.kind is TypeKind.NODE:
                 yield from self.uniques(change)
         for _, edge in sorted(self.catalog.edges.items()):
-            own = self.changes.get(f"edge:{edge.name}")
+            own = self.changes.get(edge_key(edge.name))
             if own is not None:
                 yield from self.uniques(own)
                 yield from self.endpoints(own)
@@ -164,7 +165,7 @@ class Validator(ABC, Generic[C, R]):
         """Nodes that have more or fewer edges than they may."""
 
     def node_change(self, node: str) -> C | None:
-        return self.changes.get(f"node:{node}")
+        return self.changes.get(node_key(node))
 
 
 class _Validator(Validator[TableChange, pa.Table]):
@@ -209,7 +210,7 @@ class _Validator(Validator[TableChange, pa.Table]):
             wanted = chunked(unmatched(wanted, nodes.rows["id"], self.room))
         if len(wanted) == 0:
             return wanted.unique()
-        stored = surviving(self.committed, nodes, f"node:{node}", ["id"], "id", wanted)
+        stored = surviving(self.committed, nodes, node_key(node), ["id"], "id", wanted)
         return unmatched(wanted, stored["id"], self.room)
 
     def cardinalities(self, change: TableChange) -> Broken:
@@ -250,7 +251,7 @@ class _Validator(Validator[TableChange, pa.Table]):
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self.node_change(node)
             if nodes is not None and (nodes.replaced or nodes.stranding) and len(self._gone(node)):
-                left = surviving(self.committed, change, f"edge:{edge.name}", [end], end, self._gone(node))
+                left = surviving(self.committed, change, edge_key(edge.name), [end], end, self._gone(node))
                 yield left.sort_by("id"), spell_endpoint(edge.name, end, node)
 
 

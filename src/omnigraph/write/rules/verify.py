@@ -19,6 +19,7 @@ from omnigraph.commit.manifest import Commit
 from omnigraph.errors import Violation, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.type_key import edge_key, node_key, type_key
 from omnigraph.storage.file_checks import FileReport
 from omnigraph.storage.lookup import in_groups
 from omnigraph.write.rows.builder import RowBuilder
@@ -146,14 +147,14 @@ class _Verification:
 
     def values(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
         """Enum, range and pattern."""
-        key = f"{kind.value}:{declared.name}"
+        key = type_key(kind, declared.name)
         for rule in value_rules(declared):
             tables = self._tables(key, ["id", rule.property])
             self._add((wrong_values(rule, rows) for rows in tables), spell_value(declared.name, rule))
 
     def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
         """An id is that of one entity, and the one that its key gives."""
-        key, subject = f"{kind.value}:{declared.name}", f"{declared.name}.id"
+        key, subject = type_key(kind, declared.name), f"{declared.name}.id"
         again = self._sharing(key, ["id"], ["id"], subject)
         counted = again.group_by("id", use_threads=False).aggregate([([], "count_all")])
         counted = counted.filter(pc.greater(counted["count_all"], 1))
@@ -173,7 +174,7 @@ class _Verification:
             )
 
     def uniques(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        key = f"{kind.value}:{declared.name}"
+        key = type_key(kind, declared.name)
         for fields in unique_groups(declared):
             subject = unique_subject(declared.name, fields)
             rows = self._sharing(key, ["id", *fields], fields, subject)
@@ -198,9 +199,9 @@ class _Verification:
         return pa.concat_tables(kept)
 
     def endpoints(self, edge: EdgeType) -> None:
-        key = f"edge:{edge.name}"
+        key = edge_key(edge.name)
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
-            nodes = self._column(f"node:{node}", "id")
+            nodes = self._column(node_key(node), "id")
             groups = in_groups(self.stored.batches(key, columns=["id", end]), max(_GROUP, len(nodes)))
             self._add(
                 (with_one_of(rows, end, unmatched(rows[end], nodes, self.room)) for rows in groups),
@@ -209,8 +210,8 @@ class _Verification:
 
     def cardinalities(self, edge: EdgeType) -> None:
         for end, card, node in bounded_ends(edge):
-            ends = self._column(f"edge:{edge.name}", end)
-            wrong = outside(card, self._column(f"node:{node}", "id"), ends, self.room)
+            ends = self._column(edge_key(edge.name), end)
+            wrong = outside(card, self._column(node_key(node), "id"), ends, self.room)
             self._add(iter([wrong]), spell_cardinality(edge.name, end, card), by="node")
 
 

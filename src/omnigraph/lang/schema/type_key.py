@@ -1,0 +1,42 @@
+"""Type keys: `node:<Type>` or `edge:<Type>`, the name of a type in manifests, receipts and errors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from omnigraph.lang.schema.catalog import TypeKind
+
+
+class TypeKey(NamedTuple):
+    """The two parts of a type key."""
+
+    kind: TypeKind
+    name: str
+
+    @classmethod
+    def parse(cls, key: str) -> TypeKey:
+        """Split a type key.
+
+        >>> TypeKey.parse("edge:Knows").name
+        'Knows'
+
+        Raises:
+            ValueError: it is no type key.
+        """
+        kind, _, name = key.partition(":")
+        return cls(TypeKind(kind), name)
+
+
+def type_key(kind: TypeKind, name: str) -> str:
+    """The key of a type."""
+    return f"{kind.value}:{name}"
+
+
+def node_key(name: str) -> str:
+    """The key of a node type."""
+    return type_key(TypeKind.NODE, name)
+
+
+def edge_key(name: str) -> str:
+    """The key of an edge type."""
+    return type_key(TypeKind.EDGE, name)
