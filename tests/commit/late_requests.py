@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -36,17 +37,44 @@ class Answer(StrEnum):
     TWICE = "takes effect late, sent again"
 
 
+class Choice:
+    """Chooses the request that loses its answer: the nth of its kind.
+
+    The nth request of all would not do: how requests of two tables interleave, and whether a heartbeat comes between
+    them, depends on the machine.
+
+    Attributes:
+        seen: how many requests of each kind there were.
+        hit: whether the answer was lost.
+    """
+
+    def __init__(self, kind: str = "", number: int = 0) -> None:
+        self._kind, self._number = kind, number
+        self._lock = Lock()
+        self.seen: Counter[str] = Counter()
+        self.hit = False
+
+    def falls_on(self, kind: str) -> bool:
+        """Count a request; tell whether it is the one."""
+        with self._lock:
+            self.seen[kind] += 1
+            if kind != self._kind or self.seen[kind] != self._number or self.hit:
+                return False
+            self.hit = True
+            return True
+
+
 class Lossy(Protocol):
     """Storage that loses one answer.
 
     Attributes:
-        hit: what kind of request it was; None as long as there was none.
+        choice: which answer is lost, and which requests there were.
     """
 
-    hit: str | None
+    choice: Choice
 
-    def arm(self, number: int, answer: Answer) -> None:
-        """Lose the answer to the nth request from now that changes something."""
+    def arm(self, kind: str, number: int, answer: Answer) -> None:
+        """Lose the answer to the nth request of a kind from now on. Number 0 loses none and counts them."""
 
     def disarm(self) -> None:
         """Lose nothing any more. What is late is still on its way."""
@@ -85,20 +113,21 @@ class LossyProxy:
 
     def __init__(self, target: str) -> None:
         self.target = urlsplit(target).netloc
-        self.hit: str | None = None
+        self.choice = Choice()
         self._lock = Lock()
-        self._left = 0
+        self._armed = False
         self._answer = Answer.LOST
         self._key: str | None = None
         self._late: Callable[[], object] | None = None
 
-    def arm(self, number: int, answer: Answer) -> None:
+    def arm(self, kind: str, number: int, answer: Answer) -> None:
         with self._lock:
-            self.hit, self._left, self._answer, self._key, self._late = None, number, answer, None, None
+            self.choice, self._answer, self._key, self._late = Choice(kind, number), answer, None, None
+            self._armed = True
 
     def disarm(self) -> None:
         with self._lock:
-            self._left, self._key = 0, None
+            self._armed, self._key = False, None
 
     def arrive(self) -> None:
         late, self._late = self._late, None
@@ -145,13 +174,9 @@ class LossyProxy:
             if self._key is not None:
                 again = self._key == path and self._answer is not Answer.TWICE
                 return Answer.NEVER if again else None
-            if self._left == 0:
-                return None
-            self._left -= 1
-            if self._left:
+            if not self._armed or not self.choice.falls_on(kind):
                 return None
             self._key = path
-            self.hit = kind
             return self._answer
 
 
@@ -188,8 +213,8 @@ class LossyDisk:
     """A disk whose answers are lost: in calls to the store of control objects, and in what Lance makes visible."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.hit: str | None = None
-        self._left = 0
+        self.choice = Choice()
+        self._armed = False
         self._answer = Answer.LOST
         self._late: Callable[[], object] | None = None
         commit, create_branch = LanceDataset.commit, LanceDataset.create_branch
@@ -213,11 +238,12 @@ class LossyDisk:
         patch.setattr(LanceDataset, "commit", staticmethod(committed))
         patch.setattr(LanceDataset, "create_branch", forked)
 
-    def arm(self, number: int, answer: Answer) -> None:
-        self.hit, self._left, self._answer, self._late = None, number, answer, None
+    def arm(self, kind: str, number: int, answer: Answer) -> None:
+        self.choice, self._answer, self._late = Choice(kind, number), answer, None
+        self._armed = True
 
     def disarm(self) -> None:
-        self._left = 0
+        self._armed = False
 
     def arrive(self) -> None:
         late, self._late = self._late, None
@@ -248,13 +274,7 @@ class LossyDisk:
         raise StorageError("the answer was lost", kind=StorageErrorKind.UNKNOWN, uri="disk")
 
     def _is_hit(self, kind: str) -> bool:
-        if self._left == 0:
-            return False
-        self._left -= 1
-        if self._left:
-            return False
-        self.hit = kind
-        return True
+        return self._armed and self.choice.falls_on(kind)
 
 
 def _hidden(commit: Callable[..., LanceDataset], target: Any, arguments: Any, more: Any) -> Callable[[], object]:

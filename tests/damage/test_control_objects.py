@@ -17,7 +17,7 @@ from omnigraph.commit.manifest import SCHEMA
 from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.removal_list import PATH, ListState, RemovalList, TableRemovals, files_token
 from omnigraph.commit.work_records import WorkKind, at_work, read_records
-from omnigraph.errors import CorruptionError, DamagedFileError
+from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError
 from omnigraph.graph import Graph, open
 
 FLIPS = 60
@@ -145,6 +145,25 @@ def test_a_past_schema_is_that_of_its_name(graph: Graph, place: Path) -> None:
         with pytest.raises(DamagedFileError, match=file.name):
             open(place, read_only=True, branch="old")
         file.write_bytes(data)
+
+
+@pytest.mark.parametrize("endings", [(".pg",), (".ir.json",), (".pg", ".ir.json")], ids=str)
+def test_a_missing_past_schema_is_named(graph: Graph, place: Path, endings: tuple[str, ...]) -> None:
+    graph.branches.create("old")
+    graph.tags.create("before")
+    hash_before = graph._store.capture("main").schema_hash.rpartition(":")[2]
+    evolve_to(graph, SOURCE.replace("node C {", "node C { more: String?"), [])
+    removed = [f"__schemas/{hash_before}{ending}" for ending in endings]
+    for path in removed:
+        (place / path).unlink()
+    with open(place, read_only=True) as fresh:
+        assert ids(fresh) == sorted(SEED)
+        for branch, at in (("old", None), (None, "before")):
+            with pytest.raises(OmnigraphError) as failed:
+                fresh.query("query all() { match { $a: A } return { $a.slug } }", branch=branch, at=at)
+            assert all(path in failed.value.render() for path in removed)
+            damages = fresh.verify(branch=branch, commit=at).files.damages
+            assert any(path in f"{each.path} {each.reason}" for each in damages for path in removed)
 
 
 # References and the audit

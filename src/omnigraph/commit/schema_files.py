@@ -82,9 +82,10 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     # If the files were not found, they may have been promoted between the two reads.
     source, accepted = _read(objects, CONTRACT)
     if ir_hash(accepted) != view.schema_hash:
+        archived = " and ".join(_archive_paths(view.schema_hash))
         raise CorruptionError(
-            "the schema files are not those that the graph was written with",
-            hint="restore the three schema files from a backup",
+            f"the schema files are not those that the graph was written with, and {archived} are missing",
+            hint="restore the three schema files, or those two, from a backup",
         )
     return source, accepted
 
@@ -96,37 +97,47 @@ def past_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, Accepted
 
 def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
     """Archive a schema, for branches that use it after it is replaced."""
-    name = _archive_name(ir_hash(accepted))
-    objects.put(f"{name}.pg", source.encode())
-    objects.put(f"{name}.ir.json", dump_ir(accepted).encode())
+    source_path, ir_path = _archive_paths(ir_hash(accepted))
+    objects.put(source_path, source.encode())
+    objects.put(ir_path, dump_ir(accepted).encode())
 
 
 def archived_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
     """An archived schema, by its hash; None if it was not archived.
 
     Raises:
-        DamagedFileError: it is not the schema with that hash.
+        DamagedFileError: one of its two files is missing, or it is not the schema with that hash.
     """
-    name = _archive_name(schema_hash)
-    try:
-        source, ir = objects.get(f"{name}.pg").data, objects.get(f"{name}.ir.json").data
-    except ObjectNotFoundError:
+    source_path, ir_path = _archive_paths(schema_hash)
+    source, ir = _find(objects, source_path), _find(objects, ir_path)
+    if source is None and ir is None:
         return None
+    if source is None or ir is None:
+        raise DamagedFileError(str(objects.uri), source_path if source is None else ir_path, "it is missing")
     try:
         accepted = load_ir(ir)
     except CatalogError as error:
-        raise DamagedFileError(str(objects.uri), f"{name}.ir.json", error.message) from error
-    if _archive_name(ir_hash(accepted)) != name:
-        raise DamagedFileError(str(objects.uri), f"{name}.ir.json", "it is not the schema that it is named after")
+        raise DamagedFileError(str(objects.uri), ir_path, error.message) from error
+    if _archive_paths(ir_hash(accepted)) != (source_path, ir_path):
+        raise DamagedFileError(str(objects.uri), ir_path, "it is not the schema that it is named after")
     try:
         check_contract(source, ir, dump_state(schema_state(accepted)))
         return source.decode(), accepted
     except (CatalogError, UnicodeDecodeError):
-        raise DamagedFileError(str(objects.uri), f"{name}.pg", "it is not the source of its schema") from None
+        raise DamagedFileError(str(objects.uri), source_path, "it is not the source of its schema") from None
 
 
-def _archive_name(schema_hash: str) -> str:
-    return f"{ARCHIVE}/{schema_hash.rpartition(':')[2]}"
+def _archive_paths(schema_hash: str) -> tuple[str, str]:
+    """The source and the compiled form of an archived schema."""
+    name = f"{ARCHIVE}/{schema_hash.rpartition(':')[2]}"
+    return f"{name}.pg", f"{name}.ir.json"
+
+
+def _find(objects: ObjectStore, path: str) -> bytes | None:
+    try:
+        return objects.get(path).data
+    except ObjectNotFoundError:
+        return None
 
 
 def _look(objects: ObjectStore, paths: Sequence[str], schema_hash: str) -> tuple[str, AcceptedSchema] | None:

@@ -146,10 +146,12 @@ def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
         newest = store.capture(view.branch).schema_hash == view.schema_hash
     except BranchNotFoundError:
         newest = False
-    if newest:
-        found = list(_found(IR_PATH, partial(read_contract, store.objects, view)))
-    else:
-        found = list(_found(IR_PATH, partial(past_contract, store.objects, view.schema_hash)))
+
+    def read() -> None:
+        if newest or past_contract(store.objects, view.schema_hash) is None:
+            read_contract(store.objects, view)
+
+    found = list(_found(IR_PATH, read))
     for each in found:
         named = next((path for path in CONTRACT if path in each.reason), each.path)
         yield FileDamage(named if each.path in CONTRACT else each.path, each.reason)
