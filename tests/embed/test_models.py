@@ -59,7 +59,7 @@ def test_fewer_dimensions_are_the_beginning() -> None:
 
 
 def test_more_dimensions_than_the_model_has_are_refused() -> None:
-    with pytest.raises(EmbeddingModelError, match="up to 256 dimensions, and 384 are asked for") as caught:
+    with pytest.raises(EmbeddingModelError, match="has 256 dimensions at most, but the vector needs 384") as caught:
         embed(OfflineEmbedder(), TEXTS, 384)
     assert "OMNIGRAPH_EMBED_PROVIDER" in str(caught.value.hint)
 
