@@ -99,7 +99,7 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
         (without("load"), "the pipeline: 'load' is missing", "say which rows"),
         (without("mode"), "the pipeline: 'mode' is missing", "say 'mode: append'"),
         (without("then"), "the pipeline: 'then' is missing", "say 'then: merge'"),
-        (PLAIN | {"source": {}}, "the pipeline: source: this means nothing here", "did you mean 'sources'?"),
+        (PLAIN | {"source": {}}, "the pipeline: source: unknown name", "did you mean 'sources'?"),
         (PLAIN | {"mode": "upsert"}, "the pipeline: mode: 'upsert' means nothing here", "append, merge, overwrite"),
         (PLAIN | {"then": "publish"}, "the pipeline: then: 'publish' means nothing here", "merge, review"),
         (PLAIN | {"branch": "a..b"}, "the pipeline: branch: 'a..b' is not a name", "use letters"),
@@ -174,7 +174,7 @@ def test_a_variable_that_is_not_declared() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pipeline: a\npipeline: b\n", "p.yaml, line 2: 'pipeline' is there twice"),
+        ("pipeline: a\npipeline: b\n", "p.yaml, line 2: duplicate name 'pipeline'"),
         ("pipeline: [a\n", "p.yaml, line 2, column 1: not YAML: "),
         ("pipeline: !!python/name:os.system\n", "p.yaml, line 1: the tag "),
     ],
