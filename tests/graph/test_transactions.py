@@ -520,7 +520,7 @@ def test_a_repeat_does_not_end_a_block_inside_of_it_in_silence(graph: Graph) -> 
     graph.branches.create("dev")
     block("inner")
     before = ages(graph, "dev")
-    with pytest.raises(InputError, match="nothing of that was written"):
+    with pytest.raises(InputError, match="nothing of the inner transaction was written"):
         block(None)
     assert ages(graph, "dev") == before
     block("inner")
