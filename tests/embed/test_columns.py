@@ -64,7 +64,7 @@ def test_a_recorded_model_must_be_the_configured_one() -> None:
     own, recorded = Own(), Property("vec", VECTOR.type, embed=Embed("text", "acme/embed"))
     with pytest.raises(EmbeddingModelError) as caught:
         embed_column(own, pa.array(["x"]), recorded, "Doc")
-    assert str(caught.value) == "Doc.vec: the schema records the model 'acme/embed', and 'own/model' is configured"
+    assert str(caught.value) == "Doc.vec: the schema records the model 'acme/embed', but 'own/model' is configured"
     assert own.calls == []
     with pytest.raises(EmbeddingModelError):
         embed_queries(own, [SearchText("x", recorded, "Doc")])

@@ -76,7 +76,7 @@ def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
 def test_texts_are_embedded_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = embed(OfflineEmbedder(), TEXTS)
     monkeypatch.setattr(offline, "_BLOCK_TEXTS", 2)
-    monkeypatch.setattr(offline, "_GATHERED", 3)
+    monkeypatch.setattr(offline, "_TOKENS_PER_LOOKUP", 3)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
     monkeypatch.setattr(offline, "_BLOCK_CHARACTERS", 10)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)

@@ -136,7 +136,7 @@ def test_a_passing_failure_is_tried_again(provider: Provider, failure: Behaviour
 
 def test_it_gives_up_after_the_attempts(provider: Provider, pauses: list[float]) -> None:
     provider.behaviours = [always(Answer(503))]
-    with pytest.raises(EmbeddingUnavailableError, match=r"answered 503 \(4 attempts\)") as caught:
+    with pytest.raises(EmbeddingUnavailableError, match=r"HTTP status 503 \(4 attempts\)") as caught:
         embed(configured(provider, RETRY_BACKOFF_MS=200), "one")
     assert caught.value.retryable
     assert len(provider.seen) == 4
@@ -282,14 +282,14 @@ def listed(*rows: object) -> Answer:
         (listed(["1.0"] * SIZE), "not a vector"),
         (listed([True] * SIZE), "not a vector"),
         (listed([[1.0]] * SIZE), "numbers instead of"),
-        (listed(GOOD, GOOD), "something else"),
-        (listed(), "something else"),
-        (answer({"data": [{"index": 1, "embedding": GOOD}]}), "something else"),
-        (answer({"data": [{"index": "0", "embedding": GOOD}]}), "something else"),
-        (answer({"data": [{"index": 0, "embedding": "AAAA"}]}), "something else"),
-        (answer({"data": [7]}), "something else"),
-        (answer([GOOD]), "something else"),
-        (answer(None), "something else"),
+        (listed(GOOD, GOOD), "no valid vectors"),
+        (listed(), "no valid vectors"),
+        (answer({"data": [{"index": 1, "embedding": GOOD}]}), "no valid vectors"),
+        (answer({"data": [{"index": "0", "embedding": GOOD}]}), "no valid vectors"),
+        (answer({"data": [{"index": 0, "embedding": "AAAA"}]}), "no valid vectors"),
+        (answer({"data": [7]}), "no valid vectors"),
+        (answer([GOOD]), "no valid vectors"),
+        (answer(None), "no valid vectors"),
         (Answer(200, b'{"data": [{"index": 0, "embedding": [NaN, 1, 1, 1, 1]}]}'), "not JSON"),
         (Answer(200, b'{"data": [{"index": 0, "embedding": [1e999, 1, 1, 1, 1]}]}'), "not JSON|not finite"),
         (Answer(200, b"<html>hello</html>"), "not JSON"),

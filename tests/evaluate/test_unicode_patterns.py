@@ -91,9 +91,9 @@ def test_broken_patterns_are_read_to_the_end(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        ("[a-z&&[^b]]", "no intersection"),
+        ("[a-z&&[^b]]", "not an intersection"),
         ("(?U)a", "lazy"),
-        (r"a\Cb", "half a character"),
+        (r"a\Cb", "a part of a character"),
         ("(?x) a", "invalid perl operator: (?x"),
         ("(?=a)", "invalid perl operator"),
         (r"(a)\1", "invalid escape sequence"),

@@ -188,11 +188,11 @@ def test_any_state_can_be_read(graph: Graph) -> None:
 
 
 def test_a_state_is_named_once(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name only that"):
+    with pytest.raises(InputError, match="give only that"):
         graph.query(PEOPLE, branch="main", at=graph.snapshot())
     with (
         omnigraph.init(tmp_path / "other", SCHEMA) as other,
-        pytest.raises(InputError, match="of another graph"),
+        pytest.raises(InputError, match="belongs to another graph"),
     ):
         graph.query(PEOPLE, at=other.snapshot())
 

@@ -667,7 +667,7 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
             transaction_branches._remove(graph.session.store, found.name, forks=None)
             run(tx, "add", name="eve")
 
-    with pytest.raises(TransactionEndedError, match="given up"):
+    with pytest.raises(TransactionEndedError, match="expired"):
         block()
     assert names(graph) == ["ann", "bob", "cas"]
     assert left(graph) == []
