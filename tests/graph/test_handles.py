@@ -266,7 +266,7 @@ def test_pages_of_commits(graph: Graph) -> None:
     rest = graph.commits.list(actor="even", limit=2, cursor=page.cursor)
     assert [commit.id for commit in rest.commits] == [made[0].id]
     assert rest.cursor is None
-    with pytest.raises(InputError, match="at least one"):
+    with pytest.raises(InputError, match="at least 1"):
         graph.commits.list(limit=0)
     with pytest.raises(InputError, match="does not belong to this history"):
         graph.commits.list(cursor="nope")

@@ -309,7 +309,9 @@ def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> i
     param = context.param(node.name)
     if param is None:
         hint = did_you_mean(node.name, context.params)
-        raise fail("T36", f"{word} takes a number or a parameter, and ${node.name} is not a parameter", node.span, hint=hint)
+        raise fail(
+            "T36", f"{word} takes a number or a parameter, and ${node.name} is not a parameter", node.span, hint=hint
+        )
     if not param.type.scalar.is_integer or param.type.list or param.type.nullable:
         hint = "null is not a number: declare it without '?'" if param.type.nullable else None
         raise fail("T36", f"{word} takes a whole number, ${node.name} is {param.type}", node.span, hint=hint)
