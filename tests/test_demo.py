@@ -20,7 +20,7 @@ def test_tour_runs(capfd: pytest.CaptureFixture[str]) -> None:
         if isinstance(stop, demo.Step):
             assert f"$ {stop.command}\n" in printed
     assert "dst 'nowhere' not found in Institution" in errors
-    assert "loading on Spark: as was asked for" in errors
+    assert "loading on Spark: as requested" in errors
     assert "The file of a paper." in printed
     assert "Surface code" in printed, "what an author should read"
     assert "papers: 23" in printed, "what an expert has written"

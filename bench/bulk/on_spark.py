@@ -29,7 +29,7 @@ class Jobs:
         self.known: dict[str, tuple[int, int]] = {}
 
     def __call__(self, progress: JobProgress) -> None:
-        self.known[progress.what] = (progress.stages, progress.tasks)
+        self.known[progress.job] = (progress.stages, progress.tasks)
 
 
 def warm(session: Session, kind: str) -> None:

@@ -55,14 +55,14 @@ def test_an_empty_blob_has_nothing_but_itself(shell: Shell, ships: str) -> None:
     empty = ("blob", "get", "node", "Ship", "empty", "photo", "--uri", ships)
     assert shell.run(*empty).stdout_bytes == b""
     assert shell.run(*empty).exit_code == 0
-    assert "do not lie within the 0 bytes" in shell.fails(*empty, "--offset", "0")
+    assert "are outside of the blob, which has 0 bytes" in shell.fails(*empty, "--offset", "0")
 
 
 def test_what_cannot_be_had_leaves_the_file_alone(shell: Shell, ships: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out = shell.write("out", b"before")
     argo = ("blob", "get", "node", "Ship", "argo", "photo", "--uri", ships, "--out", out)
-    assert "do not lie within the 8 bytes" in shell.fails(*argo, "--offset", "8")
-    assert "do not lie within the 8 bytes" in shell.fails(*argo, "--offset", "9", "--length", "1")
+    assert "are outside of the blob, which has 8 bytes" in shell.fails(*argo, "--offset", "8")
+    assert "are outside of the blob, which has 8 bytes" in shell.fails(*argo, "--offset", "9", "--length", "1")
     film = ("blob", "get", "node", "Ship", "film", "photo", "--uri", ships, "--out", out)
     message = shell.fails(*film)
     assert f"file://{shell.root}/assets/film" in message

@@ -114,7 +114,7 @@ def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pyt
     assert made == []
     monkeypatch.setenv(SPARK_THRESHOLD.name, "1")
     said = shell.run("export", filled, "--out", out, "--type", "Person", "--format", "parquet").stderr
-    assert said.startswith("exporting on Spark: 0.0 MiB in tables, and from 0.0 MiB on it goes to Spark")
+    assert said.startswith("exporting on Spark: 0.0 MiB in tables; Spark is used from 0.0 MiB")
     assert made == [{"target": out, "format": "parquet", "types": ["Person"], "branch": None, "at": None}]
     assert shell.run("export", filled, "--out", out, "--engine", "local").stderr == ""
     assert shell.run("export", filled).stdout.splitlines() == LINES, "stdout is written here"

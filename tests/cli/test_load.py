@@ -51,7 +51,7 @@ def test_json(shell: Shell, graph: str, people: str) -> None:
     result = shell.json("load", graph, "--data", people, "--mode", "merge", "--as", "kim", "--message", "first")
     commit = result.pop("commit")
     assert commit["actor_id"] == "kim"
-    assert result.pop("why") == "0.0 MiB of input, and from 4.0 GiB on it goes to Spark"
+    assert result.pop("why") == "0.0 MiB of input; Spark is used from 4.0 GiB"
     assert result == {
         "uri": graph,
         "branch": "main",

@@ -26,7 +26,7 @@ def test_json(shell: Shell, graph: str) -> None:
     grown(shell, graph)
     done = shell.json("optimize", graph, "--quiet")
     assert (done["uri"], done["engine"]) == (graph, "local")
-    assert done["why"] == "0.0 MiB to write anew, and from 4.0 GiB on it goes to Spark"
+    assert done["why"] == "0.0 MiB to rewrite; Spark is used from 4.0 GiB"
     (person,) = [table for table in done["datasets"] if table["type_key"] == "node:Person"]
     assert (person["fragments_removed"], person["fragments_added"]) == (3, 1)
     assert (person["committed"], person["skipped"], person["pending_indexes"]) == (True, None, [])

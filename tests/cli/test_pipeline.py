@@ -39,9 +39,9 @@ def test_a_run_is_told(shell: Shell, graph: str, file: str) -> None:
     ]
     assert result.stderr.splitlines() == [
         f"omnigraph pipeline run → {graph} (direct, local)",
-        "loading in this process: 0.0 MiB of input, and from 4.0 GiB on it goes to Spark",
+        "loading in this process: 0.0 MiB of input; Spark is used from 4.0 GiB",
         "checking people-r1",
-        "merging people-r1 into main in this process: 0.0 MiB in tables, and from 4.0 GiB on it goes to Spark",
+        "merging people-r1 into main in this process: 0.0 MiB in tables; Spark is used from 4.0 GiB",
     ]
     again = shell.run("pipeline", "run", file, "--var", "day=mon", "--run-id", "r1", "--quiet")
     assert (

@@ -106,10 +106,10 @@ def test_a_query_that_writes_is_sent_elsewhere(shell: Shell, people: str) -> Non
 
 
 def test_budgets_are_given_on_the_line(shell: Shell, people: str) -> None:
-    assert "may take 0.000 seconds" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--seconds", "0")
-    assert "may take 1 byte of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
-    assert "may take 1 row\n" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--rows", "1")
-    assert "may take 2 rows of result" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--returned", "2")
+    assert "its budget is 0.000 seconds" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--seconds", "0")
+    assert "its budget is 1 byte of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
+    assert "its budget is 1 row\n" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--rows", "1")
+    assert "its budget is 2 rows of result" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--returned", "2")
     assert "--memory: 'much' is not an amount" in shell.fails(
         "query", "--uri", people, "-e", PEOPLE, "--memory", "much"
     )
@@ -119,8 +119,8 @@ def test_what_may_be_wrong_goes_to_stderr(shell: Shell, people: str) -> None:
     text = "query two() { match { $a: Person  $b: Person } return { count(*) as n } }"
     result = shell.run("query", "--uri", people, "-e", text, "--format", "csv")
     assert result.stdout == "n\n9\n"
-    assert result.stderr == "warning: nothing connects {$a} and {$b}, so every combination is a row\n"
-    assert "help: nothing connects {$a} and {$b}" in shell.fails(
+    assert result.stderr == "warning: {$a} and {$b} are not connected, so the result is a cross product\n"
+    assert "help: {$a} and {$b} are not connected" in shell.fails(
         "query", "--uri", people, "-e", text.replace("count(*) as n", "$a.name, $b.name"), "--rows", "5"
     )
 

@@ -12,7 +12,7 @@ from tests.commit.graphs import NODES, SEED, TABLES, Operation, assert_whole, co
 
 from omnigraph.commit.branches import create_branch
 from omnigraph.commit.store import Store
-from omnigraph.engine.load import take_back
+from omnigraph.engine.load import delete_failed_branch
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -377,19 +377,19 @@ def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the
         return exclusive(self, branch, **said)
 
     monkeypatch.setattr(type(graph.session.store), "exclusive", held)
-    take_back(graph.session, dev, base)
+    delete_failed_branch(graph.session, dev, base)
     assert "late" in ids(graph, branch="dev")
     idle = create_branch(graph.session.store, "idle", base)
-    take_back(graph.session, idle, base)
+    delete_failed_branch(graph.session, idle, base)
     assert "idle" not in graph.session.store.branch_names()
 
 
-def test_a_load_does_not_take_back_a_newer_branch_of_the_name(graph: Graph) -> None:
+def test_a_load_does_not_delete_failed_branch_a_newer_branch_of_the_name(graph: Graph) -> None:
     base = graph.session.store.capture("main")
     made = create_branch(graph.session.store, "dev", base)
     graph.branches.delete("dev")
     graph.branches.create("dev")
-    take_back(graph.session, made, base)
+    delete_failed_branch(graph.session, made, base)
     assert "dev" in graph.branches
 
 

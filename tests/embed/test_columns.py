@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.embed import Purpose, Sought, embed_column, embed_queries
+from omnigraph.embed import Purpose, SearchText, embed_column, embed_queries
 from omnigraph.errors import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.schema.catalog import Embed, Property
@@ -64,27 +64,27 @@ def test_a_recorded_model_must_be_the_configured_one() -> None:
     own, recorded = Own(), Property("vec", VECTOR.type, embed=Embed("text", "acme/embed"))
     with pytest.raises(EmbeddingModelError) as caught:
         embed_column(own, pa.array(["x"]), recorded, "Doc")
-    assert str(caught.value) == "Doc.vec: the schema records the model 'acme/embed', and 'own/model' is configured"
+    assert str(caught.value) == "Doc.vec: the schema records the model 'acme/embed', but 'own/model' is configured"
     assert own.calls == []
     with pytest.raises(EmbeddingModelError):
-        embed_queries(own, [Sought("x", recorded, "Doc")])
+        embed_queries(own, [SearchText("x", recorded, "Doc")])
     own.name = "acme/embed"
     assert embed_column(own, pa.array(["x"]), recorded, "Doc").null_count == 0
 
 
 def test_a_query_is_embedded_as_one() -> None:
     own = Own()
-    assert embed_queries(own, [Sought("x", VECTOR, "Doc")])[0].tolist() == [1.0, 0.0, 0.0]
+    assert embed_queries(own, [SearchText("x", VECTOR, "Doc")])[0].tolist() == [1.0, 0.0, 0.0]
     assert own.calls == [(["x"], 3, Purpose.QUERY)]
     with pytest.raises(EmbeddingError, match=r"Doc\.vec: a blank text has no vector"):
-        embed_queries(own, [Sought(" ", VECTOR, "Doc")])
+        embed_queries(own, [SearchText(" ", VECTOR, "Doc")])
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (np.ones((1, 2)), "1 × 2 numbers, where 1 × 3"),
-        (np.ones(3), "3 numbers, where 1 × 3"),
+        (np.ones((1, 2)), "1 × 2 numbers instead of 1 × 3"),
+        (np.ones(3), "3 numbers instead of 1 × 3"),
         (np.zeros((1, 3)), "zeros"),
         (np.array([[1, np.nan, 1]]), "not finite"),
         (np.array([[1, np.inf, 1]]), "not finite"),

@@ -59,7 +59,7 @@ def test_fewer_dimensions_are_the_beginning() -> None:
 
 
 def test_more_dimensions_than_the_model_has_are_refused() -> None:
-    with pytest.raises(EmbeddingModelError, match="up to 256 dimensions, and 384 are asked for") as caught:
+    with pytest.raises(EmbeddingModelError, match="has 256 dimensions at most, but the vector needs 384") as caught:
         embed(OfflineEmbedder(), TEXTS, 384)
     assert "OMNIGRAPH_EMBED_PROVIDER" in str(caught.value.hint)
 
@@ -76,7 +76,7 @@ def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
 def test_texts_are_embedded_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = embed(OfflineEmbedder(), TEXTS)
     monkeypatch.setattr(offline, "_BLOCK_TEXTS", 2)
-    monkeypatch.setattr(offline, "_GATHERED", 3)
+    monkeypatch.setattr(offline, "_TOKENS_PER_LOOKUP", 3)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
     monkeypatch.setattr(offline, "_BLOCK_CHARACTERS", 10)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)

@@ -136,7 +136,7 @@ def test_a_passing_failure_is_tried_again(provider: Provider, failure: Behaviour
 
 def test_it_gives_up_after_the_attempts(provider: Provider, pauses: list[float]) -> None:
     provider.behaviours = [always(Answer(503))]
-    with pytest.raises(EmbeddingUnavailableError, match=r"answered 503 \(4 attempts\)") as caught:
+    with pytest.raises(EmbeddingUnavailableError, match=r"HTTP status 503 \(4 attempts\)") as caught:
         embed(configured(provider, RETRY_BACKOFF_MS=200), "one")
     assert caught.value.retryable
     assert len(provider.seen) == 4
@@ -171,7 +171,7 @@ def test_a_wait_that_makes_no_sense_is_not_waited(provider: Provider, pauses: li
 
 def test_no_wait_goes_past_the_deadline(provider: Provider) -> None:
     provider.behaviours = [always(Answer(429, headers={"Retry-After": "3600"}))]
-    with pytest.raises(EmbeddingUnavailableError, match=r"no time is left to try again \(1 attempt\)"):
+    with pytest.raises(EmbeddingUnavailableError, match=r"the deadline leaves no time for a retry \(1 attempt\)"):
         embed(configured(provider, DEADLINE_MS=600_000), "one")
     assert len(provider.seen) == 1
 
@@ -179,14 +179,14 @@ def test_no_wait_goes_past_the_deadline(provider: Provider) -> None:
 @pytest.mark.parametrize("behaviour", [hang, drip])
 def test_an_answer_that_does_not_come_in_time_is_asked_for_again(provider: Provider, behaviour: Behaviour) -> None:
     provider.behaviours = [behaviour]
-    with pytest.raises(EmbeddingUnavailableError, match=r"in time \(2 attempts\)"):
+    with pytest.raises(EmbeddingUnavailableError, match=r"timeout \(2 attempts\)"):
         embed(configured(provider, TIMEOUT_MS=50, RETRY_ATTEMPTS=2, DEADLINE_MS=0), "one")
     assert len(provider.seen) <= 2, "on a busy machine, a request may be given up before it is sent"
 
 
 def test_the_deadline_ends_an_attempt(provider: Provider) -> None:
     provider.behaviours = [hang]
-    with pytest.raises(EmbeddingUnavailableError, match="no time is left"):
+    with pytest.raises(EmbeddingUnavailableError, match="no time for a retry"):
         embed(configured(provider, TIMEOUT_MS=3_600_000, DEADLINE_MS=50), "one")
 
 
@@ -201,7 +201,7 @@ def test_a_provider_that_is_not_there() -> None:
 
 def test_one_failing_batch_fails_the_call(provider: Provider) -> None:
     provider.behaviours = [openai, always(Answer(400, b"too long"))]
-    with pytest.raises(EmbeddingError, match="answered 400: too long"):
+    with pytest.raises(EmbeddingError, match="HTTP status 400: too long"):
         embed(configured(provider), *(f"text {number}" for number in range(200)))
 
 
@@ -211,7 +211,7 @@ def test_one_failing_batch_fails_the_call(provider: Provider) -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 def test_a_refusal_is_final(provider: Provider, status: int) -> None:
     provider.behaviours = [always(Answer(status))]
-    with pytest.raises(EmbeddingError, match=f"answered {status}") as caught:
+    with pytest.raises(EmbeddingError, match=f"HTTP status {status}") as caught:
         embed(configured(provider), "one")
     assert not caught.value.retryable
     assert len(provider.seen) == 1
@@ -219,7 +219,7 @@ def test_a_refusal_is_final(provider: Provider, status: int) -> None:
 
 def test_a_refusal_without_all_of_its_reason_is_one(provider: Provider) -> None:
     provider.behaviours = [cut_off(400)]
-    with pytest.raises(EmbeddingError, match="answered 400"):
+    with pytest.raises(EmbeddingError, match="HTTP status 400"):
         embed(configured(provider), "one")
     assert len(provider.seen) == 1
 
@@ -228,7 +228,7 @@ def test_a_refusal_without_all_of_its_reason_is_one(provider: Provider) -> None:
 def test_a_redirect_is_not_followed(provider: Provider, status: int) -> None:
     """It would carry the key elsewhere."""
     provider.behaviours = [always(Answer(status, headers={"Location": f"{provider.url}/other"})), openai]
-    with pytest.raises(EmbeddingError, match=f"answered {status}"):
+    with pytest.raises(EmbeddingError, match=f"HTTP status {status}"):
         embed(configured(provider), "one")
     assert len(provider.seen) == 1
 
@@ -246,7 +246,7 @@ def test_what_a_refusal_says_is_shown(provider: Provider, body: object, said: st
     provider.behaviours = [always(answer(body, 400))]
     with pytest.raises(EmbeddingError) as caught:
         embed(configured(provider), "one")
-    assert str(caught.value).endswith(f"answered 400{said}")
+    assert str(caught.value).endswith(f"HTTP status 400{said}")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
@@ -274,22 +274,22 @@ def listed(*rows: object) -> Answer:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (listed(GOOD[:-1]), "1 × 4 numbers, where 1 × 5"),
+        (listed(GOOD[:-1]), "1 × 4 numbers instead of 1 × 5"),
         (listed([*GOOD, 1.0]), "1 × 6 numbers"),
         (listed([]), "not a vector|1 × 0 numbers"),
         (listed([0.0] * SIZE), "zeros"),
         (listed([1e300] * (SIZE - 1) + [None]), "not a vector"),
         (listed(["1.0"] * SIZE), "not a vector"),
         (listed([True] * SIZE), "not a vector"),
-        (listed([[1.0]] * SIZE), "numbers, where"),
-        (listed(GOOD, GOOD), "something else"),
-        (listed(), "something else"),
-        (answer({"data": [{"index": 1, "embedding": GOOD}]}), "something else"),
-        (answer({"data": [{"index": "0", "embedding": GOOD}]}), "something else"),
-        (answer({"data": [{"index": 0, "embedding": "AAAA"}]}), "something else"),
-        (answer({"data": [7]}), "something else"),
-        (answer([GOOD]), "something else"),
-        (answer(None), "something else"),
+        (listed([[1.0]] * SIZE), "numbers instead of"),
+        (listed(GOOD, GOOD), "no valid vectors"),
+        (listed(), "no valid vectors"),
+        (answer({"data": [{"index": 1, "embedding": GOOD}]}), "no valid vectors"),
+        (answer({"data": [{"index": "0", "embedding": GOOD}]}), "no valid vectors"),
+        (answer({"data": [{"index": 0, "embedding": "AAAA"}]}), "no valid vectors"),
+        (answer({"data": [7]}), "no valid vectors"),
+        (answer([GOOD]), "no valid vectors"),
+        (answer(None), "no valid vectors"),
         (Answer(200, b'{"data": [{"index": 0, "embedding": [NaN, 1, 1, 1, 1]}]}'), "not JSON"),
         (Answer(200, b'{"data": [{"index": 0, "embedding": [1e999, 1, 1, 1, 1]}]}'), "not JSON|not finite"),
         (Answer(200, b"<html>hello</html>"), "not JSON"),
@@ -309,7 +309,7 @@ def test_an_answer_that_is_no_vector(provider: Provider, given: Answer, said: st
 @pytest.mark.parametrize("body", [{"embedding": {"values": "x"}}, {"embedding": [1.0] * SIZE}, {}, [], "x"])
 def test_an_answer_that_is_no_gemini_vector(provider: Provider, body: object) -> None:
     provider.behaviours = [always(answer(body))]
-    with pytest.raises(EmbeddingError, match="something else than a vector"):
+    with pytest.raises(EmbeddingError, match="returned no valid vector"):
         embed(configured(provider, "gemini"), "one")
 
 

@@ -97,10 +97,13 @@ def test_the_offline_model_by_name() -> None:
     [
         ({"OMNIGRAPH_EMBED_PROVIDER": "azure"}, "'azure', which is not a provider"),
         ({"OMNIGRAPH_EMBED_PROVIDER": "offline", "OMNIGRAPH_EMBED_MODEL": "m"}, "the offline model is"),
-        ({"OMNIGRAPH_EMBED_PROVIDER": "openai"}, "needs a key"),
-        ({"OMNIGRAPH_EMBED_PROVIDER": "gemini", "GEMINI_API_KEY": ""}, "needs a key"),
-        ({"OMNIGRAPH_EMBED_MODEL": "m"}, "needs a key"),
-        ({"OMNIGRAPH_EMBED_MODEL": "m", "OPENROUTER_API_KEY": "a\r\nX: y"}, "OPENROUTER_API_KEY is not a key"),
+        ({"OMNIGRAPH_EMBED_PROVIDER": "openai"}, "needs an API key"),
+        ({"OMNIGRAPH_EMBED_PROVIDER": "gemini", "GEMINI_API_KEY": ""}, "needs an API key"),
+        ({"OMNIGRAPH_EMBED_MODEL": "m"}, "needs an API key"),
+        (
+            {"OMNIGRAPH_EMBED_MODEL": "m", "OPENROUTER_API_KEY": "a\r\nX: y"},
+            "OPENROUTER_API_KEY is not a valid API key",
+        ),
         ({"OMNIGRAPH_EMBED_BASE_URL": "ftp://user:pw@host"}, "OMNIGRAPH_EMBED_BASE_URL is not"),
         ({"OMNIGRAPH_EMBED_BASE_URL": "localhost:8080"}, "OMNIGRAPH_EMBED_BASE_URL is not"),
         ({"OMNIGRAPH_EMBED_BASE_URL": "http://host:pw@"}, "OMNIGRAPH_EMBED_BASE_URL is not"),

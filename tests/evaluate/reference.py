@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema.regex import is_found
+from omnigraph.lang.schema.regex import matches_part
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
 DAY = 86_400_000
@@ -126,7 +126,7 @@ def compared(op: ir.CompareOp, left: Any, right: Any) -> bool | None:
         case ir.CompareOp.ENDS_WITH:
             return bool(left.endswith(right))
         case ir.CompareOp.MATCHES:
-            return is_found(right, left)
+            return matches_part(right, left)
     if left is None or right is None:
         return None
     if isinstance(left, str):

@@ -125,7 +125,7 @@ def test_a_parameter_that_nobody_declared_is_told(graph: Graph) -> None:
 
 def test_every_combination_is_told(graph: Graph) -> None:
     (warning,) = graph.query("query two() { match { $a: Person  $b: City } return { $a.name, $b.name } }").warnings
-    assert warning == "nothing connects {$a} and {$b}, so every combination is a row"
+    assert warning == "{$a} and {$b} are not connected, so the result is a cross product"
 
 
 def test_a_query_that_does_not_compile_says_where(graph: Graph) -> None:
@@ -188,11 +188,11 @@ def test_any_state_can_be_read(graph: Graph) -> None:
 
 
 def test_a_state_is_named_once(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name only that"):
+    with pytest.raises(InputError, match="give only that"):
         graph.query(PEOPLE, branch="main", at=graph.snapshot())
     with (
         omnigraph.init(tmp_path / "other", SCHEMA) as other,
-        pytest.raises(InputError, match="of another graph"),
+        pytest.raises(InputError, match="belongs to another graph"),
     ):
         graph.query(PEOPLE, at=other.snapshot())
 
@@ -301,24 +301,24 @@ def test_a_query_ends_when_its_time_is_over(graph: Graph) -> None:
 
 def test_rows_that_are_looked_at_are_counted(graph: Graph) -> None:
     assert len(graph.query(EVERYTHING, budget=Budget(rows=39))) == 27
-    with pytest.raises(BudgetExceededError, match="the query takes 39 rows, and may take 38"):
+    with pytest.raises(BudgetExceededError, match="the query needs 39 rows, but its budget is 38"):
         graph.query(EVERYTHING, budget=Budget(rows=38))
 
 
 def test_what_takes_too_much_may_not_be_meant(graph: Graph) -> None:
     with pytest.raises(BudgetExceededError) as caught:
         graph.query(EVERYTHING, budget=Budget(rows=38))
-    said = "nothing connects {$a} and {$b} and {$c}, so every combination is a row"
+    said = "{$a} and {$b} and {$c} are not connected, so the result is a cross product"
     assert caught.value.hint is not None
     assert caught.value.hint.startswith(said)
     assert caught.value.__notes__ == [f"help: {caught.value.hint}"]
     assert (caught.value.resource, caught.value.limit, caught.value.actual) == ("rows", 38, 39)
-    with pytest.raises(BudgetExceededError, match="nothing connects"):
+    with pytest.raises(BudgetExceededError, match="are not connected"):
         graph.explain(EVERYTHING, budget=Budget(rows=38), analyze=True)
 
 
 def test_small_amounts_of_memory_are_told_in_bytes(graph: Graph) -> None:
-    with pytest.raises(BudgetExceededError, match=r"takes [\d,]+ bytes of memory, and may take 1 byte of memory"):
+    with pytest.raises(BudgetExceededError, match=r"needs [\d,]+ bytes of memory, but its budget is 1 byte of memory"):
         graph.query(PEOPLE, budget=Budget(memory=1))
 
 

@@ -520,7 +520,7 @@ def test_a_repeat_does_not_end_a_block_inside_of_it_in_silence(graph: Graph) -> 
     graph.branches.create("dev")
     block("inner")
     before = ages(graph, "dev")
-    with pytest.raises(InputError, match="nothing of that was written"):
+    with pytest.raises(InputError, match="nothing of the inner transaction was written"):
         block(None)
     assert ages(graph, "dev") == before
     block("inner")
@@ -667,7 +667,7 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
             transaction_branches._remove(graph.session.store, found.name, forks=None)
             run(tx, "add", name="eve")
 
-    with pytest.raises(TransactionEndedError, match="given up"):
+    with pytest.raises(TransactionEndedError, match="expired"):
         block()
     assert names(graph) == ["ann", "bob", "cas"]
     assert left(graph) == []

@@ -74,7 +74,7 @@ def test_the_source_is_what_it_was_when_the_merge_began(graph: Graph, monkeypatc
     assert receipt.commit is not None
     assert receipt.commit.merged_parent == head
     assert graph.entity("Person", "late") is None
-    assert (receipt.branch_deleted, receipt.branch_delete_error) == (False, "'side' has moved since it was merged")
+    assert (receipt.branch_deleted, receipt.branch_delete_error) == (False, "'side' has new commits since the merge")
     assert graph.merge("side").changes["node:Person"].inserted == 1
 
 
@@ -99,7 +99,7 @@ def test_what_is_written_when_the_branch_is_about_to_go_stays(graph: Graph, monk
     monkeypatch.setattr(branches, "delete_branch", delete)
     receipt = graph.merge("side", delete_branch=True)
     assert written
-    assert (receipt.branch_deleted, receipt.branch_delete_error) == (False, "'side' has moved since it was merged")
+    assert (receipt.branch_deleted, receipt.branch_delete_error) == (False, "'side' has new commits since the merge")
     assert graph.merge("side").changes["node:Person"].inserted == 1
 
 

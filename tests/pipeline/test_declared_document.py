@@ -99,7 +99,7 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
         (without("load"), "the pipeline: 'load' is missing", "say which rows"),
         (without("mode"), "the pipeline: 'mode' is missing", "say 'mode: append'"),
         (without("then"), "the pipeline: 'then' is missing", "say 'then: merge'"),
-        (PLAIN | {"source": {}}, "the pipeline: source: this means nothing here", "did you mean 'sources'?"),
+        (PLAIN | {"source": {}}, "the pipeline: source: unknown name", "did you mean 'sources'?"),
         (PLAIN | {"mode": "upsert"}, "the pipeline: mode: 'upsert' means nothing here", "append, merge, overwrite"),
         (PLAIN | {"then": "publish"}, "the pipeline: then: 'publish' means nothing here", "merge, review"),
         (PLAIN | {"branch": "a..b"}, "the pipeline: branch: 'a..b' is not a name", "use letters"),
@@ -174,9 +174,9 @@ def test_a_variable_that_is_not_declared() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pipeline: a\npipeline: b\n", "p.yaml, line 2: 'pipeline' is there twice"),
+        ("pipeline: a\npipeline: b\n", "p.yaml, line 2: duplicate name 'pipeline'"),
         ("pipeline: [a\n", "p.yaml, line 2, column 1: not YAML: "),
-        ("pipeline: !!python/name:os.system\n", "p.yaml, line 1: the tag "),
+        ("pipeline: !!python/name:os.system\n", "p.yaml, line 1: unknown tag "),
     ],
 )
 def test_what_is_no_yaml(text: str, message: str, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_what_the_mapping_says_nothing_about() -> None:
         read_document(given)
     found = read_document(given | {"mapping": {"sources": [{"source": "ships", "node": "Ship"}]}})
     assert [(target.key, target.rows) for target in found.targets] == [("ships", "ships")]
-    with pytest.raises(InputError, match=r"the pipeline: mapping: the mapping: sources\[0\].nod: this means nothing"):
+    with pytest.raises(InputError, match=r"the pipeline: mapping: the mapping: sources\[0\].nod: unknown name"):
         read_document(given | {"mapping": {"sources": [{"source": "ships", "nod": "Ship"}]}})
 
 

@@ -146,5 +146,5 @@ def test_a_load_without_sql_on_spark(graph: Graph, session: Session, tmp_path: P
     given = declared(tmp_path, steps={}, load={"nodes": {"Ship": "ships"}}, checks={})
     receipt = Pipeline(graph, session).run(given, engine="spark")
     assert receipt.engine is Engine.SPARK
-    assert receipt.why == "as was asked for"
+    assert receipt.why == "as requested"
     assert graph.entity("Ship", "argo") == {"id": "argo", "name": "argo", "tons": LARGE, "flag": None}

@@ -271,7 +271,7 @@ def test_a_provider_that_fails_or_hangs_leaves_everything_as_it_was(
     graph = made(tmp_path / "graph")
     on_spark = Pipeline(graph, session)
     provider.behaviours = [openai, openai, always(answer({"error": {"message": "no such model"}}, 404))]
-    with pytest.raises(EmbeddingError, match="answered 404: no such model"):
+    with pytest.raises(EmbeddingError, match="HTTP status 404: no such model"):
         on_spark.load(source, mode="append", split_bytes=_SPLIT)
     assert exported(graph) == b""
     provider.behaviours = [openai]

@@ -47,7 +47,7 @@ def chosen(session: Session, source: Any, engine: str = "auto", spark: SparkOpti
 
 def test_by_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(session, str(file)).engine is Engine.SPARK
-    assert chosen(session, [str(file)]).why == "0.0 MiB of input, and from 0.0 MiB on it goes to Spark"
+    assert chosen(session, [str(file)]).why == "0.0 MiB of input; Spark is used from 0.0 MiB"
     monkeypatch.setenv(SPARK_THRESHOLD.name, "1025")
     assert chosen(session, str(file)).engine is Engine.LOCAL
     assert chosen(session, [str(file), str(file)]).engine is Engine.SPARK
@@ -73,8 +73,8 @@ def test_spark_is_not_available(session: Session, file: Path, monkeypatch: pytes
 
     monkeypatch.setattr(backend, "check_available", missing)
     found = chosen(session, str(file), spark=SparkOptions(Stopped()))
-    assert (found.engine, found.amiss) == (Engine.LOCAL, True)
-    assert found.why.endswith(" on it goes to Spark, but no Java here")
+    assert (found.engine, found.spark_missing) == (Engine.LOCAL, True)
+    assert found.why.endswith(", but no Java here")
     assert chosen(session, str(file), spark=SparkOptions(Started())).engine is Engine.SPARK
 
 

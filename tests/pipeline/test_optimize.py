@@ -46,7 +46,7 @@ def by_tasks(graph: Graph, session: Session, **said: Any) -> OptimizeReceipt:
 def _check(graph: Graph, session: Session) -> None:
     before, commits = seen(graph), len(graph.commits.list().commits)
     receipt = by_tasks(graph, session)
-    assert (receipt.engine, receipt.why) == ("spark", "as was asked for")
+    assert (receipt.engine, receipt.why) == ("spark", "as requested")
     assert receipt.commit == graph.snapshot().commit
     assert len(graph.commits.list().commits) == commits + 1
     assert fragments(graph) > 1, "so that indexes have segments to be merged"
@@ -87,7 +87,7 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
     told: list[Choice] = []
     receipt = Pipeline(graph, InProcess()).optimize(engine="auto", chosen=told.append)
     assert receipt.engine == "local"
-    assert receipt.why == "0.0 MiB to write anew, and from 4.0 GiB on it goes to Spark"
+    assert receipt.why == "0.0 MiB to rewrite; Spark is used from 4.0 GiB"
     assert [str(choice) for choice in told] == [f"in this process: {receipt.why}"]
     assert receipt.to_json()["engine"] == "local"
     monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD", "1 KiB")

@@ -132,7 +132,7 @@ def test_work_is_watched(session: Session) -> None:
     seen: list[JobProgress] = []
     with session.job("counting", Watch(seen.append)) as spark:
         assert spark.range(0, 100, 1, 4).count() == 100
-    assert seen[-1].what == "counting"
+    assert seen[-1].job == "counting"
     assert (seen[-1].tasks_done, seen[-1].tasks_failed) == (seen[-1].tasks, 0)
     assert session.log is not None
     assert session.log.exists()

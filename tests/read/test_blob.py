@@ -128,7 +128,7 @@ def test_a_blob_belongs_to_its_snapshot(graph: Graph) -> None:
     graph.load({"Ship": change}, mode="merge")
     for at in (first, first.commit.id):
         assert graph.blob("Ship", "argo", "photo", at=at).read() == b"picture"
-    with pytest.raises(InputError, match="belongs to one branch already"):
+    with pytest.raises(InputError, match="already belongs to a branch"):
         graph.blob("Ship", "argo", "photo", branch="work", at=first)
 
 

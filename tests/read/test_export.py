@@ -214,7 +214,7 @@ def test_any_state_can_be_exported(people: Graph) -> None:
     assert text(people, at=first) == text(people, at=first.commit.id) == text(people, at="first") == before
     assert b'"bob"' in text(people, branch="work")
     assert b'"cid"' not in text(people, branch="work")
-    with pytest.raises(InputError, match="belongs to one branch already"):
+    with pytest.raises(InputError, match="already belongs to a branch"):
         people.export(branch="work", at=first)
     with pytest.raises(BranchNotFoundError):
         people.export(branch="nowhere")

@@ -106,4 +106,4 @@ def test_the_rows_are_these(graph: Graph, name: str) -> None:
 
 def test_every_combination_is_warned_about(graph: Graph) -> None:
     result = graph.query("query q() { match { $x: Q  $y: Q } return { $x, $y } }")
-    assert result.warnings == ("nothing connects {$x} and {$y}, so every combination is a row",)
+    assert result.warnings == ("{$x} and {$y} are not connected, so the result is a cross product",)

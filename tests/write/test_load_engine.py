@@ -125,7 +125,7 @@ def test_the_receipt_as_json(graph: Graph) -> None:
         "coerced": [],
         "actor_id": "act-kim",
         "engine": "local",
-        "why": "0.0 MiB of input, and from 4.0 GiB on it goes to Spark",
+        "why": "0.0 MiB of input; Spark is used from 4.0 GiB",
     }
 
 

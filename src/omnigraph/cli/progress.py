@@ -66,7 +66,7 @@ def progress_shown(*, shown: bool, console: Console | None = None) -> Iterator[S
             ]
             bar.update(
                 task,
-                description=progress.what,
+                description=progress.job,
                 total=progress.tasks,
                 completed=progress.tasks_done,
                 done=", ".join(done),

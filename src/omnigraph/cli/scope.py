@@ -90,7 +90,7 @@ def execution(
     from omnigraph.pipeline.spark.session import SparkSettings, session
 
     def tell(choice: Choice) -> None:
-        if choice.amiss or (choice.engine is Engine.SPARK and shown.notes):
+        if choice.spark_missing or (choice.engine is Engine.SPARK and shown.notes):
             click.echo(f"{verb} {choice}", err=True)
 
     spark = session(SparkSettings(master))

@@ -1,7 +1,7 @@
-"""Embeddings: texts become vectors, with a model that is at hand or one behind HTTP."""
+"""Embeddings: compute vectors from texts, with an offline model or an HTTP provider."""
 
 from omnigraph.embed.cache import Tally
-from omnigraph.embed.columns import Sought, check_model, embed_column, embed_queries
+from omnigraph.embed.columns import SearchText, check_model, embed_column, embed_queries
 from omnigraph.embed.embedder import Embedder, Purpose
 from omnigraph.embed.offline import OfflineEmbedder
 from omnigraph.embed.settings import default_embedder
@@ -10,7 +10,7 @@ __all__ = [
     "Embedder",
     "OfflineEmbedder",
     "Purpose",
-    "Sought",
+    "SearchText",
     "Tally",
     "check_model",
     "default_embedder",

@@ -1,4 +1,4 @@
-"""Embeds texts, and uses cached vectors where possible."""
+"""Embed texts, with a cache in memory and on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from omnigraph.storage.files.cache_directory import cache_directory
 from omnigraph.storage.files.vector_cache import Found, Keys, VectorCache, text_keys
 
 PORTION = 2048
-"""Texts per request to the embedder. Vectors are cached after each, so a later failure does not repeat them."""
+"""Texts per request to the embedder. Each result is cached at once, so a later failure does not lose it."""
 
 _MEMORY = 128 << 20
 
@@ -32,11 +32,11 @@ class CachedVectors(Protocol):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts and memory of one operation. Within it, no text is embedded twice.
+    """Counts of one operation, and a cache in memory, so that the operation embeds no text twice.
 
     Attributes:
         computed: number of vectors that the embedder computed.
-        found: number of vectors that were cached, in this operation or on disk.
+        found: number of cache hits, in memory or on disk.
         models: the model and the text property of each computed vector property, by type and property.
     """
 
@@ -46,14 +46,14 @@ class Tally:
     _known: dict[tuple[int, Purpose], _Memory] = field(default_factory=dict)
 
     def known(self, dimension: int, purpose: Purpose) -> CachedVectors:
-        """The vectors of this operation so far."""
+        """The memory cache of the operation."""
         return self._known.setdefault((dimension, purpose), _Memory(dimension))
 
 
 def embed_texts(
     embedder: Embedder, texts: Sequence[str], dimension: int, purpose: Purpose, tally: Tally | None = None
 ) -> Vectors:
-    """The unit vector of each text. Texts are distinct and not blank.
+    """Return the unit vector of each text. The texts must be distinct and not blank.
 
     Raises:
         EmbeddingError: the embedder fails, or returns invalid vectors.
@@ -67,11 +67,11 @@ def embed_texts(
     found, vectors = cached.find(keys)
     missing = np.flatnonzero(~found)
     for start in range(0, len(missing), PORTION):
-        places = missing[start : start + PORTION]
-        some = [texts[place] for place in places]
+        positions = missing[start : start + PORTION]
+        some = [texts[position] for position in positions]
         raw = embedder.embed(some, dimension, purpose=purpose)
-        vectors[places] = unit_vectors(raw, len(some), dimension, embedder.name)
-        cached.put(keys[places], vectors[places])
+        vectors[positions] = unit_vectors(raw, len(some), dimension, embedder.name)
+        cached.put(keys[positions], vectors[positions])
     if tally is not None:
         tally.computed += len(missing)
         tally.found += len(texts) - len(missing)
@@ -79,7 +79,7 @@ def embed_texts(
 
 
 def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -> CachedVectors | None:
-    """The disk cache of an embedder; None if it has no cache key, or there are too few texts."""
+    """The disk cache of an embedder; None if the embedder has no cache key, or if there are too few texts."""
     key = getattr(embedder, "cache_key", None)
     if not isinstance(key, str) or count < getattr(embedder, "cache_from", 1):
         return None
@@ -96,27 +96,27 @@ def _vector_cache(directory: str, limit: int) -> VectorCache:
 
 
 class _Memory:
-    """Vectors in memory, up to a maximum size. Starts empty again when it is full."""
+    """A memory cache of vectors with a maximum size. It is cleared when it is full."""
 
     def __init__(self, dimension: int) -> None:
-        self._places: dict[bytes, int] = {}
+        self._positions: dict[bytes, int] = {}
         self._rows = np.empty((0, dimension), np.float32)
         self._most = max(PORTION, _MEMORY // (4 * dimension))
 
     def find(self, keys: Keys) -> tuple[Found, Vectors]:
-        places = np.array([self._places.get(key.tobytes(), -1) for key in keys], np.int64)
-        found = places >= 0
+        positions = np.array([self._positions.get(key.tobytes(), -1) for key in keys], np.int64)
+        found = positions >= 0
         vectors = np.empty((len(keys), self._rows.shape[1]), np.float32)
-        vectors[found] = self._rows[places[found]]
+        vectors[found] = self._rows[positions[found]]
         return found, vectors
 
     def put(self, keys: Keys, vectors: Vectors) -> None:
-        count = len(self._places)
+        count = len(self._positions)
         if count + len(keys) > self._most:
-            self._places, count = {}, 0
+            self._positions, count = {}, 0
         if count + len(keys) > len(self._rows):
             larger = np.empty((max(2 * len(self._rows), count + len(keys)), vectors.shape[1]), np.float32)
             larger[:count] = self._rows[:count]
             self._rows = larger
         self._rows[count : count + len(keys)] = vectors
-        self._places |= {key.tobytes(): count + place for place, key in enumerate(keys)}
+        self._positions |= {key.tobytes(): count + position for position, key in enumerate(keys)}

@@ -1,4 +1,4 @@
-"""The vectors of a property: computed from a column of texts, or from the text of a query."""
+"""Vectors of `@embed` properties, and vectors of the texts in `nearest`."""
 
 # See docs/decisions/0046-vectors-are-computed-like-defaults.md
 
@@ -20,43 +20,42 @@ from omnigraph.lang.schema.catalog import Property
 def embed_column(
     embedder: Embedder, texts: pa.Array, target: Property, owner: str, tally: Tally | None = None
 ) -> pa.Array:
-    """The vectors of an `@embed` property, in its Arrow type.
+    """Compute the vectors of an `@embed` property, in its Arrow type.
 
-    Every distinct text is embedded once, and not at all where its vector is known from before. A text that is null or
-    blank has no vector: null.
+    Each distinct text is embedded once, or taken from the cache. The vector of a null or blank text is null.
 
     Args:
         embedder: the model.
-        texts: the property that `target` is computed from.
+        texts: the values of the source property.
         target: the vector property.
-        owner: its type, for the error.
-        tally: counts, and remembers the texts of the same piece of work.
+        owner: the name of the type, for error messages.
+        tally: the counts and the memory cache of the operation.
 
     Raises:
         EmbeddingModelError: the schema records another model for this property.
-        EmbeddingError: the model cannot give these vectors.
+        EmbeddingError: the model cannot compute the vectors.
     """
     kind = arrow_type(target.type)
-    told = pc.not_equal(pc.utf8_trim_whitespace(texts), "").fill_null(False)
-    if not pc.any(told).as_py():
+    not_blank = pc.not_equal(pc.utf8_trim_whitespace(texts), "").fill_null(False)
+    if not pc.any(not_blank).as_py():
         return pa.nulls(len(texts), kind)
-    encoded = pc.if_else(told, texts, None).dictionary_encode()
+    encoded = pc.if_else(not_blank, texts, None).dictionary_encode()
     distinct = _embed(embedder, encoded.dictionary.to_pylist(), target, owner, Purpose.DOCUMENT, tally)
     if tally is not None and target.embed is not None:
         tally.models.setdefault(owner, {})[target.name] = (embedder.name, target.embed.source)
     rows = distinct[encoded.indices.fill_null(0).to_numpy()]
     flat = pa.array(rows.reshape(-1), pa.float32())
-    return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pc.invert(told))
+    return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pc.invert(not_blank))
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """A text that is searched for in a vector property.
+class SearchText:
+    """A text to search for in a vector property.
 
     Attributes:
         text: the text.
-        target: the property.
-        owner: its type, for the error.
+        target: the vector property.
+        owner: the name of the type, for error messages.
     """
 
     text: str
@@ -64,21 +63,21 @@ class Sought:
     owner: str
 
 
-def embed_queries(embedder: Embedder, sought: Sequence[Sought]) -> list[Vector]:
-    """The vectors of texts that are searched for, in one call of the embedder for each dimension.
+def embed_queries(embedder: Embedder, sought: Sequence[SearchText]) -> list[Vector]:
+    """Compute the vectors of search texts, with one call of the embedder per dimension.
 
     Raises:
         EmbeddingModelError: the schema records another model for one of the properties.
-        EmbeddingError: a text is blank, or the model cannot give the vectors.
+        EmbeddingError: a text is blank, or the model cannot compute the vectors.
     """
-    together: dict[int, list[Sought]] = {}
+    by_dimension: dict[int, list[SearchText]] = {}
     for one in sought:
         if not one.text.strip():
             raise EmbeddingError("a blank text has no vector", subject=f"{one.owner}.{one.target.name}")
         check_model(embedder, one.target, one.owner)
-        together.setdefault(_dimension(one.target), []).append(one)
+        by_dimension.setdefault(_dimension(one.target), []).append(one)
     found: dict[tuple[int, str], Vector] = {}
-    for dimension, some in together.items():
+    for dimension, some in by_dimension.items():
         texts = list(dict.fromkeys(one.text for one in some))
         vectors = _embed(embedder, texts, some[0].target, some[0].owner, Purpose.QUERY)
         found |= {(dimension, text): vector for text, vector in zip(texts, vectors, strict=True)}
@@ -116,7 +115,7 @@ def check_model(embedder: Embedder, target: Property, owner: str) -> None:
     recorded = target.embed.model if target.embed else None
     if recorded is not None and recorded != embedder.name:
         raise EmbeddingModelError(
-            f"the schema records the model '{recorded}', and '{embedder.name}' is configured",
+            f"the schema records the model '{recorded}', but '{embedder.name}' is configured",
             subject=f"{owner}.{target.name}",
             hint=f"configure '{recorded}' (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL), or write the vector"
             " yourself: null for none",

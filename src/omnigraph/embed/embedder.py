@@ -1,4 +1,4 @@
-"""What an embedder is, and what counts as a vector."""
+"""The `Embedder` protocol, and the validation of vectors."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from omnigraph.errors import EmbeddingError
 Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 Vectors: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
-_ROWS = 4096  # vectors that are checked at a time, in twice their size
+_ROWS = 4096  # rows per validation step, to limit the float64 copy
 
 
 class Purpose(StrEnum):
-    """What a vector is for. Some models embed a question and what it should find differently."""
+    """The purpose of a vector. Some models embed queries and documents differently."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Bring your own with `omnigraph.open(…, embedder=…)`.
+    """Computes vectors from texts. Pass your own with `omnigraph.open(…, embedder=…)`.
 
-    It is called from several threads, with texts that are not blank, each once.
+    It must be thread-safe. The texts are distinct and not blank.
 
-    An embedder may also have a `cache_key`, a text that tells it from every other one: its vectors are then kept on
-    this machine's disk, and it is not asked again for a text that it has embedded. With `cache_from`, a number, that is
-    done for so many texts at a time, and fewer are embedded without a look at what is kept.
+    An embedder can have a `cache_key`, a text that is unique to its model and settings. Then its vectors are cached on
+    disk. It can also have `cache_from`, a number: calls with fewer texts do not use the disk cache.
     """
 
     @property
     def name(self) -> str:
-        """The model, as `@embed(…, model="…")` names it."""
+        """The model name, as in `@embed(…, model="…")`."""
         ...
 
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
-        """A row of `dimension` numbers for each text. Rows of any length are scaled to length 1.
+        """Return one row of `dimension` numbers per text. The caller scales the rows to length 1.
 
         Raises:
-            EmbeddingError: it cannot be done, or not now.
+            EmbeddingError: the vectors cannot be computed.
+            EmbeddingUnavailableError: the provider is busy or not reachable.
         """
         ...
 
 
 def unit_vectors(raw: object, count: int, dimension: int, name: str) -> Vectors:
-    """What a model gave, checked and scaled to length 1.
+    """Validate the vectors of a model, and scale them to length 1.
 
     Raises:
-        EmbeddingError: it is not `count` rows of `dimension` finite numbers, or a row is all zeros.
+        EmbeddingError: there are not `count` rows of `dimension` finite numbers, or a row is all zeros.
     """
     try:
         values = np.asarray(raw)
     except ValueError:  # rows of different lengths
-        raise EmbeddingError(f"'{name}' gave vectors of different lengths") from None
+        raise EmbeddingError(f"'{name}' returned vectors of different lengths") from None
     if count == 0:
         return np.empty((0, dimension), np.float32)
     if values.dtype.kind not in "fiu":
-        raise EmbeddingError(f"'{name}' gave something that is not a vector")
+        raise EmbeddingError(f"'{name}' returned a value that is not a vector")
     if values.shape != (count, dimension):
         got = " × ".join(map(str, values.shape))
         raise EmbeddingError(
-            f"'{name}' gave {got} numbers, where {count} × {dimension} were asked for",
-            hint="declare the vector with the dimension that the model gives, or configure another model",
+            f"'{name}' returned {got} numbers instead of {count} × {dimension}",
+            hint="declare the vector with the dimension of the model, or configure another model",
         )
     result = np.empty((count, dimension), np.float32)
     for start in range(0, count, _ROWS):
@@ -75,10 +75,10 @@ def unit_vectors(raw: object, count: int, dimension: int, name: str) -> Vectors:
 
 def _scaled(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], name: str) -> Vectors:
     if not np.isfinite(rows).all():
-        raise EmbeddingError(f"'{name}' gave a vector with a number that is not finite")
+        raise EmbeddingError(f"'{name}' returned a vector with a number that is not finite")
     largest = np.abs(rows).max(axis=1, keepdims=True)
     if not largest.all():
-        raise EmbeddingError(f"'{name}' gave a vector of zeros, which has no direction")
-    rows /= largest  # so that no square overflows or vanishes
+        raise EmbeddingError(f"'{name}' returned a vector of zeros, which has no direction")
+    rows /= largest  # so that squares neither overflow nor underflow
     rows /= np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
     return rows.astype(np.float32)

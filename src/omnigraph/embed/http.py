@@ -1,4 +1,4 @@
-"""One HTTP request to an embedding provider, with its retries, within a budget of time."""
+"""HTTP requests to an embedding provider, with retries and a deadline."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a request may take, all in seconds.
+    """Time limits of a request, in seconds, and the number of attempts.
 
     Attributes:
-        deadline: the budget of one request with all its attempts; None for no limit.
-        timeout: the budget of one attempt.
-        attempts: how often it is sent at most.
-        backoff: the pause after the first attempt; each further one is twice as long.
+        deadline: the time limit of a request with all its attempts; None for no limit.
+        timeout: the time limit of one attempt.
+        attempts: the maximum number of attempts.
+        backoff: the pause after the first attempt. Each further pause is twice as long.
     """
 
     deadline: float | None = 60.0
@@ -39,8 +39,8 @@ class Limits:
     backoff: float = 0.2
 
 
-class _PassingError(Exception):
-    """An attempt that failed in a way that passes."""
+class _TransientError(Exception):
+    """An attempt failed for a temporary reason."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -48,7 +48,7 @@ class _PassingError(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to another host."""
+    """Refuses redirects. A redirect would send the API key to another host."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -56,12 +56,12 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A provider's address. Its key is sent, and never shown.
+    """The address of a provider. Errors never contain its API key.
 
     Attributes:
-        base_url: where the provider's API begins.
-        headers: sent with every request.
-        secret: what must not appear in an error.
+        base_url: the base URL of the API.
+        headers: the headers of every request.
+        secret: the API key. It must not appear in errors.
     """
 
     base_url: str
@@ -73,21 +73,21 @@ class Endpoint:
     )
 
     def __reduce__(self) -> tuple[type[Endpoint], tuple[object, ...]]:
-        """What opens connections stays in its process: tasks elsewhere make their own."""
+        """Pickle without the connection opener. Other processes create their own."""
         return Endpoint, (self.base_url, dict(self.headers), self.secret, self.limits)
 
     @property
     def host(self) -> str:
-        """What an error may say about the address: no credentials, no query."""
+        """Host and port, for error messages: without credentials and query."""
         parts = urlsplit(self.base_url)
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
     def post(self, path: str, payload: object) -> object:
-        """The decoded answer.
+        """Send a request and return the decoded answer.
 
         Raises:
-            EmbeddingUnavailableError: the provider was busy, failing or out of reach until the budget was used up.
-            EmbeddingError: it refused the request, or answered what is not JSON.
+            EmbeddingUnavailableError: the provider was busy, failing or not reachable until the deadline.
+            EmbeddingError: the provider refused the request, or its answer is not JSON.
         """
         body = orjson.dumps(payload)
         limits, started = self.limits, time.monotonic()
@@ -97,24 +97,24 @@ class Endpoint:
             try:
                 answer = self._attempt(path, body, timeout)
                 break
-            except _PassingError as failure:
+            except _TransientError as failure:
                 pause = max(limits.backoff * 2 ** min(attempt - 1, _LARGEST_EXPONENT), failure.wait)
                 spent = time.monotonic() - started
                 if limits.deadline is not None and spent + pause >= limits.deadline:
-                    raise self._unavailable(f"{failure}; no time is left to try again", attempt) from failure
+                    raise self._unavailable(f"{failure}; the deadline leaves no time for a retry", attempt) from failure
                 if attempt == limits.attempts:
                     raise self._unavailable(str(failure), attempt) from failure
                 time.sleep(pause)
         try:
             return orjson.loads(answer)
         except orjson.JSONDecodeError:
-            raise EmbeddingError(f"the embedding provider at {self.host} answered what is not JSON") from None
+            raise EmbeddingError(f"the answer of the embedding provider at {self.host} is not JSON") from None
 
     def _unavailable(self, reason: str, attempts: int) -> EmbeddingUnavailableError:
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         return EmbeddingUnavailableError(
-            f"the embedding provider at {self.host} could not be used: {reason} ({tries})",
-            hint="nothing was written; try again later, or give it more time with OMNIGRAPH_EMBED_DEADLINE_MS",
+            f"the embedding provider at {self.host} failed: {reason} ({tries})",
+            hint="nothing was written; try again later, or raise OMNIGRAPH_EMBED_DEADLINE_MS",
         )
 
     def _attempt(self, path: str, body: bytes, timeout: float) -> bytes:
@@ -133,23 +133,21 @@ class Endpoint:
                 raise EmbeddingError(
                     f"the certificate of {self.host} is not trusted: {reason.verify_message}"
                 ) from None
-            raise _PassingError(
-                "it did not answer in time" if isinstance(reason, TimeoutError) else str(reason)
-            ) from None
+            raise _TransientError("timeout" if isinstance(reason, TimeoutError) else str(reason)) from None
         except TimeoutError:
-            raise _PassingError("it did not answer in time") from None
+            raise _TransientError("timeout") from None
         except (OSError, http.client.HTTPException) as error:
-            raise _PassingError(f"the connection broke ({type(error).__name__})") from None
+            raise _TransientError(f"connection lost ({type(error).__name__})") from None
 
     def _read(self, response: http.client.HTTPResponse, until: float) -> bytes:
-        """The body, as long as it comes in time and has a sensible size."""
+        """Read the body, with a time limit and a size limit."""
         parts: list[bytes] = []
         size = 0
         while part := response.read1(2**16):
             size += len(part)
             if size > _LARGEST_ANSWER:
                 raise EmbeddingError(
-                    f"the embedding provider at {self.host} answered more than {_LARGEST_ANSWER} bytes"
+                    f"the answer of the embedding provider at {self.host} has more than {_LARGEST_ANSWER} bytes"
                 )
             if time.monotonic() > until:
                 raise TimeoutError
@@ -160,27 +158,27 @@ class Endpoint:
 
     def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
         if error.code == 429 or error.code >= 500:
-            raise _PassingError(f"it answered {error.code}", _retry_after(error.headers.get("Retry-After")))
-        if error.code in (401, 403):  # such an answer may quote the key
+            raise _TransientError(f"HTTP status {error.code}", _retry_after(error.headers.get("Retry-After")))
+        if error.code in (401, 403):  # do not quote this answer: it may contain the key
             raise EmbeddingError(
-                f"the embedding provider at {self.host} answered {error.code}: it does not accept the key",
+                f"the embedding provider at {self.host} answered with HTTP status {error.code}: invalid API key",
                 hint="check the key in the provider's environment variable",
             )
         try:
-            said = self._words(error.read(_SHOWN * 100))
+            reason = self._reason(error.read(_SHOWN * 100))
         except (OSError, http.client.HTTPException):
-            said = ""  # the refusal stands, whatever its reason was
-        raise EmbeddingError(f"the embedding provider at {self.host} answered {error.code}{said}")
+            reason = ""  # report the refusal without its reason
+        raise EmbeddingError(f"the embedding provider at {self.host} answered with HTTP status {error.code}{reason}")
 
-    def _words(self, answer: bytes) -> str:
-        """What a refusal says, briefly and without the key."""
+    def _reason(self, answer: bytes) -> str:
+        """The reason of a refusal, truncated and without the API key."""
         text = answer.decode("utf-8", "replace")
         try:
             match orjson.loads(answer):
                 case {"error": {"message": str(message)}} | {"error": str(message)} | {"message": str(message)}:
                     text = message
         except orjson.JSONDecodeError:
-            pass  # then it is shown as it is
+            pass  # show the text as it is
         if self.secret:
             text = text.replace(self.secret, "…")
         text = " ".join(text.split())
@@ -188,7 +186,7 @@ class Endpoint:
 
 
 def _retry_after(value: str | None) -> float:
-    """How long a provider asks to wait: seconds, or until a date."""
+    """The seconds to wait, from a `Retry-After` header with seconds or a date."""
     if value is None:
         return 0.0
     if value.strip().isdecimal():

@@ -1,4 +1,4 @@
-"""Vectors that mean nothing, for tests: fast, without files, and the same everywhere."""
+"""Mock embedder for tests: deterministic vectors without meaning, fast and without files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, 0xFFFFFFFFFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class MockEmbedder:
-    """The FNV-1a-64 hash of a text seeds a xorshift64 (13, 7, 17), whose draws are scaled to [-1, 1]."""
+    """Pseudo-random vectors: xorshift64 (13, 7, 17), seeded with the FNV-1a-64 hash of the text, scaled to [-1, 1]."""
 
     name: str = "mock"
 

@@ -1,6 +1,6 @@
-"""The model that needs no network: the average of a text's token vectors, read from the `wordllama` package.
+"""The offline model: the average of the token vectors of a text, with the weights of the `wordllama` package.
 
-Only the files of that package are used, not its code, which logs, downloads and drags in more.
+Only the files of that package are used. Its code logs, downloads files and imports further packages.
 """
 
 # See docs/decisions/0047-the-offline-model-is-installed.md
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 NAME = "wordllama/l2-supercat-256"
 DIMENSIONS = 256
 CHARACTERS = 32_768
-"""A longer text counts with its beginning: an average of thousands of words moves no more."""
+"""Longer texts are truncated. Further words hardly change an average of thousands of words."""
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _BLOCK_TEXTS = 1024
 _BLOCK_CHARACTERS = 262_144
-_GATHERED = 1024  # tokens whose vectors are looked up at a time: they fit the processor's cache
+_TOKENS_PER_LOOKUP = 1024  # their vectors fit into the CPU cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +41,27 @@ class _Model:
 
 
 class OfflineEmbedder:
-    """Embeds in this process. The same text gives the same vector, to the bit, in any batch and on any machine.
+    """Embeds texts in this process. Equal texts give bit-identical vectors, in any batch and on any machine.
 
-    The model was trained so that the first numbers of a vector carry the most: a vector of fewer than 256 dimensions
-    is the beginning of the whole one.
+    The model is trained so that the first dimensions carry the most information. A vector with fewer than 256
+    dimensions is a prefix of the full vector.
     """
 
     name = NAME
     cache_key = f"offline {NAME}"
     cache_from = 256
-    """A few texts are embedded sooner than found."""
+    """Embedding a few texts is faster than a lookup in the disk cache."""
 
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
-        """See `Embedder`. Questions and documents are embedded alike.
+        """See `Embedder`. The purpose has no effect.
 
         Raises:
-            EmbeddingModelError: more dimensions are asked for than the model has.
+            EmbeddingModelError: the requested dimension is larger than that of the model.
             EmbeddingError: the package with the model is not installed.
         """
         if not 1 <= dimension <= DIMENSIONS:
             raise EmbeddingModelError(
-                f"the offline model '{NAME}' gives up to {DIMENSIONS} dimensions, and {dimension} are asked for",
+                f"the offline model '{NAME}' has {DIMENSIONS} dimensions at most, but the vector needs {dimension}",
                 hint=f"declare Vector({DIMENSIONS}) or less, configure a provider (OMNIGRAPH_EMBED_PROVIDER), or write"
                 " the vector yourself: null for none",
             )
@@ -74,7 +74,7 @@ class OfflineEmbedder:
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The texts in pieces that bound what tokenizing holds, each with the number of its first text."""
+    """Split texts into blocks, to limit the memory of tokenizing. Yields each with the index of its first text."""
     block: list[str] = []
     first = held = 0
     for number, text in enumerate(texts):
@@ -88,18 +88,18 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _sums(model: _Model, texts: list[str], dimension: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """The sum of each text's token vectors, which points where their average does."""
+    """The sum of the token vectors of each text. It has the same direction as their average."""
     tokens = [found.ids for found in model.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     owners = np.repeat(np.arange(len(tokens)), [len(ids) for ids in tokens])
     flat = np.fromiter((token for ids in tokens for token in ids), np.int64, len(owners))
     weights = model.weights[:, :dimension]
-    # float64 holds sums of these weights, which were float16, exactly: the order of adding does not matter.
+    # The weights are float16, so float64 sums are exact, and the order of the additions does not matter.
     sums = np.zeros((len(texts), dimension))
-    for start in range(0, len(flat), _GATHERED):
-        part = owners[start : start + _GATHERED]
+    for start in range(0, len(flat), _TOKENS_PER_LOOKUP):
+        part = owners[start : start + _TOKENS_PER_LOOKUP]
         firsts = np.flatnonzero(np.diff(part, prepend=-1))
-        gathered = weights[flat[start : start + _GATHERED]]
-        sums[part[firsts]] += np.add.reduceat(gathered, firsts, axis=0, dtype=np.float64)
+        token_vectors = weights[flat[start : start + _TOKENS_PER_LOOKUP]]
+        sums[part[firsts]] += np.add.reduceat(token_vectors, firsts, axis=0, dtype=np.float64)
     return sums
 
 
@@ -118,7 +118,7 @@ def _load() -> _Model:
 
         weights = load_file(folder / _WEIGHTS)["embedding.weight"]
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
-    except Exception as error:  # a tokenizer that cannot be read raises a bare Exception
+    except Exception as error:  # `tokenizers` raises a plain Exception
         raise EmbeddingError(
             f"the offline embedding model cannot be read: {error}", hint="install 'wordllama' 0.4 again"
         ) from error

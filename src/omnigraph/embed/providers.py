@@ -1,4 +1,4 @@
-"""Providers behind HTTP: how each is asked, and where its answer holds the vectors."""
+"""HTTP embedding providers: the format of requests and answers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from omnigraph.embed.embedder import Purpose, Vectors, unit_vectors
 from omnigraph.embed.http import Endpoint
 from omnigraph.errors import EmbeddingError
 
-_TEXTS = 32  # the smallest limit that common servers have unless told otherwise
+_TEXTS = 32  # the smallest default limit of common servers
 _CHARACTERS = 100_000  # providers also limit the tokens of a request
-_AT_ONCE = 4
+_CONCURRENT_REQUESTS = 4
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAiEmbedder:
-    """`POST /embeddings`, many texts a request: OpenAI, OpenRouter, and most servers that you can run yourself."""
+    """`POST /embeddings`, many texts per request: OpenAI, OpenRouter, and most self-hosted servers."""
 
     name: str
     endpoint: Endpoint
@@ -35,20 +35,20 @@ class OpenAiEmbedder:
             answer = self.endpoint.post("/embeddings", {"model": self.name, "input": batch, "dimensions": dimension})
             return self._rows(answer, len(batch))
 
-        rows = [row for part in _at_once(ask, list(_batches(texts))) for row in part]
+        rows = [row for part in _run_concurrently(ask, list(_batches(texts))) for row in part]
         return unit_vectors(rows, len(texts), dimension, self.name)
 
     def _rows(self, answer: object, count: int) -> list[object]:
-        """The vectors in the order of the texts; an answer may list them in another one."""
+        """The vectors in the order of the texts. An answer may have another order."""
         match answer:
             case {"data": list(items)} if len(items) == count:
-                placed = dict(_placed(items))
+                placed = dict(_indexed(items))
                 if placed.keys() == set(range(count)):
                     return [placed[position] for position in range(count)]
-        raise EmbeddingError(f"the embedding provider at {self.endpoint.host} answered something else than vectors")
+        raise EmbeddingError(f"the embedding provider at {self.endpoint.host} returned no valid vectors")
 
 
-def _placed(items: list[object]) -> Iterator[tuple[object, object]]:
+def _indexed(items: list[object]) -> Iterator[tuple[object, object]]:
     for position, item in enumerate(items):
         match item:
             case {"embedding": list(row), **others}:
@@ -57,7 +57,7 @@ def _placed(items: list[object]) -> Iterator[tuple[object, object]]:
 
 @dataclass(frozen=True, slots=True)
 class GeminiEmbedder:
-    """`POST /models/<model>:embedContent`, one text a request."""
+    """`POST /models/<model>:embedContent`, one text per request."""
 
     name: str
     endpoint: Endpoint
@@ -79,11 +79,9 @@ class GeminiEmbedder:
             match self.endpoint.post(f"/models/{quote(self.name, safe='')}:embedContent", payload):
                 case {"embedding": {"values": list(row)}}:
                     return row
-            raise EmbeddingError(
-                f"the embedding provider at {self.endpoint.host} answered something else than a vector"
-            )
+            raise EmbeddingError(f"the embedding provider at {self.endpoint.host} returned no valid vector")
 
-        return unit_vectors(_at_once(ask, texts), len(texts), dimension, self.name)
+        return unit_vectors(_run_concurrently(ask, texts), len(texts), dimension, self.name)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -99,11 +97,11 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield batch
 
 
-def _at_once(ask: Callable[[T], list[object]], requests: Sequence[T]) -> list[list[object]]:
-    """The answers in the order of the requests, a few of which run at a time. The first failure ends it."""
+def _run_concurrently(ask: Callable[[T], list[object]], requests: Sequence[T]) -> list[list[object]]:
+    """Run requests concurrently, and return the answers in their order. The first failure stops all."""
     if len(requests) == 1:
         return [ask(requests[0])]
-    with ThreadPoolExecutor(_AT_ONCE, "omnigraph-embed") as pool:
+    with ThreadPoolExecutor(_CONCURRENT_REQUESTS, "omnigraph-embed") as pool:
         waiting = [pool.submit(ask, request) for request in requests]
         try:
             return [future.result() for future in waiting]

@@ -1,4 +1,4 @@
-"""Which embedder the environment asks for."""
+"""The embedder that the environment variables configure."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ _PROVIDERS = {
 
 
 def default_embedder(environ: Mapping[str, str] | None = None) -> Embedder:
-    """The embedder that the environment asks for; the offline model when it asks for none.
+    """The embedder that the environment variables configure; by default the offline model.
 
-    A provider's key alone selects nothing: it may be there for something else, and texts should not leave the machine
-    unasked.
+    An API key alone does not select a provider. It may be set for another program, and texts must not leave the machine
+    without consent.
 
     Args:
-        environ: the variables; by default those of the process.
+        environ: the environment variables; by default those of the process.
 
     Raises:
-        EmbeddingError: a variable has a value that cannot be used, or the key is missing.
+        EmbeddingError: a variable has an invalid value, or the API key is missing.
     """
     environ = os.environ if environ is None else environ
     kind, model = EMBED_PROVIDER.get(environ), EMBED_MODEL.get(environ)
     if EMBEDDINGS_MOCK.text(environ).strip().lower() not in _OFF:
-        _log.warning("%s is set: vectors are made up and mean nothing", EMBEDDINGS_MOCK.name)
+        _log.warning("%s is set: the vectors are pseudo-random and have no meaning", EMBEDDINGS_MOCK.name)
         kind = "mock"
     if not kind:
         kind = "openai-compatible" if model or EMBED_BASE_URL.get(environ) else "offline"
@@ -71,8 +71,8 @@ def default_embedder(environ: Mapping[str, str] | None = None) -> Embedder:
     if kind == "offline":
         if model and model != offline.NAME:
             raise EmbeddingError(
-                f"{EMBED_MODEL.name} is '{model}', and the offline model is '{offline.NAME}'",
-                hint=f"leave {EMBED_MODEL.name} out, or name a provider in {EMBED_PROVIDER.name}",
+                f"{EMBED_MODEL.name} is '{model}', but the offline model is '{offline.NAME}'",
+                hint=f"unset {EMBED_MODEL.name}, or set a provider in {EMBED_PROVIDER.name}",
             )
         return offline.OfflineEmbedder()
     return _remote(kind, model, environ)
@@ -90,11 +90,9 @@ def _remote(kind: str, model: str | None, environ: Mapping[str, str]) -> Embedde
     _check_url(base_url)
     key = provider.key.get(environ) or None
     if key is None and base_url == provider.base_url:
-        raise EmbeddingError(
-            f"the embedding provider '{kind}' needs a key", hint=f"put it into the environment as {provider.key.name}"
-        )
+        raise EmbeddingError(f"the embedding provider '{kind}' needs an API key", hint=f"set {provider.key.name}")
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise EmbeddingError(f"{provider.key.name} is not a key: it has characters that cannot be sent")
+        raise EmbeddingError(f"{provider.key.name} is not a valid API key: it has characters that HTTP does not allow")
     deadline = _whole(EMBED_DEADLINE_MS, environ, least=0)
     limits = Limits(
         deadline=deadline / 1000 if deadline else None,
@@ -110,7 +108,7 @@ def _remote(kind: str, model: str | None, environ: Mapping[str, str]) -> Embedde
 
 
 def _check_url(url: str) -> None:
-    """Refuse what is no address, without showing it: it may hold a password."""
+    """Validate a URL. Errors do not quote it, because it may contain a password."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -123,5 +121,5 @@ def _check_url(url: str) -> None:
 def _whole(setting: Setting, environ: Mapping[str, str], *, least: int) -> int:
     text = setting.text(environ).strip() or setting.default
     if not (text.isascii() and text.isdecimal()) or int(text) < least:
-        raise EmbeddingError(f"{setting.name} is '{text}', which is not a whole number of at least {least}")
+        raise EmbeddingError(f"{setting.name} is '{text}'; it must be an integer of at least {least}")
     return int(text)

@@ -1,1 +1,1 @@
-"""The engine: a `Session` for one open graph, and one module per verb that works on it."""
+"""The engine: a `Session` for one open graph, and one module per verb."""

@@ -1,7 +1,7 @@
-"""Backends: the parts of each verb whose cost grows with the data, in this process or on Spark.
+"""Backends run the expensive parts of each verb, in this process or on Spark.
 
-The verbs themselves, and the commit, are the same for all backends. A backend registers itself when its module is
-imported; that of Spark lies above this package and is imported when it is first needed.
+Verbs and commits are the same for all backends. A backend registers itself when its module is imported. The Spark
+backend is in a higher layer, so it is imported by name at first use.
 """
 
 # See docs/decisions/0154-backends-register-themselves.md
@@ -21,7 +21,7 @@ from omnigraph.amounts import format_size
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
-from omnigraph.engine.engines import Choice, Engine, SparkOptions, engine_named
+from omnigraph.engine.engines import Choice, Engine, SparkOptions, parse_engine
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import SparkUnavailableError
@@ -38,29 +38,29 @@ from omnigraph.write.receipt import MergedType
 from omnigraph.write.rows.problems import Coercion
 
 _COMPRESSION_RATIO = 4
-"""An estimate of the size of text, relative to its compressed size."""
+"""Estimated ratio of the size of a text to its compressed size."""
 
 
 class StagedRowsOutdatedError(Exception):
-    """The graph has changed so that staged rows cannot be used. The load starts again and stages them anew."""
+    """The graph has changed, and staged rows cannot be used. The load starts again and stages the rows once more."""
 
 
 class LoadRows(Protocol):
-    """The rows of one load: built once, and checked against each state that the commit is prepared on."""
+    """The rows of one load. They are built once, and checked against the branch state of each commit attempt."""
 
     @property
     def work_name(self) -> str | None:
-        """The name under which the load stages files, if it does: cleanup spares them while the load runs."""
+        """Name of the work record that protects staged files from cleanup; None if the load stages no files."""
         ...
 
     @property
     def stages_into_tables(self) -> bool:
-        """Whether `read` writes into the directories of tables, so that the branch has to exist before it."""
+        """Whether `read` writes into table directories. If so, the branch must exist before."""
         ...
 
     @property
     def attempts(self) -> int:
-        """How often the load starts again when its staged rows are outdated."""
+        """Maximum number of attempts when staged rows are outdated."""
         ...
 
     def begin(self, attempt: int) -> None:
@@ -68,7 +68,7 @@ class LoadRows(Protocol):
         ...
 
     def digest(self, view: Manifest) -> str:
-        """A digest of the input, without building rows of it.
+        """A digest of the input, computed without building rows.
 
         Raises:
             BadRowsError: records cannot be read.
@@ -101,35 +101,35 @@ class LoadRows(Protocol):
 
     @property
     def merges(self) -> tuple[MergedType, ...]:
-        """How the rows of each type were merged with the stored ones, where that was a choice."""
+        """The merge method of each type, for types where a choice existed."""
         ...
 
     def check(self, view: Manifest) -> None:
-        """Check all constraints against a state, and write nothing."""
+        """Check all constraints against a branch state. Writes nothing."""
         ...
 
     def prepare(self, now: Manifest) -> Sequence[TableWrite]:
-        """Check all constraints against a state, and return the writes.
+        """Check all constraints against a branch state, and return the table writes.
 
         Raises:
-            ConstraintError: a constraint does not hold.
+            ConstraintError: rows break a constraint.
             KeyConflictError: an id exists that should be new.
             StagedRowsOutdatedError: staged rows do not fit the state.
         """
         ...
 
     def end_attempt(self) -> None:
-        """Drop what an attempt left that its commit does not use."""
+        """Remove files of the attempt that its commit does not use."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The vectors of a type that change.
+    """The changed vectors of a type.
 
     Attributes:
         counts: the amount of work.
-        parts: ids, row ids and vectors, a table at a time. May be called again.
+        parts: yields tables of ids, row ids and vectors. It can be called more than once.
     """
 
     counts: Counts
@@ -137,28 +137,28 @@ class Computed:
 
 
 class ComputeVectors(Protocol):
-    """Computes the vectors of a type."""
+    """Compute the vectors of a type."""
 
-    def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed: ...
+    def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed: ...
 
 
 class Backend(Protocol):
-    """The work of one verb, done in one place. A context manager holds what the work needs until it is over."""
+    """Runs the expensive parts of verbs. Each context manager holds its resources until the work ends."""
 
     def load_rows(self, session: Session, source: object, request: LoadRequest) -> AbstractContextManager[LoadRows]:
-        """The rows of a load."""
+        """Build the rows of a load."""
         ...
 
     def comparer(self, session: Session, budget: int) -> AbstractContextManager[Comparer]:
-        """Compares the tables of a merge."""
+        """Compare the tables of a merge."""
         ...
 
     def vectors(self, session: Session, request: EmbedRequest) -> AbstractContextManager[ComputeVectors]:
-        """Computes the vectors of a type."""
+        """Compute the vectors of a type."""
         ...
 
     def workers(self, session: Session) -> AbstractContextManager[Workers]:
-        """Packs fragments and builds index segments."""
+        """Compact fragments and build index segments."""
         ...
 
     def write_export(
@@ -188,7 +188,7 @@ def register_backend(engine: Engine, make: MakeBackend, check_available: Callabl
 
     Args:
         engine: the engine.
-        make: makes a backend from its settings and the cancellation of a request.
+        make: creates a backend from its settings and the cancellation of a request.
         check_available: raises `SparkUnavailableError` if the backend cannot run.
     """
     _registry[engine] = _Registered(make, check_available)
@@ -201,10 +201,10 @@ def _registered(engine: Engine) -> _Registered:
 
 
 def spark_threshold() -> int:
-    """The size from which `auto` chooses Spark, in bytes.
+    """The minimum size for which `auto` chooses Spark, in bytes.
 
     Raises:
-        InputError: the environment has no valid size.
+        InputError: the environment variable is not a valid size.
     """
     return SPARK_THRESHOLD.amount()
 
@@ -212,13 +212,13 @@ def spark_threshold() -> int:
 def choose(
     session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str = "in tables"
 ) -> Choice:
-    """Choose where the work of a request runs, and tell the caller.
+    """Choose the engine of a request, and call the callback of the request with the choice.
 
     Args:
-        session: the graph. Other processes cannot reach one in memory.
+        session: the graph. Other processes cannot read a graph in memory.
         request: the request.
         size: computes the size of the work in bytes; None if it is unknown.
-        unit: the noun behind the size, as shown to users.
+        unit: the words after the size in the printed reason.
 
     Raises:
         InputError: there is no such engine.
@@ -230,22 +230,22 @@ def choose(
 
 
 def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str) -> Choice:
-    asked = engine_named(request.engine)
-    if asked is not Engine.AUTO:
-        return Choice(asked, "as was asked for")
+    requested = parse_engine(request.engine)
+    if requested is not Engine.AUTO:
+        return Choice(requested, "as requested")
     if session.store.objects.uri.scheme is Scheme.MEMORY:
         return Choice(Engine.LOCAL, "the graph is in the memory of this process")
     total = size()
     if total is None:
         return Choice(Engine.LOCAL, "the size of the input is unknown")
     threshold = spark_threshold()
-    why = f"{format_size(total)} {unit}, and from {format_size(threshold)} on it goes to Spark"
+    why = f"{format_size(total)} {unit}; Spark is used from {format_size(threshold)}"
     if total < threshold:
         return Choice(Engine.LOCAL, why)
     try:
         _registered(Engine.SPARK).check_available(request.spark or SparkOptions())
     except SparkUnavailableError as error:
-        return Choice(Engine.LOCAL, f"{why}, but {error.message}", amiss=True)
+        return Choice(Engine.LOCAL, f"{why}, but {error.message}", spark_missing=True)
     return Choice(Engine.SPARK, why)
 
 
@@ -255,7 +255,7 @@ def backend_of(choice: Choice, request: ExecutionFields) -> Backend:
 
 
 def input_bytes(source: object, options: Mapping[str, str] | None = None) -> int | None:
-    """The approximate size of the input of a load, in bytes; None if it is unknown before it is read."""
+    """The approximate size of the input of a load, in bytes; None if only reading it would show the size."""
     if isinstance(source, str | os.PathLike):
         files = row_files(source, options)
         return sum(file.input.size * (1 if file.compression is None else _COMPRESSION_RATIO) for file in files)

@@ -17,7 +17,7 @@ def create_branch(session: Session, name: str, *, source: str | None = None, com
     """
     session.require_writable()
     if source is not None and commit is not None:
-        raise InputError("a branch begins at a branch head or at a commit, not at both")
+        raise InputError("a branch starts at the head of another branch or at a commit, not at both")
     store = session.store
     view = store.capture(source or MAIN) if commit is None else snapshots.at_commit(store, commit).manifest
     made = branches.create_branch(store, name, view)
@@ -30,17 +30,17 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     Args:
         session: the session.
         name: the branch.
-        expect_head: delete it only if this commit is its head.
-        incarnation: delete this incarnation only, and no newer branch of the same name.
+        expect_head: delete the branch only if this commit is its head.
+        incarnation: delete only this incarnation, not a newer branch of the same name.
 
     Raises:
         BranchNotFoundError: there is no such branch.
-        ConflictError: another branch, a tag or this session depends on it.
-        PreconditionFailedError: its head is another commit.
+        ConflictError: another branch, a tag or this session depends on the branch.
+        PreconditionFailedError: the head is another commit.
     """
     session.require_writable()
     bound = session.default_branch
     if name.strip() == bound != MAIN:
-        raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another one")
-    transaction_branches.reclaim(session.store)  # a crashed transaction on the branch no longer depends on it
+        raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
+    transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
     branches.delete_branch(session.store, name, expect_head, incarnation)

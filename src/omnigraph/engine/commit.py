@@ -1,4 +1,4 @@
-"""Commits of the engine: the metadata of a request, the schema check and the preconditions around a write."""
+"""Commits: the metadata and preconditions of a request, and the schema check before a write."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def write_request(session: Session, branch: str, kind: WriterKind, request: Comm
     Args:
         session: the session.
         branch: the branch that gets the commit.
-        kind: the kind of write, as the commit records it.
+        kind: the kind of write, recorded in the commit.
         request: the request of the caller.
 
     Raises:
-        InputError: a commit cannot record something of it.
+        InputError: the message, the labels or another field is invalid.
     """
     if request.labels is not None and not isinstance(request.labels, Mapping):
         raise InputError(f"labels are a mapping of names to texts, not a {type(request.labels).__name__}")
@@ -49,18 +49,18 @@ def write_request(session: Session, branch: str, kind: WriterKind, request: Comm
 
 
 def write_tables(session: Session, request: WriteRequest, prepare: Prepare) -> Commit | None:
-    """Write to tables as one commit. None means that nothing changed.
+    """Write to tables as one commit. Return None if nothing changed.
 
     Args:
         session: the session.
-        request: the metadata and the preconditions; without an actor, that of the session.
-        prepare: makes the table writes from the state of the branch. It runs again when another commit came first.
+        request: the metadata and the preconditions. The actor of the session is the default.
+        prepare: creates the table writes from the state of the branch. A retry calls it again.
 
     Raises:
-        ReadOnlyError: the session was opened to read.
+        ReadOnlyError: the session is read-only.
         PreconditionFailedError: the head of the branch is not the expected one.
-        ChangedSinceError: something that the write depends on has changed since the commit that was named.
-        WriteTimeoutError: it did not get its turn in time.
+        ChangedSinceError: data that the write depends on has changed since the named commit.
+        WriteTimeoutError: other writers delayed the commit past its timeout.
     """
     session.require_writable()
     if request.actor is None:

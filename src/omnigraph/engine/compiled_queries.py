@@ -1,4 +1,4 @@
-"""Compiled queries: most callers send the same few texts again and again."""
+"""Cache of compiled queries. Most callers send the same few texts repeatedly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.schema import Catalog
 from omnigraph.read.query.read_query import ReadQuery
 
 KEPT = 256
-"""How many queries a handle remembers."""
+"""Maximum number of cached queries per handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Compiled:
 
     Attributes:
         query: the query.
-        warnings: constructs that are allowed but probably not meant.
-        read: a read with the facts that its runs share; None for a query that writes.
+        warnings: constructs that are allowed but probably a mistake.
+        read: the query with the facts that its runs share; None for a query that writes.
     """
 
     query: ir.Query
@@ -31,28 +31,28 @@ class Compiled:
 
 
 class CompiledQueries:
-    """Remembers queries by their text, their name in it and the schema they were checked against."""
+    """LRU cache of compiled queries. The key is the text, the query name and the schema."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._queries: OrderedDict[tuple[str, str | None, str], Compiled] = OrderedDict()
 
     def get(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> ir.Query:
-        """A query of a text; `find` describes the arguments."""
+        """Compile a query, or get it from the cache. `find` documents the arguments."""
         return self.find(text, name, catalog, schema_hash).query
 
     def find(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> Compiled:
-        """A query of a text, and what there is to say about it.
+        """Compile a query with its warnings, or get it from the cache.
 
         Args:
-            text: one query, or several.
-            name: which of several.
+            text: one or more queries.
+            name: the name of the query; None if the text has only one.
             catalog: the schema.
-            schema_hash: tells the schema from others.
+            schema_hash: the hash of the schema, for the key of the cache.
 
         Raises:
             CompileError: the query does not compile.
-            NotFoundError: the text has no query of this name, or several and none was named.
+            NotFoundError: the text has no query of this name, or it has several and no name was given.
         """
         key = (text, name, schema_hash)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Vectors of `@embed` properties: choose the types, compute, commit the rows that change, and the receipt."""
+"""Embed: compute the vectors of `@embed` properties, and commit the changed rows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from omnigraph.upkeep.vectors import (
 )
 
 
-def which_of(which: Which | str) -> Which:
-    """The choice of vectors of a name.
+def parse_which(which: Which | str) -> Which:
+    """Parse the choice of vectors: `stale`, `missing` or `all`.
 
     Raises:
         InputError: there is no such choice.
@@ -44,28 +44,28 @@ def which_of(which: Which | str) -> Which:
         raise InputError(f"'{which}' is not a choice of vectors", hint="stale, missing or all") from None
 
 
-def several(names: str | Sequence[str]) -> tuple[str, ...]:
-    """A list of names; a single name may be given without a list."""
+def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    """The names as a tuple. Accepts a single name without a list."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def embed(session: Session, request: EmbedRequest) -> EmbedReceipt:
-    """Bring the vectors of `@embed` properties up to date, as one commit.
+    """Update the vectors of `@embed` properties as one commit.
 
     Raises:
         InputError: there is no such type or vector.
-        EmbeddingModelError: the schema records another model than the configured one.
+        EmbeddingModelError: the configured model is not the model that the schema records.
         EmbeddingError: vectors cannot be computed. Nothing was written.
-        CancelledError: it was cancelled.
+        CancelledError: the caller cancelled the work.
     """
     session.require_writable()
     branch = session.branch_or_default(request.branch)
     request = replace(
         request,
         branch=branch,
-        which=which_of(request.which),
-        types=several(request.types),
-        properties=several(request.properties),
+        which=parse_which(request.which),
+        types=as_names(request.types),
+        properties=as_names(request.properties),
     )
     write = write_request(session, branch, WriterKind.EMBED, request)
     choice = choose_engine(session, request, lambda: _table_bytes(session, branch, request.types))
@@ -80,7 +80,7 @@ def embed(session: Session, request: EmbedRequest) -> EmbedReceipt:
 
 
 def _table_bytes(session: Session, branch: str, types: Sequence[str]) -> int:
-    """The size of the tables that have vectors to compute."""
+    """The size of the tables with vectors to compute."""
     view = session.store.capture(branch)
     keys = [
         node_key(name)
@@ -92,7 +92,7 @@ def _table_bytes(session: Session, branch: str, types: Sequence[str]) -> int:
 
 
 class _Work:
-    """The vectors of a branch. Vectors computed for a table version are reused by every attempt at the commit."""
+    """The vectors of a branch. A retry of the commit reuses the vectors of unchanged table versions."""
 
     def __init__(self, session: Session, request: EmbedRequest, compute: ComputeVectors) -> None:
         self.session = session
@@ -123,15 +123,15 @@ class _Work:
         if found is None:
             before = sum((done.counts for done in self._types), Counts())
 
-            def tell(counts: Counts) -> None:
+            def report(counts: Counts) -> None:
                 if self.request.cancel is not None and self.request.cancel.cancelled:
-                    raise CancelledError("the computing of vectors was cancelled")
+                    raise CancelledError("computing vectors was cancelled")
                 if self.request.progress is not None:
                     so_far = before + counts
                     self.request.progress(EmbedProgress(chosen.declared.name, so_far.rows, total, so_far))
 
-            tell(Counts())
-            found = self._done[chosen.key, pin.ref] = self.compute(chosen, pin, tell)
+            report(Counts())
+            found = self._done[chosen.key, pin.ref] = self.compute(chosen, pin, report)
         return found
 
     def _write(self, accepted: AcceptedSchema, chosen: Chosen, pin: TablePin, computed: Computed) -> TableWrite:

@@ -1,4 +1,4 @@
-"""Engines: the names of the places where work runs, the reason of a choice, and the settings of Spark."""
+"""Engines: where work runs, why it was chosen, and the settings of Spark."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Choice:
 
     Attributes:
         engine: `local` or `spark`.
-        why: the reason, as shown to users.
-        amiss: whether Spark would be the right choice but is not available.
+        why: the reason, for users.
+        spark_missing: whether the size calls for Spark, but Spark is not available.
     """
 
     engine: Engine
     why: str
-    amiss: bool = False
+    spark_missing: bool = False
 
     def __str__(self) -> str:
         return f"{'on Spark' if self.engine is Engine.SPARK else 'in this process'}: {self.why}"
@@ -46,18 +46,18 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """The progress of work on Spark.
+    """The progress of a Spark job.
 
     Attributes:
-        what: the name of the job.
-        stages: the stages known so far; the number grows while Spark plans.
-        stages_done: how many of them are done.
-        tasks: the tasks of all these stages.
-        tasks_done: how many of them are done.
-        tasks_failed: how many attempts failed and were retried.
+        job: the name of the job.
+        stages: the number of stages that are known so far. It grows while Spark plans.
+        stages_done: the number of finished stages.
+        tasks: the number of tasks of all known stages.
+        tasks_done: the number of finished tasks.
+        tasks_failed: the number of failed and retried attempts.
     """
 
-    what: str
+    job: str
     stages: int
     stages_done: int
     tasks: int
@@ -67,22 +67,22 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Settings of work on Spark. They have no effect on work in this process.
+    """Settings of Spark jobs. The local engine ignores them.
 
     Attributes:
-        session: a Spark session of `omnigraph.pipeline`; by default that of the process.
-        master: the Spark master; by default the one that the environment names, else all cores of this machine.
-        jobs: is called with the progress. An error that it raises ends the work.
+        session: a Spark session of `omnigraph.pipeline`; by default the session of this process.
+        master: the Spark master; by default from the environment, else all cores of this machine.
+        jobs: a callback for the progress. An error that it raises stops the work.
         seconds: the time limit.
         split_bytes: the approximate size of the input that one task reads.
         part_rows: the approximate number of rows that one task compares.
-        tasks: the number of tasks that compare the rows of a merge; by default it follows from the number of rows.
-        merge_threshold: the size of the changed rows of a type from which tasks write them: bytes, or a text such as
-            `"512 MiB"`; by default `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
+        tasks: the number of tasks that compare the rows of a merge; by default computed from the number of rows.
+        merge_threshold: if the changed rows of a type have at least this size, Spark tasks write them. Bytes, or a text
+            such as `"512 MiB"`; by default `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
         segment_rows: the approximate number of index rows that one task builds.
 
     Raises:
-        InputError: the threshold is not an amount.
+        InputError: the threshold is not a valid size.
     """
 
     session: object | None = None
@@ -100,8 +100,8 @@ class SparkOptions:
             parse_amount("merge_threshold", str(self.merge_threshold))
 
 
-def engine_named(name: Engine | str) -> Engine:
-    """The engine of a name.
+def parse_engine(name: Engine | str) -> Engine:
+    """Parse the name of an engine.
 
     Raises:
         InputError: there is no such engine.

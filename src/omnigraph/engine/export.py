@@ -22,7 +22,7 @@ Piece = TypeVar("Piece")
 def export(
     session: Session, request: ExportRequest
 ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
-    """Export one snapshot. Without a target, the result is an iterator over the content.
+    """Export one snapshot. Without a target, return an iterator over the content.
 
     Raises:
         InputError: there is no such type or format, or the target cannot be written.
@@ -42,16 +42,18 @@ def export(
         return _recorded(session, view, (text for part in parts for text in part.lines()))
     if format is ExportFormat.ARROW:
         return _recorded(session, view, ((part.key, batch) for part in parts for batch in part.batches()))
-    raise InputError("Parquet is written to a directory", hint="name one, or take format arrow for batches")
+    raise InputError(
+        "Parquet is written to a directory", hint="give the path of a directory, or use format arrow for batches"
+    )
 
 
 def _recorded(session: Session, view: Snapshot, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The pieces of an export. A work record keeps cleanup away from the snapshot until the last one is taken."""
+    """Yield the chunks of an export. A work record protects the snapshot from cleanup until the last chunk."""
     with reading(session.store.leases, WorkKind.EXPORT, view.manifest):
         yield from pieces
 
 
 def _table_bytes(session: Session, view: Snapshot, parts: list[TypeExport]) -> int:
-    """The size of the tables that an export reads."""
+    """The total size of the exported tables."""
     refs = [view.pin(part.key).ref for part in parts]
     return sum(fragment.size for ref in refs for fragment in session.store.tables.at(ref).fragments())

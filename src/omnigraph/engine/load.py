@@ -1,4 +1,4 @@
-"""Loads: rows of a source become one commit. The rows are built in this process or on Spark; the run is the same."""
+"""Load: write the rows of a source as one commit. A backend builds the rows, in this process or on Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, an
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:
-    """The load mode of a name.
+    """Parse the name of a load mode.
 
     Raises:
         InputError: there is no such mode.
@@ -49,18 +49,18 @@ def load_mode(mode: LoadMode | str) -> LoadMode:
 
 
 def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:
-    """Load rows as one commit. If one record is wrong, nothing is written.
+    """Load rows as one commit. If one record is invalid, nothing is written.
 
     Args:
         session: the session.
-        source: files, tables or records; `Graph.load` lists them.
+        source: files, tables or records. `Graph.load` documents them.
         request: the request.
 
     Raises:
         BadRowsError: records cannot become rows of their type.
         ConstraintError: rows break a constraint of the schema.
-        KeyConflictError: an id exists that should be new.
-        InputError: the request is not valid.
+        KeyConflictError: an id already exists, and the mode is `append`.
+        InputError: the request is invalid.
     """
     if not request.check:
         session.require_writable()
@@ -69,7 +69,9 @@ def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:
         mapping = TableMapping.read(mapping, session.storage_options)
     branch = session.branch_or_default(request.branch)
     request = replace(request, mode=mode, mapping=mapping, branch=branch)
-    write = write_request(session, branch, WriterKind.LOAD, request)  # refuses bad metadata before anything is read
+    write = write_request(
+        session, branch, WriterKind.LOAD, request
+    )  # rejects invalid metadata before reading the source
     choice = choose(session, request, lambda: input_bytes(source, session.storage_options), "of input")
     with (
         backend_of(choice, request).load_rows(session, source, request) as rows,
@@ -80,14 +82,14 @@ def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:
 
 
 def _recorded(session: Session, rows: LoadRows) -> AbstractContextManager[Work | None]:
-    """A record of the load, so that cleanup leaves its files alone. A session that only reads leaves none."""
+    """A work record that protects the files of the load from cleanup. A read-only session writes none."""
     if session.read_only:
         return nullcontext()
     return at_work(session.store.leases, WorkKind.LOAD, name=rows.work_name)
 
 
 class _Run:
-    """One load: the branch, the attempts, the commit and the receipt."""
+    """The run of one load: create the branch if it is missing, build the rows, commit, and return the receipt."""
 
     def __init__(
         self, session: Session, request: LoadRequest, mode: LoadMode, rows: LoadRows, write: WriteRequest
@@ -119,31 +121,32 @@ class _Run:
                 return answered(self.branch, self.mode, lambda: rows.digest(view), earlier)
         if request.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(self.branch, str(request.expect_head), view.head.id)
-        base, made, begun = view, None, view
+        base, created, begun = view, None, view
         try:
             if missing and rows.stages_into_tables and not request.check:
-                made = _fork(self.session, self.branch, base)
+                created = _fork(self.session, self.branch, base)
                 begun = self.session.store.capture(self.branch)
             rows.read(begun)
             if request.check:
                 rows.check(begun)
                 return self._answer(created=False).receipt(self.branch, self.session.actor, None)
             if missing and not rows.stages_into_tables:
-                made = _fork(self.session, self.branch, base)
-            answer = self._answer(created=made is not None)
+                created = _fork(self.session, self.branch, base)
+            answer = self._answer(created=created is not None)
 
             def prepare(now: Manifest) -> Prepared:
                 if now.schema_hash != begun.schema_hash:
                     raise ReadSetChangedError("schema", begun.schema_hash, now.schema_hash)
                 return Prepared(rows.prepare(now), (answer.label(),))
 
-            write = replace(write, healed=not rows.stages_into_tables)  # staging takes long: recover again after it
+            # Staging into tables takes long, so run recovery again after it.
+            write = replace(write, healed=not rows.stages_into_tables)
             commit = write_tables(self.session, write, prepare)
         except BaseException:
-            if made is not None:
-                take_back(self.session, made, base)
+            if created is not None:
+                delete_failed_branch(self.session, created, base)
             raise
-        if commit is not None and not _is_own(commit, answer):
+        if commit is not None and not _is_commit_of(commit, answer):
             return answered(self.branch, self.mode, lambda: str(rows.fingerprint), commit)
         return replace(answer.receipt(self.branch, self.session.actor, commit), merges=rows.merges)
 
@@ -153,12 +156,13 @@ class _Run:
         return LoadAnswer(self.mode, dict(rows.counts), rows.coerced, request.base, created, fingerprint)
 
     def _target(self) -> tuple[Manifest, bool]:
-        """The state to load into, and whether the branch has yet to be forked from it.
+        """The state to load into, and whether the branch still has to be created from it.
 
-        Recovery comes first: an interrupted write may have changed the schema. A check writes nothing, so it skips it.
+        Recovery runs first, because an interrupted write may have changed the schema. A check must not write, so it
+        skips recovery.
 
         Raises:
-            BranchNotFoundError: there is no such branch, and no base to fork it from.
+            BranchNotFoundError: there is no such branch, and the request has no base.
         """
         store = self.session.store
         try:
@@ -169,12 +173,12 @@ class _Run:
         return store.capture(branch_name(self.request.base)), True
 
 
-def _is_own(commit: Commit, answer: LoadAnswer) -> bool:
+def _is_commit_of(commit: Commit, answer: LoadAnswer) -> bool:
     return answer.label() == (LABEL, dict(commit.labels).get(LABEL))
 
 
 def _fork(session: Session, branch: str, base: Manifest) -> BranchRef | None:
-    """Create the branch of a load. None means that another process created it first."""
+    """Create the branch of a load. Return None if another process created it first."""
     try:
         return branches.create_branch(session.store, branch, base)
     except ConflictError:
@@ -183,12 +187,12 @@ def _fork(session: Session, branch: str, base: Manifest) -> BranchRef | None:
         return None
 
 
-def take_back(session: Session, made: BranchRef, base: Manifest) -> None:
-    """Delete the branch that was created for a load that failed, and no other branch of that name.
+def delete_failed_branch(session: Session, created: BranchRef, base: Manifest) -> None:
+    """Delete the branch that a failed load created, but no other branch of the same name.
 
-    The branch stays if it has commits, or if recovery may still finish a write to it.
+    Keep the branch if it has commits, or if recovery may still complete a write to it.
     """
     with suppress(OmnigraphError):
-        unsettled = any(sidecar.branch == made.name for sidecar in pending(session.store.objects))
-        if not unsettled:
-            branches.delete_branch(session.store, made.name, base.head.id, made.incarnation)
+        has_sidecar = any(sidecar.branch == created.name for sidecar in pending(session.store.objects))
+        if not has_sidecar:
+            branches.delete_branch(session.store, created.name, base.head.id, created.incarnation)

@@ -1,4 +1,4 @@
-"""The backend of this process: builds rows, compares tables, computes vectors and packs fragments here."""
+"""The local backend: build rows, compare tables, compute vectors and compact fragments in this process."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from omnigraph.write.spill import Spool, memory_budget
 
 
 class LocalBackend:
-    """Runs the work of a verb in this process.
+    """Runs the expensive parts of verbs in this process.
 
     Args:
-        cancel: stops the work from another thread.
+        cancel: cancels the work from another thread.
     """
 
     def __init__(self, cancel: Cancellation) -> None:
@@ -67,7 +67,7 @@ class LocalBackend:
 
 
 class LocalRows:
-    """The rows of a load in this process. Rows that exceed the memory budget spill to temporary files."""
+    """The rows of a local load. Rows that exceed the memory budget spill to temporary files."""
 
     work_name = None
     stages_into_tables = False
@@ -107,13 +107,13 @@ class LocalRows:
             budget=memory_budget(request.memory_budget),
             embedder=(lambda: session.embedder) if request.embed else None,
             policy=session.blobs,
-            progress=self._tell,
+            progress=self._report,
             digest=self._digest,
         )
         self._load.read(self._open(accepted))
         self._changes = self._load.changes()
 
-    def _tell(self, progress: LoadProgress) -> None:
+    def _report(self, progress: LoadProgress) -> None:
         if self._cancel.cancelled:
             raise CancelledError("the load was cancelled")
         if self._request.progress is not None:
@@ -152,7 +152,7 @@ class LocalRows:
 
 
 def _ignored_problems(lenient: bool) -> Problems:
-    """A collector whose problems are dropped: the row builder reports the same ones."""
+    """A collector that discards problems. The row builder reports the same problems."""
     problems = Problems()
     problems.coerced = Coercions() if lenient else None
     return problems
@@ -165,7 +165,7 @@ class LocalVectors:
         self._tables = session.store.tables
         self._budget = budget
 
-    def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
+    def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
         spool, counts = Spool(self._budget), Counts()
         if pin.row_count == 0:
             return Computed(counts, lambda: iter(()))
@@ -177,7 +177,7 @@ class LocalVectors:
             if rows is not None:
                 spool.add(chosen.key, rows)
             counts += more
-            tell(counts)
+            report(counts)
         changed = [spool.take(chosen.key)] if counts.changed else []
         return Computed(counts, lambda: iter(changed))
 

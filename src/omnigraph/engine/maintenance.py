@@ -1,4 +1,4 @@
-"""Upkeep of an open graph: indexes, optimize, cleanup, verify, repair and backup."""
+"""Maintenance of an open graph: indexes, optimize, cleanup, verify, repair and backup."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from omnigraph.write.spill import memory_budget
 
 
 def index_coverage(session: Session, branch: str | None, at: At | None) -> list[IndexCoverage]:
-    """The indexes that the schema declares, and the number of rows that each covers."""
+    """The declared indexes, and the number of rows that each covers."""
     view = session.snapshot_at(branch, at)
     return indexing.coverage(view, session.schemas.at(view).catalog)
 
@@ -47,10 +47,10 @@ def ensure_indexes(session: Session, branch: str | None) -> IndexReceipt:
 
 
 def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
-    """Pack the rows of `main` into few files, and bring its indexes up to date, as one commit.
+    """Compact the tables of `main` and update its indexes, as one commit.
 
     Raises:
-        WriteTimeoutError: it did not get its turn in time.
+        WriteTimeoutError: other writers delayed the commit past its timeout.
     """
     session.require_writable()
     choices: list[Choice] = []
@@ -58,7 +58,7 @@ def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
     with ExitStack() as held:
 
         def workers(size: int) -> Workers:
-            choice = choose(session, request, lambda: size, "to write anew")
+            choice = choose(session, request, lambda: size, "to rewrite")
             choices.append(choice)
             if choice.engine not in opened:
                 opened[choice.engine] = held.enter_context(backend_of(choice, request).workers(session))
@@ -76,14 +76,14 @@ def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
 
 
 def cleanup(session: Session, policy: Policy, *, preview: bool) -> CleanupReport:
-    """Remove versions that nothing needs, and files of crashed writers."""
+    """Remove unreferenced versions, and files of crashed writers."""
     if not preview:
         session.require_writable()
     return cleaning.cleanup(session.store, policy, preview=preview)
 
 
 def verify(session: Session, *, branch: str | None, commit: str | None) -> IntegrityReport:
-    """Check all files of a state, and all constraints on its rows. Damaged files end the check."""
+    """Check all files of a state, and all constraints on its rows. Skips the constraints if a file is damaged."""
     view = session.snapshot(branch=branch, commit=commit)
     entities = {key: pin.row_count for key, pin in view.tables.items()}
     with reading(session.store.leases, WorkKind.VERIFY, view.manifest):
@@ -95,7 +95,7 @@ def verify(session: Session, *, branch: str | None, commit: str | None) -> Integ
 
 
 def repair(session: Session, *, confirm: bool, force: bool) -> RepairReport:
-    """Compare every table with the manifest, and repair it with consent."""
+    """Compare every table with the manifest. Repair only with `confirm`."""
     if confirm:
         session.require_writable()
     return repairing.repair(session.store, confirm=confirm, force=force)
@@ -108,6 +108,6 @@ def backup(
     keep: int | None,
     storage_options: Mapping[str, str] | None,
 ) -> CopyReceipt:
-    """Copy the graph to another place. A session that may write holds the copied versions against cleanup."""
+    """Copy the graph to another location. A writable session protects the copied versions from cleanup."""
     options = dict(session.storage_options) if storage_options is None else storage_options
     return copying.backup(session.store, store_at(target, options), keep=keep, hold=not session.read_only)

@@ -1,4 +1,4 @@
-"""Merges of branches: compare three ways, commit, the receipt, and delete the source if asked to."""
+"""Merge: a three-way merge of two branches as one commit. It can delete the source branch afterwards."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from omnigraph.write.spill import memory_budget
 
 
 def merge(session: Session, request: MergeRequest) -> MergeReceipt:
-    """Merge a branch into another, as one commit.
+    """Merge a branch into another as one commit.
 
     Raises:
         BranchNotFoundError: there is no such branch.
-        MergeConflictsError: the branches disagree. Nothing was written.
-        MergeSchemaError: rows cannot be carried between the schemas of the branches.
+        MergeConflictsError: there are conflicts without a decision. Nothing was written.
+        MergeSchemaError: the schemas of the branches are incompatible.
         PreconditionFailedError: the head of a branch is not the expected one.
     """
     if not request.preview:
@@ -75,7 +75,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
                 raise MergeConflictsError(source.branch, now.branch, merged.conflicts, merged.total)
             if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
                 return Prepared(())
-            # Later merges start from the source and the base. The commit checks that cleanup has not taken them.
+            # Later merges need the source and the base. The commit checks that cleanup has not removed them.
             needs = state_refs(source) | merged.base_refs
             writes, label = work.writes(merged, now), receipts[-1].label(digest)
             return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.brought, needs)
@@ -90,9 +90,10 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
 
 
 def _compared_bytes(session: Session, source: Manifest, target: Manifest) -> int:
-    """The approximate size of the rows that a merge compares.
+    """The approximate size of the compared rows.
 
-    The tables that differ give an upper bound. Only if that is large, the base is searched for the exact parts.
+    The size of the differing tables is an upper bound. Only if the bound is large, compute the exact changes from the
+    base.
     """
     tables = session.store.tables
     pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
@@ -123,17 +124,17 @@ def _receipt(session: Session, request: MergeRequest, source: Manifest, merged: 
 
 
 def _digest(request: MergeRequest, choices: Choices) -> str:
-    """A digest that tells the request from others."""
+    """A digest of the request, for idempotency."""
     parts = [request.source, choices.default, {key: dict(sides) for key, sides in choices.by_type.items()}]
     return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _delete_source(session: Session, receipt: MergeReceipt, incarnation: str) -> MergeReceipt:
-    """Delete the branch that was merged. A failure does not undo the merge."""
+    """Delete the merged branch. A failure does not undo the merge."""
     try:
         delete_branch(session, receipt.source, receipt.source_commit, incarnation)
     except PreconditionFailedError:
-        reason = f"'{receipt.source}' has moved since it was merged"
+        reason = f"'{receipt.source}' has new commits since the merge"
         return replace(receipt, branch_deleted=False, branch_delete_error=reason)
     except OmnigraphError as error:
         return replace(receipt, branch_deleted=False, branch_delete_error=error.message)

@@ -1,4 +1,4 @@
-"""Queries that write: compile, bind parameters, commit, and the receipt."""
+"""Mutate: compile a query that writes, bind its parameters, and commit."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from omnigraph.write.request_digest import of_query
 
 
 def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], None] | None = None) -> MutationReceipt:
-    """Run a query that writes, as one commit.
+    """Run a query that writes as one commit.
 
     Args:
         session: the session.
         request: the query.
-        done: is called with the mutation that was committed.
+        done: a callback for the committed mutation.
 
     Raises:
         CompileError: the query does not compile.
-        InputError: it reads.
+        InputError: the query does not write.
         ParameterError: a parameter is missing or of the wrong type.
         ConstraintError: the result would break a constraint of the schema.
     """
@@ -40,7 +40,7 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
     commit_request = write_request(session, session.branch_or_default(request.branch), WriterKind.MUTATION, request)
     text, name, params = query_text(request.text), request.name, {} if request.params is None else request.params
     _check_params(params)
-    # Recovery of an interrupted write may change the schema that the query is compiled for.
+    # Recover before compiling: an interrupted write may change the schema.
     query = _compile(session, text, name, recovered_view(session.store, commit_request.branch))
     commit_request = replace(commit_request, healed=True)
     keyed = request.idempotency_key is not None
@@ -63,25 +63,25 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
 
 
 def _check_params(params: object) -> None:
-    """Refuse parameters without names.
+    """Check that parameters are a mapping with text keys.
 
     Raises:
-        InputError: they are no mapping, or a name is no text.
+        InputError: they are not a mapping, or a name is not a text.
     """
     if not isinstance(params, Mapping):
-        raise InputError(f"parameters are a mapping of names to values, not a {type(params).__name__}")
+        raise InputError(f"parameters must be a mapping of names to values, not a {type(params).__name__}")
     unnamed = next((name for name in params if not isinstance(name, str)), None)
     if unnamed is not None:
-        raise InputError(f"the name of a parameter is a text, not a {type(unnamed).__name__}")
+        raise InputError(f"the name of a parameter must be a text, not a {type(unnamed).__name__}")
 
 
 def _compile(session: Session, text: str, name: str | None, view: Manifest) -> ir.Query:
-    """Compile a query that writes for the schema of a branch state.
+    """Compile a query that writes, against the schema of a branch state.
 
     Raises:
-        InputError: it reads.
+        InputError: the query does not write.
     """
     query = session.compiled.get(text, name, session.schemas.of(view).catalog, view.schema_hash)
     if query.is_read:
-        raise InputError(f"'{query.name}' is a query that reads, and only one that writes can change the graph")
+        raise InputError(f"'{query.name}' is a query that reads; mutate needs a query that writes")
     return query

@@ -39,11 +39,11 @@ def create_session(
     embedder: Embedder | None = None,
     blob_sources: Sequence[str] = (),
 ) -> Session:
-    """Create a graph and open it; `omnigraph.init` describes the arguments.
+    """Create a graph and open it. `omnigraph.init` documents the arguments.
 
     Raises:
         CompileError: the schema does not compile.
-        AlreadyInitializedError: there is a graph at this place.
+        AlreadyInitializedError: there is already a graph at this location.
     """
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
@@ -62,13 +62,13 @@ def open_session(
     embedder: Embedder | None = None,
     blob_sources: Sequence[str] = (),
 ) -> Session:
-    """Open a graph; `omnigraph.open` describes the arguments.
+    """Open a graph. `omnigraph.open` documents the arguments.
 
     Raises:
         NotFoundError: there is no graph, or a schema file is missing.
         BranchNotFoundError: there is no such branch.
         FormatError: this release does not read the format of the graph.
-        IncompleteCopyError: a backup or a restore to this place was interrupted.
+        IncompleteCopyError: a backup or a restore to this location was interrupted.
     """
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
@@ -77,7 +77,7 @@ def open_session(
         refuse_incomplete_copy(store.objects)
         raise NotFoundError(
             f"there is no graph at {store.objects.uri}",
-            hint="create one with 'omnigraph init'; if there was one, put its __manifest back from a backup",
+            hint="create one with 'omnigraph init'; if there was one, restore its __manifest from a backup",
         )
     if not read_only:
         with unless_full():
@@ -85,14 +85,14 @@ def open_session(
     try:
         return Session(store, branch=branch, read_only=read_only, actor=actor, embedder=embedder, blobs=blobs)
     except (NotFoundError, CorruptionError):
-        refuse_incomplete_copy(store.objects)  # a copy gets its schema files last
+        refuse_incomplete_copy(store.objects)  # a copy writes the schema files last
         raise
 
 
 def repair(
     uri: Uri, *, confirm: bool = False, force: bool = False, storage_options: Mapping[str, str] | None = None
 ) -> RepairReport:
-    """Repair a graph that may be too damaged to open. Interrupted writes are not settled first. See `Graph.repair`.
+    """Repair a graph that may be too damaged to open. Does not run recovery first. See `Graph.repair`.
 
     Raises:
         NotFoundError: there is no graph.
@@ -100,7 +100,7 @@ def repair(
     store = store_at(uri, storage_options)
     if not store.objects.list(store.manifest.path):
         raise NotFoundError(
-            f"there is no graph at {store.objects.uri}", hint="if there was one, put its __manifest back from a backup"
+            f"there is no graph at {store.objects.uri}", hint="if there was one, restore its __manifest from a backup"
         )
     return repair_store(store, confirm=confirm, force=force)
 
@@ -112,12 +112,12 @@ def restore(
     source_options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> CopyReceipt:
-    """Copy a backup, or any graph, to an empty place. The target is no graph until the copy is complete.
+    """Copy a backup, or any graph, to an empty location. The target cannot be opened until the copy is complete.
 
-    An interrupted restore continues when it is started again.
+    To continue an interrupted restore, run it again.
 
     Args:
-        source: the backup. It is only read.
+        source: the backup. It is not changed.
         target: an empty directory or `s3://bucket/prefix`.
         source_options: the storage options of the source.
         storage_options: the storage options of the target.
@@ -134,12 +134,12 @@ def restore(
 
 
 def relocate(uri: Uri, *, storage_options: Mapping[str, str] | None = None) -> Relocation:
-    """Settle a graph that was copied or moved, in its new place. Every file is checked again.
+    """Adjust a copied or moved graph to its new location. Checks every file again.
 
-    Opening it for writing does the same once, and only if the graph has moved.
+    Opening a moved graph for writing does the same, once.
 
     Args:
-        uri: the new place of the graph.
+        uri: the new location of the graph.
         storage_options: its storage options.
 
     Raises:
@@ -148,23 +148,23 @@ def relocate(uri: Uri, *, storage_options: Mapping[str, str] | None = None) -> R
     store = store_at(uri, storage_options)
     if store.manifest.open() is None:
         refuse_incomplete_copy(store.objects)
-        raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the place where it is now")
+        raise NotFoundError(f"there is no graph at {store.objects.uri}", hint="give the new location of the graph")
     upgrade_format(store, read_only=True)
     done = adopt_location(store, always=True)
     if done is None:
-        raise InputError("a graph in memory has no other place")
+        raise InputError("a graph in memory cannot be relocated")
     return done
 
 
 def store_at(uri: Uri, storage_options: Mapping[str, str] | None) -> Store:
-    """The store of a graph, which need not exist."""
+    """The store at a location. The graph does not have to exist."""
     address = GraphUri.parse(os.fspath(uri), storage_options)
     check_directory(address)
     return Store.at(address, durable=FSYNC.text() != "0")
 
 
 def _schema_text(schema: str | os.PathLike[str]) -> str:
-    """The source of a schema, given as text or as the path of a `.pg` file."""
+    """The source text of a schema. Reads the file if a path is given."""
     if isinstance(schema, str) and ("{" in schema or "\n" in schema or not schema.strip()):
         return schema
     path = Path(schema)

@@ -1,8 +1,8 @@
-"""The precondition `unchanged_since`: nothing that a write depends on has changed since a commit.
+"""The precondition `unchanged_since`: no data that a write depends on has changed since a commit.
 
-The check compares the rows that the write touches, or their absence, the entities that each of its conditions matches,
-and the results of the queries that the caller lists. Changes of anything else do not matter. All reads are noted in the
-read set of the view, so a commit between this check and the publish repeats the write and the check.
+The check compares the rows that the write touches (or their absence), the matches of each condition of the write, and
+the results of the queries in `reads`. Other changes do not matter. The read set of the write includes all these reads,
+so a commit between the check and the publish causes a retry of both.
 """
 
 # See docs/decisions/0146-unchanged-since.md
@@ -39,14 +39,14 @@ def unchanged(commit: str | None, reads: Sequence[ListedRead]) -> Unchanged | No
     """The precondition of a request.
 
     Raises:
-        InputError: queries are listed without a commit, or something listed is no query.
+        InputError: queries are given without a commit, or an item is not a query.
     """
     if isinstance(reads, str) or not isinstance(reads, Sequence):
-        raise InputError("reads is a list of queries", hint="put a single query into a list: reads=[query]")
+        raise InputError("reads must be a list of queries", hint="put a single query into a list: reads=[query]")
     listed = tuple(_listed(read) for read in reads)
     if commit is None:
         if listed:
-            raise InputError("reads says which results must be as they were, and unchanged_since when that was")
+            raise InputError("reads needs unchanged_since: the commit that the results are compared with")
         return None
     return Unchanged(commit, listed)
 
@@ -56,17 +56,19 @@ def _listed(read: ListedRead) -> ReadQuery:
     params = rest[0] if rest else {}
     name = rest[1] if len(rest) > 1 else None
     if len(rest) > 2 or not isinstance(params, Mapping) or not (name is None or isinstance(name, str)):
-        raise InputError(f"reads: {shown(read)} is no query", hint="a text, or (text, parameters), or with a name too")
+        raise InputError(
+            f"reads: {shown(read)} is not a query", hint="give a text, (text, parameters) or (text, parameters, name)"
+        )
     return ReadQuery(query_text(text), params, name)
 
 
 def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted: Unchanged) -> Prepared:
-    """Check that nothing a prepared write depends on has changed since a commit.
+    """Check that no data that a prepared write depends on has changed since a commit.
 
     Raises:
-        ChangedSinceError: something has, or the commit is no ancestor of the head. Nothing was written.
+        ChangedSinceError: data has changed, or the commit is not an ancestor of the head. Nothing was written.
         NotFoundError: there is no such commit.
-        VersionReclaimedError: cleanup has removed it.
+        VersionReclaimedError: cleanup has removed the commit.
     """
     store = session.store
     _Check(store, view, wanted.commit).run(prepared)
@@ -91,7 +93,7 @@ def _state(store: Store, view: Manifest, commit: str) -> Manifest:
 
 
 class _Check:
-    """The comparison of what one write touches, between two states of a branch."""
+    """Compares the data that one write depends on between two states of a branch."""
 
     def __init__(self, store: Store, view: Manifest, commit: str) -> None:
         self._store = store
@@ -117,37 +119,37 @@ class _Check:
             self._compare(key, pa.concat_arrays([_NONE, *parts]).unique())
 
     def _compare_matches(self, prepared: Prepared, ids: dict[str, list[pa.Array]]) -> None:
-        """The conditions of a write match the same entities."""
+        """Check that the conditions of the write match the same entities in both states."""
         assert prepared.matched is not None
         now = prepared.matched(Snapshot(self._store, self._view))
         for key, _ in now:
-            self._pins(key)  # which sees that the columns are there that the conditions look at
+            self._pins(key)  # checks that both states have the columns of the conditions
         before = prepared.matched(Snapshot(self._store, self._state))
         for (key, left), (_, right) in zip(before, now, strict=True):
             if len(left) != len(right) or not pc.all(pc.is_in(left, value_set=right)).as_py():
-                raise self._changed(f"what a condition matches in {key}")
+                raise self._changed(f"the set of matches of a condition on {key}")
             ids.setdefault(key, []).append(right)
 
     def _compare(self, key: str, ids: pa.Array) -> None:
-        """Some rows of a table, or their absence, are the same."""
+        """Check that the rows with these ids are equal in both states, or absent in both."""
         old, new = self._pins(key)
         reads_of(self._view).add_lookup(key, "id", pa.chunked_array([ids]))
-        may = touched(self._tables, (old.ref, new.ref)) if old.ref != new.ref else None
-        if may is not None:
-            ids = ids.filter(pa.array(may.among(pa.chunked_array([ids]))))
+        possible = touched(self._tables, (old.ref, new.ref)) if old.ref != new.ref else None
+        if possible is not None:
+            ids = ids.filter(pa.array(possible.among(pa.chunked_array([ids]))))
         if old.ref != new.ref and len(ids):
             self._compare_rows(key, old.ref, new.ref, ids)
 
     def _compare_all(self, key: str) -> None:
-        """All rows of a table are the same."""
+        """Check that all rows of a table are equal in both states."""
         old, new = self._pins(key)
         reads_of(self._view).whole.add(key)
         if old.ref == new.ref:
             return
-        may = touched(self._tables, (old.ref, new.ref))
-        if may is None or may.ids is None:
+        possible = touched(self._tables, (old.ref, new.ref))
+        if possible is None or possible.ids is None:
             raise self._changed(key)
-        self._compare_rows(key, old.ref, new.ref, may.ids)
+        self._compare_rows(key, old.ref, new.ref, possible.ids)
 
     def _compare_rows(self, key: str, old: TableRef, new: TableRef, ids: pa.Array) -> None:
         left, right = (_rows(self._tables, ref, ids) for ref in (old, new))
@@ -168,7 +170,7 @@ class _Check:
 
 
 def _rows(tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
-    """Rows as they are compared: what is noted about columns does not matter."""
+    """Rows for the comparison, without the metadata of columns."""
     stored = tables.at(ref).schema()
     columns = Columns.of(stored)
     rows, schema = looked_up(tables, ref, ids, columns), columns.schema(stored)

@@ -1,4 +1,4 @@
-"""Queries that read: compile, bind parameters, run on one snapshot, and explain."""
+"""Query and explain: compile a query that reads, bind its parameters, and run it on one snapshot."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class _Prepared:
 
 
 def query(session: Session, request: QueryRequest) -> Result:
-    """Run a query that reads. All of it sees one snapshot.
+    """Run a query on one snapshot.
 
     Raises:
         CompileError: the query does not compile.
-        InputError: it writes.
+        InputError: the query writes.
         ParameterError: a parameter is missing or of the wrong type.
-        BudgetExceededError: it exceeds its budget.
+        BudgetExceededError: the query exceeds its budget.
     """
     view = session.snapshot_at(request.branch, request.at)
     prepared = _prepared(session, request, view)
@@ -66,7 +66,7 @@ def query(session: Session, request: QueryRequest) -> Result:
 
 
 def explain(session: Session, request: ExplainRequest) -> Explanation:
-    """Plan a query that reads, and run it as well if the request says so. Raises as `query` does."""
+    """Plan a query. With `analyze`, also run it. Raises the same errors as `query`."""
     trace = Trace()
     view = session.snapshot_at(request.branch, request.at)
     prepared = _prepared(session, request, view, trace)
@@ -92,12 +92,12 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
 
 
 def _target(view: Snapshot, request: QueryRequest) -> tuple[str | None, str | None]:
-    """The branch, or the snapshot if the request names one."""
+    """The branch of the request, or its snapshot."""
     return (None, view.commit.id) if request.at is not None else (view.branch, None)
 
 
 async def in_thread(work: Callable[[], T], cancel: Cancellation) -> T:
-    """Run work in a thread. Cancelling the task cancels the work and waits for the thread to end."""
+    """Run a function in a thread. Cancelling the task cancels the work and waits for the thread to end."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
@@ -109,17 +109,17 @@ async def in_thread(work: Callable[[], T], cancel: Cancellation) -> T:
 
 
 def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Trace | None = None) -> _Prepared:
-    """Compile a query for the schema of a snapshot, and bind its parameters.
+    """Compile a query against the schema of a snapshot, and bind its parameters.
 
     Raises:
-        InputError: it writes.
+        InputError: the query writes.
     """
     spending = Spending(request.budget or Budget(), request.cancel or Cancellation())
     accepted = session.schemas.at(view)
     compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
     query = compiled.query
     if compiled.read is None:
-        raise InputError(f"'{query.name}' is a query that writes", hint="give it to mutate")
+        raise InputError(f"'{query.name}' is a query that writes", hint="use mutate")
     bound = Request(bind(query.params, request.params or {}), time.time_ns() // 1_000_000)
     shared = session.views.of(view, accepted)
     context = Context(
@@ -130,15 +130,15 @@ def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Tr
 
 @contextmanager
 def _with_warnings(prepared: _Prepared) -> Iterator[None]:
-    """Add the warnings of a query to the hint when it exceeds its budget: they are the likely reason."""
+    """If the query exceeds its budget, add its warnings to the hint. They are the likely reason."""
     try:
         yield
     except BudgetExceededError as error:
         if not prepared.warnings:
             raise
         hint = "; ".join([*prepared.warnings, *([error.hint] if error.hint else [])])
-        told = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
-        raise told.with_traceback(error.__traceback__) from None
+        exceeded = BudgetExceededError(error.resource, error.limit, error.actual, hint=hint)
+        raise exceeded.with_traceback(error.__traceback__) from None
 
 
 def _warnings(prepared: _Prepared, request: QueryRequest) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The text of queries, given as a string or as the path of a `.gq` file."""
+"""Query text, given as a string or as the path of a `.gq` file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ QueryText = str | os.PathLike[str]
 """Queries, or the path of a `.gq` file."""
 
 ListedRead = QueryText | tuple[QueryText, Mapping[str, object]] | tuple[QueryText, Mapping[str, object], str]
-"""A query whose result a write depends on: its text, with parameters, and with a name if the text has several."""
+"""A query whose result a write depends on: text, (text, parameters) or (text, parameters, name)."""
 
 
 def query_text(given: object) -> str:
-    """The text of a query, read from its file if a path is given.
+    """The text of a query. Reads the file if a path is given.
 
     Raises:
-        InputError: the file cannot be read, or a string is the name of a file.
+        InputError: the file cannot be read, or the string looks like a file name.
     """
     if isinstance(given, str):
         if given.endswith(".gq") and len(given.split()) == 1:
@@ -27,7 +27,7 @@ def query_text(given: object) -> str:
             raise InputError(f"'{cut(given)}' is not a query", hint=hint)
         return given
     if not isinstance(given, os.PathLike):
-        hint = "give its text, or the path of a file"
+        hint = "give the text of the query, or the path of a file"
         raise InputError(f"the query is {shown(given)}, of type {type(given).__name__}", hint=hint)
     path = Path(given)
     try:

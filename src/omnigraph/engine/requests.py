@@ -1,7 +1,7 @@
-"""Requests: one frozen dataclass per verb, and the keyword options that every surface spells the same way.
+"""Requests: one frozen dataclass per verb, and a TypedDict of its keyword options.
 
-A surface takes `**options: Unpack[LoadOptions]` and builds `LoadRequest(source, **options)`. The options of a verb and
-the fields of its request are the same; a test compares them. `Graph` documents them.
+A method takes `**options: Unpack[LoadOptions]` and builds `LoadRequest(**options)`. A test checks that the options and
+the fields of the request are the same. `Graph` documents them.
 """
 
 # See docs/decisions/0153-one-request-per-verb.md
@@ -28,7 +28,7 @@ from omnigraph.write.receipt import LoadMode
 
 
 class CommitOptions(TypedDict, total=False):
-    """Options of everything that commits."""
+    """Options of all verbs that commit."""
 
     expect_head: str | None
     timeout: float | None
@@ -37,7 +37,7 @@ class CommitOptions(TypedDict, total=False):
 
 
 class WriteOptions(CommitOptions, total=False):
-    """Options of every write that a caller may repeat or guard."""
+    """Options of writes with preconditions and an idempotency key."""
 
     unchanged_since: str | None
     reads: Sequence[ListedRead]
@@ -74,7 +74,7 @@ class MutateOptions(WriteOptions, total=False):
 
 
 class RowOptions(TypedDict, total=False):
-    """Options of `load` that say how its input becomes rows."""
+    """Options of `load` that control how input becomes rows."""
 
     mode: Required[LoadMode | str]
     type_name: str | None
@@ -159,7 +159,7 @@ class QueryRequest:
     """A query that reads one snapshot.
 
     Raises:
-        InputError: a field is of the wrong type.
+        InputError: a field has the wrong type.
     """
 
     text: QueryText
@@ -184,7 +184,7 @@ class QueryRequest:
 
 @dataclass(frozen=True)
 class ExplainRequest(QueryRequest):
-    """A query whose plan is asked for; with `analyze` it is run as well."""
+    """A query to explain. With `analyze`, it also runs."""
 
     analyze: bool = False
 
@@ -208,7 +208,7 @@ class TransactionRequest(WriteFields):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRequest(WriteFields, ExecutionFields):
-    """Rows that become one commit. The source is given beside the request: it may be readable only once."""
+    """Options of one load. The source is a separate argument, because it may be readable only once."""
 
     mode: LoadMode | str
     branch: str | None = None
@@ -255,7 +255,7 @@ class EmbedRequest(CommitFields, ExecutionFields):
 
 @dataclass(frozen=True)
 class ExportRequest(ExecutionFields):
-    """A snapshot to write out."""
+    """A snapshot to export."""
 
     target: Target | None = None
     format: ExportFormat | str = ExportFormat.NDJSON
@@ -266,6 +266,6 @@ class ExportRequest(ExecutionFields):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeRequest(ExecutionFields):
-    """Fragments to pack and indexes to bring up to date."""
+    """Options of one compaction."""
 
     rows_per_fragment: int = ROWS_PER_FRAGMENT

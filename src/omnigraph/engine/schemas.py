@@ -1,4 +1,4 @@
-"""Accepted schemas of an open graph: the schema of each branch and of each old commit, cached by hash."""
+"""Cache of the accepted schemas of an open graph, for branches and for old commits."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Schemas:
         self._past: dict[str, SchemaVersion] = {}
 
     def version_of(self, view: Manifest) -> SchemaVersion:
-        """The source and the accepted form of the schema that a branch state follows.
+        """The source text and the accepted form of the schema of a branch state.
 
         Raises:
-            CatalogError: the schema files contradict the manifest.
+            CatalogError: the schema files do not match the manifest.
         """
         found = self._current.get(view.schema_hash)
         if found is None:
@@ -41,11 +41,11 @@ class Schemas:
         return found
 
     def of(self, view: Manifest) -> AcceptedSchema:
-        """The schema that a branch state follows. Branches may differ, and other processes may change it."""
+        """The schema of a branch state. Branches can have different schemas, and other processes can change them."""
         return self.version_of(view)[1]
 
     def at(self, snapshot: Snapshot) -> AcceptedSchema:
-        """The schema that a snapshot was written with. Later schemas may have replaced it."""
+        """The schema of a snapshot. It may be older than the schema of the branch."""
         key = snapshot.schema_hash
         found = self._current.get(key) or self._past.get(key)
         if found is None:
@@ -54,7 +54,7 @@ class Schemas:
         return found[1]
 
     def checked(self, view: Manifest) -> AcceptedSchema:
-        """The schema of a branch state, after a check that nobody edited the schema files by hand.
+        """The schema of a branch state. Checks that the schema files were not edited by hand.
 
         Raises:
             CatalogError: the files were edited.
@@ -70,5 +70,5 @@ class Schemas:
         return self.of(view)
 
     def clear(self) -> None:
-        """Forget the schemas of branches, so that the next use reads the files again."""
+        """Drop the cached schemas of branches. The next use reads the files again."""
         self._current.clear()

@@ -1,4 +1,4 @@
-"""The state that all verbs of one open graph share: store, schemas, compiled queries, views, embedder and actor."""
+"""Shared state of the verbs of one open graph: store, schemas, compiled queries, views, embedder and actor."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from omnigraph.storage.objects.disk_space import unless_full
 from omnigraph.write.external_blobs import BlobPolicy
 
 At = Snapshot | str | datetime | int
-"""A state of the graph: a snapshot, a commit id or a tag; or a time or a manifest version of a branch."""
+"""A state of the graph: a snapshot, commit id or tag; or a time or manifest version of a branch."""
 
 
 class Session:
     """One open graph. Safe to use from many threads.
 
-    Opening for writing first migrates the format, settles a moved graph and finishes interrupted writes.
+    Opening for writing first migrates the storage format, relocates a moved graph and runs recovery.
 
     Args:
         store: the graph.
-        branch: the branch of requests that name none.
-        read_only: refuse every write.
-        actor: the author of commits.
-        embedder: turns texts into vectors; by default the one that the environment configures.
-        blobs: the allowed sources of external blobs; by default none.
+        branch: the default branch of requests.
+        read_only: refuse all writes.
+        actor: the recorded author of commits.
+        embedder: computes vectors from texts; by default from the environment.
+        blobs: the allowed locations of external blobs; by default none.
 
     Attributes:
         schemas: the schemas of branches and old commits.
         compiled: a cache of compiled queries.
-        views: columns and topologies of the snapshots that were read last.
+        views: a cache of columns and topologies of recent snapshots.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Session:
         self.compiled = CompiledQueries()
         self.views = Views()
         self.schema: SchemaVersion = self.schemas.version_of(store.capture(MAIN))
-        """The schema of the default branch, as this session saw it last."""
+        """The schema of the default branch, as this session last read it."""
         if branch != MAIN:
             self.schema = self.schemas.version_of(store.capture(branch))
 
@@ -82,39 +82,39 @@ class Session:
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """The options that reach the storage of the graph."""
+        """The storage options of the graph."""
         return self.store.objects.uri.storage_options
 
     @property
     def accepted(self) -> AcceptedSchema:
-        """The schema of the default branch, as this session saw it last."""
+        """The schema of the default branch, as this session last read it."""
         return self.schema[1]
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder that was given, or the one that the environment configures.
+        """The given embedder, or the embedder that the environment configures.
 
         Raises:
-            EmbeddingError: the environment configures one that is not available.
+            EmbeddingError: the configured embedder is not available.
         """
         if self._embedder is None:
             self._embedder = default_embedder()
         return self._embedder
 
     def require_writable(self) -> None:
-        """Refuse to write through a session that was opened to read.
+        """Check that the session can write.
 
         Raises:
-            ReadOnlyError: it was.
+            ReadOnlyError: the session is read-only.
         """
         if self.read_only:
-            raise ReadOnlyError("this graph was opened to read only", hint="open it without read_only")
+            raise ReadOnlyError("this graph was opened read-only", hint="open it without read_only")
 
     def branch_or_default(self, branch: str | None) -> str:
-        """The name of a branch, checked; by default that of the session.
+        """Validate a branch name. The default is the branch of the session.
 
         Raises:
-            InputError: it is no valid branch name.
+            InputError: the name is not valid.
         """
         return branch_name(self.default_branch if branch is None else branch)
 
@@ -129,15 +129,15 @@ class Session:
         """The state of a branch, a commit, a manifest version or a time.
 
         Raises:
-            InputError: more than one of them is given.
+            InputError: more than one of the arguments is given.
             NotFoundError: there is no such state.
-            VersionReclaimedError: cleanup has removed it.
+            VersionReclaimedError: cleanup has removed the state.
         """
         if sum(given is not None for given in (commit, version, at)) > 1:
-            raise InputError("name one of commit, version and at")
+            raise InputError("give only one of commit, version and at")
         if commit is not None:
             if branch is not None:
-                raise InputError("a commit belongs to one branch already: name only the commit")
+                raise InputError("a commit already belongs to a branch: give only the commit")
             return snapshots.at_commit(self.store, commit)
         target = branch if branch is not None else self.default_branch
         if version is not None:
@@ -147,10 +147,10 @@ class Session:
         return snapshots.at_branch(self.store, target)
 
     def snapshot_at(self, branch: str | None, at: At | None) -> Snapshot:
-        """The snapshot that a read asks for, by default the newest state of the branch.
+        """The snapshot to read; by default the newest state of the branch.
 
         Raises:
-            InputError: the snapshot is of another graph, or a branch is named beside a commit.
+            InputError: the snapshot belongs to another graph, or both a branch and a commit are given.
             NotFoundError: there is no such state.
         """
         if at is None:
@@ -160,11 +160,11 @@ class Session:
         if isinstance(at, int):
             return self.snapshot(branch=branch, version=at)
         if branch is not None:
-            raise InputError("a snapshot or commit belongs to one branch already: name only that")
+            raise InputError("a snapshot or commit already belongs to a branch: give only that")
         if isinstance(at, str):
             return self.snapshot(commit=at)
         if at.uri != self.store.objects.uri:
-            raise InputError(f"this snapshot is of another graph, {at.uri}")
+            raise InputError(f"this snapshot belongs to another graph, {at.uri}")
         return at
 
     def view_of(self, snapshot: Snapshot) -> View:
@@ -172,14 +172,14 @@ class Session:
         return self.views.of(snapshot, self.schemas.at(snapshot))
 
     def type_key(self, name: str) -> str:
-        """The key of a type: `node:<Type>` or `edge:<Type>`. A name that both have means the node type."""
+        """The key of a type: `node:<Type>` or `edge:<Type>`. For an ambiguous name, the node type."""
         if ":" in name:
             return name
         catalog = self.accepted.catalog
         return edge_key(name) if name in catalog.edges and name not in catalog.nodes else node_key(name)
 
     def refresh(self) -> Snapshot:
-        """Read the newest state, and finish interrupted writes if this session may write."""
+        """Read the newest state. A writable session also runs recovery."""
         self.store.forget(self.default_branch)
         if not self.read_only:
             transaction_branches.reclaim(self.store)
@@ -189,7 +189,7 @@ class Session:
         return self.snapshot()
 
     def close(self) -> None:
-        """Drop all caches, and refuse further reads and writes. Snapshots stay readable. May be called twice."""
+        """Drop all caches, and refuse further reads and writes. Snapshots stay readable. Safe to call twice."""
         self.views.clear()
         self.store.close()
 

@@ -1,8 +1,8 @@
-"""Transactions: several writes on a hidden branch that become one commit on their branch, or nothing.
+"""Transactions: several writes on a transaction branch that become one commit, or nothing.
 
-If the branch has not moved, the row changes are committed as they are: every step was checked when it ran. Otherwise
-they are merged three ways, between the state at the begin, the transaction and the branch, and all constraints are
-checked on the result.
+If the target branch has no new commits, the row changes are committed without another check: each step was checked when
+it ran. Otherwise a three-way merge combines the state at the begin, the transaction and the branch, and all constraints
+are checked on the result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from omnigraph.write.spill import memory_budget
 
 
 class OpenTransaction:
-    """A transaction that has begun: the state it began from, and the hidden branch that it works on.
+    """An open transaction: its start state and its transaction branch.
 
     Args:
         session: the session.
@@ -41,9 +41,9 @@ class OpenTransaction:
 
     Attributes:
         branch: the branch that gets the commit.
-        begun: the state of the branch at the begin.
-        work: the hidden branch; None for a repeated transaction.
-        earlier: the commit that carries the same idempotency key, if there is one.
+        begun: the state of the branch at the begin of the transaction.
+        work: the transaction branch; None for a repeated transaction.
+        earlier: an existing commit with the same idempotency key.
         mutations: the queries that the transaction ran.
 
     Raises:
@@ -68,11 +68,11 @@ class OpenTransaction:
             self.work = transaction_branches.begin(session.store, self.begun)
 
     def commit(self) -> Commit | None:
-        """Commit the changes to the branch. None means that there are none.
+        """Commit the changes to the branch. Return None if there are none.
 
         Raises:
-            TransactionConflictError: the branch has moved, and both changes cannot be kept. Nothing was written.
-            PreconditionFailedError: a precondition does not hold.
+            TransactionConflictError: a concurrent commit conflicts with the transaction. Nothing was written.
+            PreconditionFailedError: a precondition failed.
         """
         assert self.work is not None
         commit = _commit(self._session, self.work, self.begun, self._request, self.mutations)
@@ -80,13 +80,13 @@ class OpenTransaction:
         return commit
 
     def end(self) -> None:
-        """Drop the hidden branch."""
+        """Delete the transaction branch."""
         if self.work is not None:
             transaction_branches.end(self._session.store, self.work)
 
 
 def _check_kind(earlier: Commit) -> None:
-    """Refuse an idempotency key that belongs to a write of another kind."""
+    """Reject an idempotency key that belongs to another kind of write."""
     if earlier.writer != WriterKind.BRANCH_MERGE:
         raise InputError(
             f"the idempotency key '{earlier.idempotency_key}' belongs to commit {earlier.id}, which was made by "
@@ -120,7 +120,7 @@ def _commit(
         if target.incarnation != begun.incarnation:
             raise ReadSetChangedError(GRAPH_HEAD, begun.head.id, target.head.id)
         if target.head.id == begun.head.id:
-            return Prepared(_brought(store, view, begun), on_head=True, matched=matched)
+            return Prepared(_table_writes(store, view, begun), on_head=True, matched=matched)
         merged = merge.against(target, begun)
         if merged.total:
             raise TransactionConflictError(target.branch, merged.conflicts, merged.total, begun.head.id, target.head.id)
@@ -129,8 +129,8 @@ def _commit(
     return write_tables(session, request, prepare)
 
 
-def _brought(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:
-    """The table writes that turn the first state into the second."""
+def _table_writes(store: Store, view: Manifest, begun: Manifest) -> list[TableWrite]:
+    """The table writes that repeat the changes from `begun` to `view`."""
     writes: list[TableWrite] = []
     for key, pin in view.tables.items():
         before = begun.tables[key]

@@ -1,4 +1,4 @@
-"""Errors: the family, the places they point at, and how each surface reports them."""
+"""All errors of the library, source locations, and the table of HTTP statuses and exit codes."""
 
 from omnigraph.errors.blob import (
     BlobIntegrityError,
@@ -55,7 +55,7 @@ from omnigraph.errors.query import BudgetExceededError, CancelledError, Executio
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import (
-    WAY_OUT,
+    DAMAGED_FILE_HINT,
     ClockError,
     DamagedFileError,
     FlushFailedError,
@@ -70,8 +70,8 @@ from omnigraph.errors.table import REPORTS, Report, report_for
 from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
 
 __all__ = [
+    "DAMAGED_FILE_HINT",
     "REPORTS",
-    "WAY_OUT",
     "AlreadyInitializedError",
     "BadRowsError",
     "BlobIntegrityError",

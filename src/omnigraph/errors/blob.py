@@ -1,4 +1,4 @@
-"""Errors of blobs: references that are not allowed or lead nowhere, ranges outside of a value, and broken cells."""
+"""Errors of blobs: references that are not allowed or not readable, ranges outside of a blob, damaged blob cells."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from omnigraph.errors.family import InputError, OmnigraphError
 
 
 class ExternalBlobPolicyError(InputError):
-    """A reference to a place that blobs may not come from. Nothing was opened, and nothing was written.
+    """A blob reference to a location that is not allowed. Nothing was opened or written.
 
     Attributes:
         uri: the reference, without credentials, query and fragment.
-        reason: which rule it breaks.
+        reason: the rule that the reference breaks.
     """
 
     code = "external_blob_policy"
@@ -18,19 +18,19 @@ class ExternalBlobPolicyError(InputError):
     def __init__(self, uri: str, reason: str, *, place: str = "") -> None:
         super().__init__(
             f"{place}: {uri}: {reason}" if place else f"{uri}: {reason}",
-            hint="write the content as base64:…, or allow the place: blob_sources= when a program opens the graph, "
-            "OMNIGRAPH_BLOB_SOURCES for commands",
+            hint="write the content as base64:…, or allow the location: pass blob_sources= when a program opens the "
+            "graph, or set OMNIGRAPH_BLOB_SOURCES for commands",
         )
         self.uri = uri
         self.reason = reason
 
 
 class ExternalBlobSourceError(OmnigraphError):
-    """A reference to a place that is allowed, and that could not be read. Nothing was written.
+    """A blob reference is allowed, but its target could not be read. Nothing was written.
 
     Attributes:
         uri: the reference, without credentials, query and fragment.
-        reason: what the place said; for people.
+        reason: the message of the source. For people, not for programs.
     """
 
     code = "external_blob_source"
@@ -45,29 +45,31 @@ class ExternalBlobSourceError(OmnigraphError):
 
 
 class BlobRangeError(InputError):
-    """A range that does not lie within a blob.
+    """A byte range outside of a blob.
 
     Attributes:
-        start: the first byte that was asked for.
-        end: the byte behind the last one.
-        length: how many bytes there are.
+        start: the first requested byte.
+        end: the end of the range, exclusive; None for the end of the blob.
+        length: the size of the blob in bytes.
     """
 
     code = "blob_range"
 
     def __init__(self, start: int, end: int | None, length: int) -> None:
-        asked = f"{start}..{'' if end is None else end}"
-        super().__init__(f"bytes {asked} do not lie within the {length} bytes of the blob", hint="ask for less")
+        requested = f"{start}..{'' if end is None else end}"
+        super().__init__(
+            f"bytes {requested} are outside of the blob, which has {length} bytes", hint="request a smaller range"
+        )
         self.start = start
         self.end = end
         self.length = length
 
 
 class BlobIntegrityError(OmnigraphError):
-    """What is stored about a blob contradicts itself. Nothing is guessed.
+    """The stored data of a blob is inconsistent. No content is returned.
 
     Attributes:
-        reason: what does not fit.
+        reason: the inconsistency.
     """
 
     code = "blob_integrity"

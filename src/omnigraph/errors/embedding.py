@@ -1,4 +1,4 @@
-"""Errors of turning texts into vectors."""
+"""Errors of embedding texts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from omnigraph.errors.family import Disposition, OmnigraphError
 
 
 class EmbeddingError(OmnigraphError):
-    """A text could not be turned into a vector: wrong settings, or an answer that is no vector. Nothing was written.
+    """A text could not be embedded: wrong settings, or an invalid answer of the provider. Nothing was written.
 
     Attributes:
-        subject: the type and property that the vector is for, when it is known.
+        subject: the type and property of the vector, if known.
     """
 
     code = "embedding"
@@ -23,13 +23,13 @@ class EmbeddingError(OmnigraphError):
 
 
 class EmbeddingModelError(EmbeddingError):
-    """The schema records another model for a vector than the one that is configured, or one of another size."""
+    """The configured model is not the model that the schema records, or has another number of dimensions."""
 
     code = "embedding_model"
 
 
 class EmbeddingUnavailableError(EmbeddingError):
-    """The embedding provider was busy or out of reach for as long as it was waited for. Nothing was written."""
+    """The embedding provider was busy or not reachable until the timeout. Nothing was written."""
 
     code = "embedding_unavailable"
     disposition = Disposition.RETRY

@@ -1,4 +1,4 @@
-"""The error family. Everything the library raises on purpose is an `OmnigraphError`."""
+"""Base classes of all errors. Everything that the library raises on purpose is an `OmnigraphError`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from omnigraph.errors.source import Location, SourceText, Span, printable
 
 
 class Disposition(StrEnum):
-    """What a caller can sensibly do next."""
+    """The next step for the caller."""
 
     FIX = "fix"
-    """The request itself is wrong: sending it again cannot help."""
+    """The request is wrong. Sending it again fails again."""
     RETRY = "retry"
-    """Nothing happened, and the same request may succeed later."""
+    """Nothing happened. The same request can succeed later."""
     DECIDE = "decide"
-    """Nothing happened, because somebody else was first: re-read, then decide."""
+    """Nothing happened, because of a concurrent change. Read again, then decide."""
     UNKNOWN = "unknown"
-    """The request may or may not have taken effect: look before sending it again."""
+    """The request may or may not have taken effect. Read the graph before sending it again."""
 
 
 class OmnigraphError(Exception):
     """Base of every error that the library raises on purpose. Tracebacks show the hint below the message.
 
     Attributes:
-        code: stable identifier of the kind of error; programs match on it.
-        disposition: whether to fix, retry, decide, or look first.
-        hint: what to do about it, in one sentence.
-        span: where in the source text, as UTF-8 byte offsets.
+        code: stable identifier of the kind of error. Programs match on it.
+        disposition: the next step for the caller.
+        hint: how to solve the problem, in one sentence.
+        span: the location in the source text, as UTF-8 byte offsets.
     """
 
     code: ClassVar[str] = "internal"
@@ -44,42 +44,42 @@ class OmnigraphError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the very same request may succeed later."""
+        """Whether the same request can succeed later."""
         return self.disposition is Disposition.RETRY
 
     def render(self) -> str:
-        """The error as a person should see it, over several lines where that helps."""
+        """The error as text for people, with the hint. It can have several lines."""
         return printable(f"{self}\n  help: {self.hint}" if self.hint else str(self))
 
 
 class InputError(OmnigraphError):
-    """A value that came from outside (parameter, option, file) cannot be used."""
+    """A parameter, option or file cannot be used."""
 
     code = "bad_request"
 
 
 class NotFoundError(OmnigraphError):
-    """Something that was asked for by name does not exist."""
+    """The named object does not exist."""
 
     code = "not_found"
 
 
 class ConflictError(OmnigraphError):
-    """Another writer was first, or the target already exists."""
+    """A concurrent write won, or the target already exists."""
 
     code = "conflict"
     disposition = Disposition.DECIDE
 
 
 class RetryableError(OmnigraphError):
-    """A passing condition stopped the request before it had any effect."""
+    """A temporary condition stopped the request before it had any effect."""
 
     code = "retry"
     disposition = Disposition.RETRY
 
 
 class OutcomeUnknownError(OmnigraphError):
-    """The request may have taken effect; nobody can say from here."""
+    """The request may or may not have taken effect. The library cannot find out."""
 
     code = "outcome_unknown"
     disposition = Disposition.UNKNOWN
@@ -89,8 +89,8 @@ class CompileError(OmnigraphError):
     """A `.pg` or `.gq` text that does not compile.
 
     Attributes:
-        diagnostic: the stable identifier of the rule that was broken (`T6`, `OG-SC-004`), if it has one.
-        source: the text that was compiled, so that the error can show the place.
+        diagnostic: the stable code of the broken rule (`T6`, `OG-SC-004`), if it has one.
+        source: the compiled text. The error shows the line from it.
     """
 
     code = "compile"
@@ -107,7 +107,7 @@ class CompileError(OmnigraphError):
     ) -> None:
         super().__init__(message, hint=hint, span=span)
         self.diagnostic = diagnostic
-        self._place: str | None = None
+        self._excerpt: str | None = None
         self.source = source
 
     @property
@@ -116,13 +116,16 @@ class CompileError(OmnigraphError):
 
     @source.setter
     def source(self, source: SourceText | None) -> None:
-        """Tracebacks show the place above the help. A checker learns the source of its error late."""
+        """Set the source text, and show its line in tracebacks, above the hint.
+
+        The checker raises errors without a source. The compiler adds it.
+        """
         self._source = source
-        notes = [note for note in getattr(self, "__notes__", ()) if note != self._place]
-        self._place = None
+        notes = [note for note in getattr(self, "__notes__", ()) if note != self._excerpt]
+        self._excerpt = None
         if source is not None and self.span is not None:
-            self._place = printable(source.excerpt(self.span))
-            notes.insert(0, self._place)
+            self._excerpt = printable(source.excerpt(self.span))
+            notes.insert(0, self._excerpt)
         self.__notes__ = notes
 
     def __str__(self) -> str:
@@ -131,13 +134,13 @@ class CompileError(OmnigraphError):
 
     @property
     def location(self) -> Location | None:
-        """Line and column of the error, when the place is known."""
+        """Line and column of the error, if known."""
         if self.source is None or self.span is None:
             return None
         return self.source.locate(self.span.start)
 
     def render(self) -> str:
-        """Message, source line with a caret, and help."""
+        """Message, source line with a caret, and hint."""
         lines = [str(self)]
         if self.source is not None and self.span is not None:
             lines.append(self.source.excerpt(self.span))
@@ -154,21 +157,21 @@ class ParseError(CompileError):
 
 
 class CatalogError(CompileError):
-    """A schema that follows the grammar but contradicts itself or names what does not exist."""
+    """A schema follows the grammar but is inconsistent, or names something that does not exist."""
 
     code = "catalog"
     family = "catalog"
 
 
 class TypeCheckError(CompileError):
-    """A query that follows the grammar but not the schema."""
+    """A query follows the grammar but does not fit the schema."""
 
     code = "type"
     family = "type"
 
 
 class PlanError(CompileError):
-    """A schema change that cannot be carried out as asked."""
+    """A schema change is not possible."""
 
     code = "plan"
     family = "plan"

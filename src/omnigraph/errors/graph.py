@@ -1,4 +1,4 @@
-"""Errors of the store: conflicts between writers, interrupted work, and graphs that cannot be opened."""
+"""Errors of a graph: concurrent writes, interrupted writes, and graphs that cannot be opened."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from omnigraph.errors.source import cut
 
 
 class ReadSetChangedError(ConflictError):
-    """Another commit changed what this write depends on, and the write may not be run again on the result.
+    """A concurrent commit changed data that this write depends on, and the write cannot be retried automatically.
 
     Attributes:
-        member: what moved: a table key, `schema`, or `graph_head`.
-        expected: what the write was prepared against.
-        actual: what is there now.
+        member: the changed part of the graph: a table key, `schema`, or `graph_head`.
+        expected: the state that the write was prepared against.
+        actual: the current state.
     """
 
     code = "read_set_changed"
@@ -28,7 +28,7 @@ class ReadSetChangedError(ConflictError):
     def __init__(self, member: str, expected: object, actual: object) -> None:
         super().__init__(
             f"{member} changed while the write was prepared: expected {expected}, found {actual}",
-            hint="read again, then decide whether the write still makes sense",
+            hint="read again, then decide whether the write is still correct",
         )
         self.member = member
         self.expected = expected
@@ -36,15 +36,15 @@ class ReadSetChangedError(ConflictError):
 
     @property
     def table_key(self) -> str:
-        """What moved, under the name that every conflict gives it."""
+        """The changed part, under the attribute name that all conflicts share."""
         return self.member
 
 
 class StagedFilesRemovedError(ReadSetChangedError):
-    """Files that a write had staged were removed by a cleanup before the write was committed. Nothing happened.
+    """Cleanup removed staged files of a write before its commit. Nothing happened.
 
     Attributes:
-        path: one of the files, below the root of the graph.
+        path: one of the files, relative to the root of the graph.
     """
 
     def __init__(self, table_key: str, path: str) -> None:
@@ -52,11 +52,11 @@ class StagedFilesRemovedError(ReadSetChangedError):
         self.path = path
 
 
-_REPLACE = "to replace what exists, load with mode merge (--mode merge), or write insert or merge in the query"
+_REPLACE = "to replace the existing entity, load with --mode merge, or use insert or merge in the query"
 
 
 class KeyConflictError(ConflictError):
-    """A strict insert met an entity that exists."""
+    """A duplicate key: a strict insert found an existing entity with the same id."""
 
     code = "key_conflict"
 
@@ -81,12 +81,12 @@ class PreconditionFailedError(OmnigraphError):
 
 
 class ChangedSinceError(PreconditionFailedError):
-    """Something that a write depends on has changed since the commit that the caller named. Nothing happened.
+    """Data that a write depends on has changed since the commit that the caller named. Nothing happened.
 
     Attributes:
-        expected: that commit.
+        expected: the named commit.
         actual: the branch head.
-        about: what has changed; None when the commit does not lead to the head at all.
+        about: the changed data; None if the commit is not an ancestor of the head.
     """
 
     code = "changed_since"
@@ -95,7 +95,7 @@ class ChangedSinceError(PreconditionFailedError):
         super().__init__(branch, expected, actual)
         self.about = about
         self.message = (
-            f"commit {expected} does not lead to {actual}, the head of '{branch}'"
+            f"commit {expected} is not an ancestor of {actual}, the head of '{branch}'"
             if about is None
             else f"{about} has changed since commit {expected}"
         )
@@ -109,7 +109,7 @@ class TransactionEndedError(InputError):
 
 
 class RecoveryRequiredError(OutcomeUnknownError):
-    """A write stopped half way. Its intent is recorded, and the next read-write open or write settles it."""
+    """A write stopped half way. Its sidecar exists, and the next write or read-write open recovers it."""
 
     code = "recovery_required"
 
@@ -118,7 +118,7 @@ class RecoveryRequiredError(OutcomeUnknownError):
         operation_id: str,
         reason: str,
         *,
-        hint: str = "do not send it again; the next write or read-write open settles it, then look at the graph",
+        hint: str = "do not send it again; the next write or read-write open recovers it, then read the graph",
     ) -> None:
         super().__init__(f"write {operation_id} stopped half way: {reason}", hint=hint)
         self.operation_id = operation_id
@@ -126,31 +126,30 @@ class RecoveryRequiredError(OutcomeUnknownError):
 
 
 class DriftError(ConflictError):
-    """A table's newest version is not the one that the graph points at."""
+    """The newest version of a table is not the version in the manifest."""
 
     code = "drift"
 
     def __init__(self, table_key: str, expected: int, actual: int, *, hint: str) -> None:
-        super().__init__(f"{table_key} is at version {actual}, the graph points at {expected}", hint=hint)
+        super().__init__(f"{table_key} is at version {actual}, but the manifest has version {expected}", hint=hint)
         self.table_key = table_key
         self.expected = expected
         self.actual = actual
 
 
 class LeaseTimeoutError(RetryableError):
-    """Another writer kept the branch for longer than this one would wait."""
+    """Another writer held the lease of the branch until the timeout."""
 
     code = "lease_timeout"
 
 
 class WriteTimeoutError(LeaseTimeoutError):
-    """A write did not get its turn before its deadline. Nothing happened.
+    """A write was not committed before its timeout, because of other writers. Nothing happened.
 
     Attributes:
-        table_key: what another commit changed last, so that the write had to be run again; None when it never came so
-            far.
-        expected: what the write was prepared against.
-        actual: what was there instead.
+        table_key: the table whose concurrent change caused the last retry; None without a retry.
+        expected: the state that the write was prepared against.
+        actual: the state that it found.
     """
 
     code = "write_timeout"
@@ -182,26 +181,26 @@ class BranchNotFoundError(NotFoundError):
 
 
 class AlreadyInitializedError(ConflictError):
-    """There is a graph at this place."""
+    """There is already a graph at this location."""
 
     code = "already_initialized"
 
 
 class InitializationClaimedError(ConflictError):
-    """Another process is creating a graph at this place, or died while it did."""
+    """Another process is creating a graph at this location, or crashed while it did."""
 
     code = "initialization_claimed"
 
 
 class InitializationCommittedError(OmnigraphError):
-    """The graph was created, and something failed afterwards."""
+    """The graph was created, but a later step failed."""
 
     code = "initialization_committed"
     disposition = Disposition.UNKNOWN
 
 
 class InitializationIndeterminateError(OmnigraphError):
-    """Creating the graph failed, and nobody can say from here whether it exists."""
+    """Creating the graph failed, and it is unknown whether it exists."""
 
     code = "initialization_indeterminate"
     disposition = Disposition.UNKNOWN
@@ -214,24 +213,24 @@ class FormatError(InputError):
 
 
 class IncompleteCopyError(InputError):
-    """A backup or a restore to this place was interrupted, or is at work."""
+    """A backup or restore to this location is running, or was interrupted."""
 
     code = "incomplete_copy"
 
 
 class ReadOnlyError(InputError):
-    """A write through a handle that was opened to read."""
+    """A write through a read-only handle."""
 
     code = "read_only"
 
 
 class VersionReclaimedError(OmnigraphError):
-    """A version that history names has been removed by cleanup."""
+    """Cleanup has removed the requested version."""
 
     code = "version_reclaimed"
 
 
 class CorruptionError(OmnigraphError):
-    """What is stored contradicts itself. Nothing was changed; a person has to look."""
+    """The stored data is inconsistent. Nothing was changed. A person has to examine it."""
 
     code = "corruption"

@@ -1,4 +1,4 @@
-"""Errors of merging: changes of two branches that cannot both be kept."""
+"""Errors of merging: conflicts between two branches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from omnigraph.errors.family import ConflictError
 from omnigraph.errors.source import cut, printable
 
 _SUMMARY = 3
-"""So many conflicts are in the message itself."""
+"""Maximum number of conflicts in the message."""
 
 
 class ConflictKind(StrEnum):
-    """Ways for two branches to disagree."""
+    """Kinds of merge conflicts."""
 
     DIVERGENT_INSERT = "divergent_insert"
     DIVERGENT_UPDATE = "divergent_update"
@@ -31,18 +31,18 @@ class ConflictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Something on which two branches disagree.
+    """One conflict between two branches.
 
     Attributes:
         entity_kind: `node` or `edge`.
         type_name: the type.
-        entity_id: the entity; None where it is about a number of edges.
-        kind: in what way they disagree.
-        base: the values that the properties in question had when the branches parted; None when the entity was not
-            there, or is undecided. Long texts and lists are cut, and a blob is given by a digest.
-        ours: those that the target has; None when it does not have the entity.
-        theirs: those that the source has.
-        base_undecided: whether nobody can say what the entity was when the branches parted.
+        entity_id: the entity; None for a conflict about the number of edges.
+        kind: the kind of conflict.
+        base: the values of the conflicting properties in the merge base; None if the entity does not exist there, or
+            if its base is undecided. Long texts and lists are truncated. A blob is shown as a digest.
+        ours: the values in the target; None if the entity does not exist there.
+        theirs: the values in the source; None if the entity does not exist there.
+        base_undecided: whether the value in the merge base is unknown: several bases differ, or it cannot be read.
     """
 
     entity_kind: str
@@ -61,12 +61,12 @@ class Conflict:
 
     @property
     def values(self) -> str:
-        """The values of all sides, on one line."""
+        """The values in base, target and source, on one line."""
         before = "undecided" if self.base_undecided else _shown(self.base)
         return f"base {before}, ours {_shown(self.ours)}, theirs {_shown(self.theirs)}"
 
     def to_json(self) -> dict[str, Any]:
-        """The conflict as every surface gives it."""
+        """The conflict as JSON, the same for CLI and HTTP."""
         return {
             "entity_kind": self.entity_kind,
             "type_name": self.type_name,
@@ -87,7 +87,7 @@ def _shown(values: Mapping[str, Any] | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to a JSON value."""
     if isinstance(value, Mapping):
         return {name: _plain(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -105,16 +105,18 @@ _WITHOUT_SIDES = (ConflictKind.UNIQUE_VIOLATION, ConflictKind.CARDINALITY_VIOLAT
 
 
 class MergeConflictsError(ConflictError):
-    """Two branches disagree, and nobody has said which one is right. The target is as it was.
+    """A merge has conflicts without a decision. The target is unchanged.
 
     Attributes:
-        conflicts: what they disagree on, in a fixed order; of very many, the first.
-        total: how many there are in all.
+        conflicts: the first conflicts, in a fixed order.
+        total: the number of all conflicts.
     """
 
     code = "merge_conflicts"
 
-    _hint_without_sides = "nothing was written; there is no side to choose: change one of the branches, and merge again"
+    _hint_without_sides = (
+        "nothing was written; choosing a side cannot solve this: change one of the branches, and merge again"
+    )
     _hint = "nothing was written; choose for all (--strategy), for each (--resolve), or reconcile the branches"
 
     def __init__(self, source: str, target: str, conflicts: Sequence[Conflict], total: int) -> None:
@@ -134,11 +136,11 @@ class MergeConflictsError(ConflictError):
 
     @property
     def merge_conflicts(self) -> tuple[Conflict, ...]:
-        """The conflicts, under the name that every surface gives them."""
+        """The conflicts, under the name that JSON output uses."""
         return self.conflicts
 
     def render(self) -> str:
-        """All conflicts that are kept, one a line."""
+        """The conflicts of this error, one per line."""
         lines = [f"{self._summary}:", *(f"  {one} ({one.values})" for one in self.conflicts)]
         if self.total > len(self.conflicts):
             lines.append(f"  … and {self.total - len(self.conflicts):,} more")
@@ -146,18 +148,18 @@ class MergeConflictsError(ConflictError):
 
 
 class TransactionConflictError(MergeConflictsError):
-    """Another commit changed rows that a transaction changed too, or both together break a constraint.
+    """A concurrent commit changed the same rows as a transaction, or both together break a constraint.
 
     Nothing of the transaction is visible.
 
     Attributes:
         table_key: the type of the first conflict.
-        expected: the commit that the transaction began at.
+        expected: the commit at which the transaction began.
         actual: the head of the branch.
     """
 
     code = "transaction_conflict"
-    _hint = "nothing of it is visible; run the whole block again, so that it reads what is there now"
+    _hint = "nothing of it is visible; run the whole block again, so that it reads the current state"
     _hint_without_sides = _hint
 
     def __init__(self, branch: str, conflicts: Sequence[Conflict], total: int, expected: str, actual: str) -> None:
@@ -172,10 +174,10 @@ class TransactionConflictError(MergeConflictsError):
 
 
 class MergeSchemaError(ConflictError):
-    """The branches have schemas between which rows cannot be carried. The target is as it was.
+    """The schemas of the branches differ so that rows cannot be merged. The target is unchanged.
 
     Attributes:
-        types: the types that are in the way; none where it is the schemas as a whole.
+        types: the incompatible types; empty if the schemas as a whole are.
     """
 
     code = "merge_schema"

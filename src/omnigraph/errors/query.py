@@ -1,4 +1,4 @@
-"""Errors of running a query: a parameter that cannot be used, or a value that cannot be computed."""
+"""Errors of running a query: invalid parameters, values that cannot be computed, exceeded budgets, cancellation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MIB = 1 << 20
 
 
 class ParameterError(InputError):
-    """A parameter is missing, or its value is none of its declared type. Nothing ran.
+    """A parameter is missing, or its value does not have the declared type. The query did not run.
 
     Attributes:
         parameter: the name, without `$`.
@@ -22,7 +22,7 @@ class ParameterError(InputError):
 
 
 class ExecutionError(InputError):
-    """An expression has no value for some row: a number that is too large, a pattern that is none."""
+    """An expression cannot be computed for some row: a number is too large, or a pattern is invalid."""
 
     code = "execution"
 
@@ -31,19 +31,19 @@ class ExecutionError(InputError):
 
 
 class BudgetExceededError(InputError):
-    """A query took more than it may, or would have. Nothing is returned.
+    """A query exceeds its budget, or would exceed it. Nothing is returned.
 
     Attributes:
-        resource: what there was too much of: `seconds`, `bytes`, `bytes on disk`, `rows` or `rows of result`.
-        limit: how much it may take.
-        actual: how much it had taken when it was stopped, or was about to take.
+        resource: the exceeded limit: `seconds`, `bytes`, `bytes on disk`, `rows` or `rows of result`.
+        limit: the allowed amount.
+        actual: the amount at which the query was stopped, or the estimated amount.
     """
 
     code = "budget_exceeded"
 
     def __init__(self, resource: str, limit: float, actual: float, *, hint: str | None = None) -> None:
         super().__init__(
-            f"the query takes {_much(actual, resource)}, and may take {_much(limit, resource)}",
+            f"the query needs {_formatted(actual, resource)}, but its budget is {_formatted(limit, resource)}",
             hint=hint or "make it more selective, or give it a larger budget",
         )
         self.resource = resource
@@ -51,7 +51,7 @@ class BudgetExceededError(InputError):
         self.actual = actual
 
 
-def _much(amount: float, resource: str) -> str:
+def _formatted(amount: float, resource: str) -> str:
     if resource.startswith("bytes"):
         size = f"{amount / _MIB:,.1f} MiB" if amount >= _MIB else f"{amount:,.0f} byte{'' if amount == 1 else 's'}"
         return f"{size} {'of memory' if resource == 'bytes' else 'on disk'}"
@@ -61,6 +61,6 @@ def _much(amount: float, resource: str) -> str:
 
 
 class CancelledError(RetryableError):
-    """A query was stopped from outside. Nothing is returned."""
+    """The caller cancelled the query. Nothing is returned."""
 
     code = "cancelled"

@@ -1,4 +1,4 @@
-"""Places in source text: what an error points at, and how it is shown."""
+"""Locations in source text, and how error messages quote source lines and values."""
 
 # See docs/decisions/0006-places-are-bytes.md
 
@@ -9,13 +9,13 @@ from datetime import date
 from typing import NamedTuple
 
 _WINDOW = 120
-"""Widest excerpt of a source line that is shown, in characters."""
+"""Maximum length of a quoted source line, in characters."""
 
 MOST = 200
-"""How much of a text that came from outside is shown, in characters."""
+"""Maximum length of a quoted text, in characters."""
 
 _ITEMS = 20
-"""How many items of a list are shown."""
+"""Maximum number of quoted items of a list."""
 
 _MANY_DIGITS = 10**40
 
@@ -23,12 +23,12 @@ _CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t"), ord("\n")
 
 
 def printable(text: str) -> str:
-    """The text without characters that would steer a terminal: errors quote what others wrote."""
+    """Replace control characters, so that a quoted text cannot send commands to the terminal."""
     return text.translate(_CONTROLS)
 
 
 def cut(text: str, most: int = MOST) -> str:
-    """A text that came from outside, as an error shows it: its beginning, when it is long, and how long it is.
+    """Quote a text in an error message. A long text is truncated, and its length is added.
 
     >>> cut("short"), cut("x" * 300, 3)
     ('short', 'xxx… (300 characters)')
@@ -37,7 +37,7 @@ def cut(text: str, most: int = MOST) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that came from outside, as an error shows it: never long.
+    """Quote a value in an error message, truncated if it is long.
 
     >>> shown("ann"), shown(True), shown(["a", None])
     ("'ann'", 'true', "['a', null]")
@@ -49,8 +49,8 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         return f"'{cut(value)}'"
     if isinstance(value, int) and abs(value) >= _MANY_DIGITS:
-        return "a number of very many digits"
-    if isinstance(value, date):  # a datetime is one, too
+        return "a number with too many digits to print"
+    if isinstance(value, date):  # datetime is a subclass
         return value.isoformat()
     if isinstance(value, list | tuple):
         more = f", … ({len(value):,} items)" if len(value) > _ITEMS else ""
@@ -65,12 +65,12 @@ class Span(NamedTuple):
     end: int
 
     def to(self, other: Span) -> Span:
-        """The smallest span that begins here and covers `other`."""
+        """The span from the start of this one to the end of `other`."""
         return Span(self.start, max(self.end, other.end))
 
 
 class Location(NamedTuple):
-    """A place for people: both numbers count from 1, the column counts characters."""
+    """Line and column, both counted from 1. The column counts characters, not bytes."""
 
     line: int
     column: int
@@ -78,7 +78,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A source file, or a piece of text that came without one."""
+    """The content of a source file, or a text without a file."""
 
     text: str
     name: str | None = None
@@ -90,7 +90,7 @@ class SourceText:
         return Location(before.count("\n") + 1, len(before) - line_start + 1)
 
     def excerpt(self, span: Span) -> str:
-        """The source line with a caret under the span, as compilers show it."""
+        """The source line with carets under the span, as compilers print it."""
         data = self.text.encode()
         start = len(data[: span.start].decode(errors="ignore"))
         width = len(data[span.start : span.end].decode(errors="ignore"))
@@ -105,7 +105,7 @@ class SourceText:
         carets = max(1, min(width, len(shown) - caret_at))
         prefix = "…" if left else ""
         suffix = "…" if left + _WINDOW < len(line) else ""
-        # Tabs keep their width in the caret line, so that the caret stays under its word.
+        # Repeat tabs in the caret line, so that the carets are aligned with the source line.
         pad = "".join("\t" if c == "\t" else " " for c in prefix + shown[:caret_at])
 
         gutter = " " * len(str(line_no))

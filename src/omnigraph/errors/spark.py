@@ -1,4 +1,4 @@
-"""Errors of the pipeline: Spark that cannot be had, work on it that failed, and checks that do not hold."""
+"""Errors of the pipeline: Spark is not available, a job failed, or a check of a declared pipeline failed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from omnigraph.errors.source import printable
 
 
 class SparkUnavailableError(InputError):
-    """Spark cannot be started here: it is not installed, or Java is not, or what it was told cannot be used."""
+    """Spark cannot be started: Spark or Java is not installed, or a setting is invalid."""
 
     code = "spark_unavailable"
 
 
 class SparkError(OmnigraphError):
-    """Work on Spark failed, after Spark had tried again. The graph is as it was.
+    """A Spark job failed after all retries. The graph is unchanged.
 
     Attributes:
-        log: the file that says more, when there is one.
+        log: the path of the log file, if there is one.
     """
 
     code = "spark"
@@ -28,11 +28,11 @@ class SparkError(OmnigraphError):
 
 
 class PipelineCheckError(OmnigraphError):
-    """What a declared pipeline checks does not hold. The base is as it was.
+    """A check of a declared pipeline failed. The base branch is unchanged.
 
     Attributes:
-        branch: where the rows are; None when nothing was written.
-        failures: what does not hold.
+        branch: the branch with the loaded rows; None if nothing was written.
+        failures: the failed checks.
     """
 
     code = "pipeline_check"
@@ -48,5 +48,5 @@ class PipelineCheckError(OmnigraphError):
         self.failures = failures
 
     def render(self) -> str:
-        """All of them, one a line."""
+        """All failed checks, one per line, and the hint."""
         return "\n".join(printable(line) for line in (*self.failures, f"  help: {self.hint}"))

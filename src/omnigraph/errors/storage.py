@@ -1,4 +1,4 @@
-"""Errors of the place where a graph lies: a directory, a bucket, memory."""
+"""Errors of the storage of a graph: a directory, a bucket, or memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from omnigraph.errors.family import Disposition, OmnigraphError
 
 
 class StorageErrorKind(StrEnum):
-    """What a failure says about the store. Advisory: no kind by itself allows a write to be sent again."""
+    """Kinds of storage failures. For information: no kind alone makes it safe to send a write again."""
 
     TRANSIENT = "Transient"
-    """Nothing happened; the store was busy or out of reach."""
+    """Nothing happened. The store was busy or not reachable."""
     CONFIGURATION = "Configuration"
     """Wrong address, credentials, permissions or options."""
     NOT_FOUND = "NotFound"
     """There is no such object."""
     PRECONDITION = "Precondition"
-    """The object is not in the state that the caller expected: look at it again."""
+    """The object is not in the state that the caller expected. Read it again."""
     PERMANENT = "Permanent"
-    """Nothing happened, and trying again will not help."""
+    """Nothing happened. A retry fails again."""
     UNKNOWN = "Unknown"
     """The request may or may not have taken effect."""
 
@@ -32,10 +32,10 @@ _DISPOSITIONS = {
 
 
 class StorageError(OmnigraphError):
-    """The store could not do what it was asked to.
+    """An operation of the store failed.
 
     Attributes:
-        kind: what the failure says about the store.
+        kind: the kind of failure.
         uri: the root of the store.
         path: the object or prefix below the root; empty for the root itself.
     """
@@ -54,26 +54,26 @@ class StorageError(OmnigraphError):
 
 
 class FlushFailedError(StorageError):
-    """Files could not be forced to disk, so what they hold may be lost. A later flush that succeeds proves nothing.
+    """An `fsync` failed, so the data may be lost. A later successful `fsync` does not prove that it was stored.
 
     Attributes:
-        in_effect: whether what could not be flushed is visible all the same.
+        in_effect: whether the data that was not flushed is visible to readers.
     """
 
     code = "flush_failed"
-    _says = "cannot be forced to disk"
+    _summary = "cannot be forced to disk"
 
     def __init__(self, reason: str, *, uri: str, path: str = "", in_effect: bool = False, hint: str) -> None:
         kind = StorageErrorKind.UNKNOWN if in_effect else StorageErrorKind.PERMANENT
-        super().__init__(f"{self._says}: {reason}", kind=kind, uri=uri, path=path, hint=hint)
+        super().__init__(f"{self._summary}: {reason}", kind=kind, uri=uri, path=path, hint=hint)
         self.reason = reason
         self.in_effect = in_effect
 
 
 class WriteUndoneError(FlushFailedError):
-    """A write was undone, because its files could not be forced to disk. Nothing of it is visible."""
+    """A write was undone, because an `fsync` of its files failed. Nothing of it is visible."""
 
-    _says = "the write was undone, because its files cannot be forced to disk"
+    _summary = "the write was undone, because its files cannot be forced to disk"
 
     def __init__(self, error: FlushFailedError) -> None:
         super().__init__(
@@ -85,7 +85,7 @@ class WriteUndoneError(FlushFailedError):
 
 
 class ClockError(StorageError):
-    """The clock of this machine and that of the store differ by too much for this machine to write."""
+    """The clocks of this machine and of the store differ by too much. This machine must not write."""
 
     code = "clock"
 
@@ -93,10 +93,10 @@ class ClockError(StorageError):
         side = "behind" if seconds > 0 else "ahead of"
         super().__init__(
             f"the clock of this machine is {abs(seconds):.0f} seconds {side} that of the store, "
-            f"and {allowed:.0f} are allowed for a writer",
+            f"but a writer may differ by {allowed:.0f} at most",
             kind=StorageErrorKind.CONFIGURATION,
             uri=uri,
-            hint="set the clock of this machine, or raise OMNIGRAPH_CLOCK_TOLERANCE; reading works all the same",
+            hint="set the clock of this machine, or raise OMNIGRAPH_CLOCK_TOLERANCE; reads still work",
         )
         self.seconds = seconds
 
@@ -110,12 +110,12 @@ class ObjectNotFoundError(StorageError):
             kind=StorageErrorKind.NOT_FOUND,
             uri=uri,
             path=path,
-            hint="check the address of the graph; the object may also have been deleted meanwhile",
+            hint="check the address of the graph; another process may have deleted the object",
         )
 
 
 class ObjectExistsError(StorageError):
-    """An object that was to be created exists. Nothing happened."""
+    """The object to create already exists. Nothing happened."""
 
     def __init__(self, uri: str, path: str) -> None:
         super().__init__(
@@ -123,16 +123,16 @@ class ObjectExistsError(StorageError):
             kind=StorageErrorKind.PRECONDITION,
             uri=uri,
             path=path,
-            hint="somebody else was first: read the object, then decide",
+            hint="another process created it first: read the object, then decide",
         )
 
 
 class ObjectChangedError(StorageError):
-    """An object is not, or no longer, what the caller read. Nothing happened."""
+    """The object changed since the caller read it. Nothing happened."""
 
     def __init__(self, uri: str, path: str) -> None:
         super().__init__(
-            "the object was changed or deleted meanwhile",
+            "the object was changed or deleted since it was read",
             kind=StorageErrorKind.PRECONDITION,
             uri=uri,
             path=path,
@@ -140,22 +140,22 @@ class ObjectChangedError(StorageError):
         )
 
 
-WAY_OUT = (
-    "put the file back from a backup; commits that do not need it can still be read; "
-    "'omnigraph verify' names all damaged files, and 'omnigraph repair' says what can be done"
+DAMAGED_FILE_HINT = (
+    "restore the file from a backup; commits that do not need it can still be read; "
+    "'omnigraph verify' lists all damaged files, and 'omnigraph repair' lists the possible repairs"
 )
-"""What to do about a damaged file, where nothing better is known."""
+"""Default hint for a damaged file."""
 
 
 class DamagedFileError(StorageError):
-    """A file of the graph is missing, cut, overwritten or changed. Nothing was done; other files are not concerned.
+    """A file of the graph is missing, truncated, overwritten or changed. Other files are not affected.
 
     Attributes:
-        reason: what is wrong with it.
+        reason: the kind of damage.
     """
 
     code = "damaged_file"
 
-    def __init__(self, uri: str, path: str, reason: str, *, hint: str = WAY_OUT) -> None:
+    def __init__(self, uri: str, path: str, reason: str, *, hint: str = DAMAGED_FILE_HINT) -> None:
         super().__init__(f"damaged: {reason}", kind=StorageErrorKind.PERMANENT, uri=uri, path=path, hint=hint)
         self.reason = reason

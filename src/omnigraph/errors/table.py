@@ -1,4 +1,4 @@
-"""One row per kind of error: how each surface reports it, and where it is documented."""
+"""The table of errors: HTTP status, exit code and documentation of each class."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitE
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How one kind of error leaves the process.
+    """How the HTTP server and the command line report a class of errors.
 
     Attributes:
         http_status: status of an HTTP response.
@@ -130,5 +130,5 @@ REPORTS: dict[type[OmnigraphError], Report] = {
 
 
 def report_for(error: OmnigraphError) -> Report:
-    """The row of the error's own class, or of its nearest ancestor."""
+    """The row of the error's class, or of its nearest base class."""
     return next(REPORTS[cls] for cls in type(error).__mro__ if cls in REPORTS)

@@ -1,4 +1,4 @@
-"""Errors of writing: input that cannot become rows, and rows that break a constraint."""
+"""Errors of writing: records that cannot become rows, and rows that break a constraint."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from omnigraph.errors.source import cut, printable
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of one input record.
 
     Attributes:
         record: the position of the record in its input, counted from 1.
-        place: where that is for a person: `line 7`, `people.csv, row 3`.
+        place: the location of the record, as text: `line 7`, `people.csv, row 3`.
         subject: the type and property, or the type.
     """
 
@@ -29,11 +29,11 @@ class Problem:
 
 
 class BadRowsError(InputError):
-    """Input that cannot be written. Nothing was.
+    """Records of the input are invalid. Nothing was written.
 
     Attributes:
-        problems: the first hundred, in input order.
-        total: how many there are in all.
+        problems: the first hundred problems, in input order.
+        total: the number of all problems.
     """
 
     code = "bad_rows"
@@ -45,21 +45,21 @@ class BadRowsError(InputError):
         self.total = total
 
     def render(self) -> str:
-        """All problems that are kept, one a line."""
+        """The problems of this error, one per line."""
         return _listed(self.problems, self.total, self.hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A constraint that a change breaks.
+    """One broken constraint.
 
     Attributes:
         kind: `value`, `unique`, `endpoint` or `cardinality`.
         subject: the type and property or group of properties.
-        entity_id: the entity that breaks it, or the node whose edges do.
-        other_id: for `unique`, the entity that holds the same.
-        described: what a person calls the entity, if it is new and its id was only just made.
-        place: where the entity stands in the input, where that is known: `people.csv, line 3`.
+        entity_id: the entity that breaks the constraint, or the node whose edges break it.
+        other_id: for `unique`, the entity with the same value.
+        described: a description of a new entity by its values, because its id was generated just now.
+        place: the location of the entity in the input, if known: `people.csv, line 3`.
     """
 
     kind: str
@@ -76,11 +76,11 @@ class Violation:
 
 
 class ConstraintError(InputError):
-    """A change that breaks constraints. Nothing was written.
+    """A change breaks constraints. Nothing was written.
 
     Attributes:
-        violations: the first hundred, in the order of checking.
-        total: how many there are in all.
+        violations: the first hundred violations, in the order of checking.
+        total: the number of all violations.
     """
 
     code = "constraint"
@@ -92,7 +92,7 @@ class ConstraintError(InputError):
         self.total = total
 
     def render(self) -> str:
-        """All violations that are kept, one a line."""
+        """The violations of this error, one per line."""
         return _listed(self.violations, self.total, self.hint)
 
 
@@ -104,12 +104,12 @@ def _listed(items: Sequence[Problem | Violation], total: int, hint: str | None) 
 
 
 class ResourceLimitError(InputError):
-    """Input that is larger than what is taken. Nothing was written.
+    """An input exceeds a size limit. Nothing was written.
 
     Attributes:
-        resource: what there is too much of.
-        limit: how much is taken.
-        actual: how much there is, or was when it became too much.
+        resource: the exceeded limit.
+        limit: the allowed amount.
+        actual: the amount in the input, or the amount at which reading stopped.
     """
 
     code = "resource_limit"

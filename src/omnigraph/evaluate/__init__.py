@@ -1,4 +1,4 @@
-"""Expressions of the IR over columns: parameters are bound, values computed, and filters handed to scans."""
+"""Evaluation of IR expressions on Arrow columns: bind parameters, compute values, and derive filters for scans."""
 
 from omnigraph.evaluate.bind import bind, undeclared
 from omnigraph.evaluate.expression import evaluate, holds

@@ -1,4 +1,4 @@
-"""Given parameters as the values of their declared types, from JSON or from Python."""
+"""Bind parameters: convert given JSON or Python values to the declared types."""
 
 # See docs/decisions/0044-a-misspelt-parameter-is-an-error.md
 
@@ -20,7 +20,7 @@ from omnigraph.lang.temporal import MS_PER_DAY, parse_date, parse_datetime
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
 JS_SAFE = 2**53 - 1
-"""The largest integer that every JSON reader takes as it was written."""
+"""The largest integer that every JSON parser reads exactly."""
 
 _DECIMAL = re.compile(r"(-?)0*([0-9]{1,20})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,16 +30,16 @@ _FIRST, _LAST = parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:5
 def bind(
     params: Sequence[ir.Parameter], given: Mapping[str, object], *, js_safe: bool = False
 ) -> dict[str, ir.ConstValue]:
-    """The value of every declared parameter.
+    """Return the value of every declared parameter.
 
-    A parameter that is not given takes its default, or null where its type allows that. Names that nobody declared
-    are left alone (`undeclared` lists them) as long as every declared one is given: otherwise one of them is probably
-    a parameter that was misspelt, and null or a default would be written in its place.
+    A missing parameter gets its default, or null if its type is nullable. Undeclared names are ignored (`undeclared`
+    lists them) if all declared parameters are given. Otherwise an undeclared name is an error: it is probably a
+    misspelt parameter, and null or a default would silently replace it.
 
     Args:
-        params: what the query declares.
-        given: values by name without `$`: what JSON has, and the usual Python and numpy values.
-        js_safe: whether integers beyond ±(2^53 - 1) must come as texts.
+        params: the declared parameters.
+        given: the values by name, without `$`: JSON values, or Python and numpy values.
+        js_safe: whether integers beyond ±(2^53 - 1) must be texts.
 
     Raises:
         ParameterError: a parameter is missing or misspelt, or its value does not fit.
@@ -56,20 +56,20 @@ def bind(
 
 
 def _unknown(name: str, left_out: list[str]) -> ParameterError:
-    return ParameterError(cut(name), f"there is no parameter '{cut(name)}'", hint=_meant(name, left_out))
+    return ParameterError(cut(name), f"there is no parameter '{cut(name)}'", hint=_name_hint(name, left_out))
 
 
 def _is_near(wrong: str, names: list[str]) -> bool:
-    return (_meant(wrong, names) or "known").startswith(("did you mean", "give it as"))
+    return (_name_hint(wrong, names) or "known").startswith(("did you mean", "give it as"))
 
 
 def undeclared(params: Iterable[ir.Parameter | ast.Param], given: Mapping[str, object]) -> tuple[str, ...]:
-    """The given names that no parameter has, sorted."""
+    """The given names that are not declared, sorted."""
     return tuple(sorted({str(name) for name in given} - {param.name for param in params}))
 
 
-def _meant(wrong: str, names: list[str]) -> str | None:
-    """A hint for a name that no parameter has."""
+def _name_hint(wrong: str, names: list[str]) -> str | None:
+    """A hint for an undeclared name."""
     bare = wrong.removeprefix("$")
     return f"give it as '{bare}', without $" if wrong != bare and bare in names else did_you_mean(wrong, names)
 
@@ -82,12 +82,12 @@ def _one(param: ir.Parameter, given: Mapping[str, object], js_safe: bool) -> ir.
         return param.default
     try:
         return _value(given[name], kind, js_safe)
-    except _WrongError as error:
+    except _InvalidValueError as error:
         raise ParameterError(name, str(error), hint=error.hint) from None
 
 
-class _WrongError(Exception):
-    """Why a value does not fit."""
+class _InvalidValueError(Exception):
+    """A value does not fit its declared type."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class _WrongError(Exception):
 def _value(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
     if value is None:
         if not kind.nullable:
-            raise _WrongError(f"null is not a value of {kind}")
+            raise _InvalidValueError(f"null is not a value of {kind}")
         return None
     if kind.is_vector:
         return _vector(value, kind)
@@ -109,11 +109,11 @@ def _value(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
 def _items(value: object, expected: str) -> Iterable[object]:
     if isinstance(value, np.ndarray):
         if value.ndim != 1:
-            raise _WrongError(f"{expected}, not an array of {value.ndim} dimensions")
+            raise _InvalidValueError(f"{expected}, not an array of {value.ndim} dimensions")
         return value
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return value
-    raise _WrongError(f"{expected}, not {_shown(value)}")
+    raise _InvalidValueError(f"{expected}, not {_shown(value)}")
 
 
 def _each(items: Iterable[object], make: Callable[[object], ir.ConstValue]) -> tuple[ir.ConstValue, ...]:
@@ -121,15 +121,15 @@ def _each(items: Iterable[object], make: Callable[[object], ir.ConstValue]) -> t
     for i, item in enumerate(items):
         try:
             values.append(make(item))
-        except _WrongError as error:
-            raise _WrongError(f"item {i}: {error}", error.hint) from None
+        except _InvalidValueError as error:
+            raise _InvalidValueError(f"item {i}: {error}", error.hint) from None
     return tuple(values)
 
 
 def _vector(value: object, kind: ValueType) -> ir.ConstValue:
     items = list(_items(value, f"expected a list of {kind.dim} numbers"))
     if len(items) != kind.dim:
-        raise _WrongError(f"expected {kind.dim} numbers, not {len(items)}")
+        raise _InvalidValueError(f"expected {kind.dim} numbers, not {len(items)}")
     if all(issubclass(kind, float | np.floating) for kind in {*map(type, items)}):
         with np.errstate(over="ignore"):
             numbers = np.array(items).astype(np.float32)
@@ -141,7 +141,7 @@ def _vector(value: object, kind: ValueType) -> ir.ConstValue:
 def _scalar(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
     scalar = kind.scalar
     if value is None:
-        raise _WrongError("null is not allowed")
+        raise _InvalidValueError("null is not allowed")
     if scalar.is_integer:
         return _integer(value, scalar, js_safe)
     if scalar.is_float:
@@ -149,7 +149,7 @@ def _scalar(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
     if scalar is Scalar.BOOL:
         if isinstance(value, bool | np.bool_):
             return bool(value)
-        raise _WrongError(f"expected true or false, not {_shown(value)}")
+        raise _InvalidValueError(f"expected true or false, not {_shown(value)}")
     if scalar is Scalar.DATE:
         return _date(value)
     if scalar is Scalar.DATETIME:
@@ -161,15 +161,15 @@ def _scalar(value: object, kind: ValueType, js_safe: bool) -> ir.ConstValue:
 
 def _text(value: object, kind: ValueType) -> str:
     if not isinstance(value, str):
-        raise _WrongError(f"expected a text, not {_shown(value)}")
+        raise _InvalidValueError(f"expected a text, not {_shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _WrongError("the text holds half of a surrogate pair, so it is no Unicode") from None
+        raise _InvalidValueError("the text contains half of a surrogate pair, which is not valid Unicode") from None
     text = str(value)
     if kind.enum_values is not None and text not in kind.enum_values:
         values = ", ".join(kind.enum_values)
-        raise _WrongError(
+        raise _InvalidValueError(
             f"{_shown(text)} is not a value of {kind.item}", did_you_mean(text, kind.enum_values) or values
         )
     return text
@@ -180,33 +180,33 @@ def _integer(value: object, scalar: Scalar, js_safe: bool) -> int:
     if isinstance(value, str):
         digits = _DECIMAL.fullmatch(value)
         if digits is None:
-            raise _WrongError(f"expected a whole number from {low} to {high}, not {_shown(value)}")
+            raise _InvalidValueError(f"expected a whole number from {low} to {high}, not {_shown(value)}")
         number = int(digits.expand(r"\1\2"))
     elif isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = int(value)
         if js_safe and abs(number) > JS_SAFE:
-            raise _WrongError(f"{_shown(number)} is beyond ±(2^53 - 1)", "send it as a text")
+            raise _InvalidValueError(f"{_shown(number)} is beyond ±(2^53 - 1)", "send it as a text")
     elif isinstance(value, Decimal) and value.is_finite() and value.adjusted() < 20 and value == int(value):
         number = int(value)
     else:
-        raise _WrongError(f"expected a whole number, not {_shown(value)}")
+        raise _InvalidValueError(f"expected a whole number, not {_shown(value)}")
     if not low <= number <= high:
-        raise _WrongError(f"{_shown(number)} is out of range for {scalar.value} ({low} to {high})")
+        raise _InvalidValueError(f"{_shown(number)} is out of range for {scalar.value} ({low} to {high})")
     return number
 
 
 def _float(value: object, scalar: Scalar) -> float:
     if not isinstance(value, int | float | np.integer | np.floating | Decimal) or isinstance(value, bool):
-        raise _WrongError(f"expected a number, not {_shown(value)}")
+        raise _InvalidValueError(f"expected a number, not {_shown(value)}")
     try:
         number = float(value)
         if scalar is Scalar.F32:
-            # What is stored is compared, so the value is what the property would hold.
+            # Round to F32, because comparisons use stored values.
             (number,) = struct.unpack("<f", struct.pack("<f", number))
     except OverflowError:
-        raise _WrongError(f"{_shown(value)} is too large for {scalar.value}") from None
+        raise _InvalidValueError(f"{_shown(value)} is too large for {scalar.value}") from None
     if not np.isfinite(number):
-        raise _WrongError(f"{number} is not finite")
+        raise _InvalidValueError(f"{number} is not finite")
     return number
 
 
@@ -215,7 +215,7 @@ def _date(value: object) -> int:
         return _parsed(value, parse_date)
     moment = _moment(value)
     if moment is None:
-        raise _WrongError(f"expected a date like 2026-03-14, not {_shown(value)}")
+        raise _InvalidValueError(f"expected a date like 2026-03-14, not {_shown(value)}")
     return moment // MS_PER_DAY
 
 
@@ -224,7 +224,7 @@ def _datetime(value: object) -> int:
         return _parsed(value, parse_datetime)
     moment = _moment(value)
     if moment is None:
-        raise _WrongError(f"expected a time like 2026-03-14T09:30:00Z, not {_shown(value)}")
+        raise _InvalidValueError(f"expected a time like 2026-03-14T09:30:00Z, not {_shown(value)}")
     return moment
 
 
@@ -232,11 +232,11 @@ def _parsed(text: str, parse: Callable[[str], int]) -> int:
     try:
         return parse(text)
     except ValueError as error:
-        raise _WrongError(f"{_shown(text)}: {error}") from None
+        raise _InvalidValueError(f"{_shown(text)}: {error}") from None
 
 
 def _moment(value: object) -> int | None:
-    """Milliseconds of a Python or numpy date, or None when it is none. Without a zone it is UTC."""
+    """Milliseconds of a Python or numpy date; None for other values. The default zone is UTC."""
     if isinstance(value, np.datetime64) and not np.isnat(value):
         moment = int(value.astype("datetime64[ms]").astype(np.int64))
     elif isinstance(value, datetime):
@@ -247,12 +247,12 @@ def _moment(value: object) -> int | None:
     else:
         return None
     if not _FIRST <= moment <= _LAST:
-        raise _WrongError(f"{value} is outside the years 1 to 9999 in UTC")
+        raise _InvalidValueError(f"{value} is outside the years 1 to 9999 in UTC")
     return moment
 
 
 def _shown(value: object) -> str:
-    """A value as an error shows it: as little as says what is wrong with it."""
+    """Quote a value in an error message. For containers, only its kind."""
     if value is None or isinstance(value, str | int | float | Decimal | np.number | date):
         return shown(value)
     if isinstance(value, Mapping):

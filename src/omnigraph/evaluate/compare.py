@@ -1,4 +1,4 @@
-"""Comparisons that order and equate. Numbers of different types compare by what they are, never by a rounded one."""
+"""Comparison operators. Numbers of different types are compared by their exact values, without rounding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.evaluate.values import Mask, Numbers, Value, dense, gathered, sparse
+from omnigraph.evaluate.values import Mask, Numbers, Value, collapse_constant, from_numpy_values, to_numpy_values
 from omnigraph.lang.query import ir
 
 _KERNELS: dict[ir.CompareOp, Callable[[Value, Value], Value]] = {
@@ -28,11 +28,11 @@ MIRRORED = {
     ir.CompareOp.GT: ir.CompareOp.LT,
     ir.CompareOp.GE: ir.CompareOp.LE,
 }
-"""What an operator becomes when its sides change places."""
+"""The operator to use when the two sides are swapped."""
 
 
 def compare(op: ir.CompareOp, left: Value, right: Value) -> Value:
-    """The comparison of two columns or values of types that compare; null where a side is null."""
+    """Compare two columns or values of comparable types. Null if a side is null."""
     if left.type != right.type:
         shared = _shared_type(left.type, right.type)
         if shared is None:
@@ -41,8 +41,8 @@ def compare(op: ir.CompareOp, left: Value, right: Value) -> Value:
     return _KERNELS[op](left, right)
 
 
-def fitting(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Those that the type holds exactly, in that type: nothing else can equal a value of it."""
+def exactly_representable(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The numbers that a type can represent exactly, in that type. Other numbers equal no value of the type."""
     if numbers.type == kind:
         return numbers
     converted = numbers.cast(kind, safe=False)
@@ -50,7 +50,7 @@ def fitting(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _shared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """A type that holds every number of both exactly, if there is one."""
+    """A type that represents all numbers of both types exactly; None if there is none."""
     kinds = {left, right}
     if all(map(pa.types.is_floating, kinds)):
         return pa.float64()
@@ -64,15 +64,15 @@ def _shared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _mixed(op: ir.CompareOp, left: Value, right: Value) -> Value:
-    """64-bit integers beside floats, or of both signs."""
-    (a, a_valid), (b, b_valid) = dense(left), dense(right)
+    """Compare 64-bit integers with floats, or signed with unsigned integers."""
+    (a, a_valid), (b, b_valid) = to_numpy_values(left), to_numpy_values(right)
     if a.dtype.kind == "f":
         holds = _integer_to_float(MIRRORED[op], b, a)
     elif b.dtype.kind == "f":
         holds = _integer_to_float(op, a, b)
     else:
         holds = _INTEGERS[op](a, b)
-    return gathered(sparse(holds, a_valid & b_valid, pa.bool_()), left, right)
+    return collapse_constant(from_numpy_values(holds, a_valid & b_valid, pa.bool_()), left, right)
 
 
 _INTEGERS: dict[ir.CompareOp, Callable[[Numbers, Numbers], Mask]] = {
@@ -87,7 +87,7 @@ _INTEGERS: dict[ir.CompareOp, Callable[[Numbers, Numbers], Mask]] = {
 
 
 def _integer_to_float(op: ir.CompareOp, integers: Numbers, floats: Numbers) -> Mask:
-    """Compare with the whole part of the float as an integer; the fraction decides between equals."""
+    """Compare integers with the integer parts of the floats. If they are equal, the fraction decides."""
     bounds = np.iinfo(integers.dtype)
     wholes = np.floor(floats.astype(np.float64))
     above = wholes >= float(bounds.max + 1)

@@ -1,4 +1,4 @@
-"""Scalar expressions over rows: one kernel call per operator, whatever the number of rows."""
+"""Evaluation of scalar expressions: one vectorised kernel call per operator."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import pyarrow.compute as pc
 from omnigraph.errors import ExecutionError, ParameterError
 from omnigraph.evaluate.compare import compare
 from omnigraph.evaluate.functions import KERNELS
-from omnigraph.evaluate.members import is_member
+from omnigraph.evaluate.list_membership import in_list
 from omnigraph.evaluate.numbers import arithmetic, as_number, checked
-from omnigraph.evaluate.rows import Request, Rows, whole
-from omnigraph.evaluate.texts import is_found
-from omnigraph.evaluate.times import distance, moved
-from omnigraph.evaluate.values import Value, constant, spread, value_type
+from omnigraph.evaluate.rows import Request, Rows, as_one_array
+from omnigraph.evaluate.texts import match_text
+from omnigraph.evaluate.times import date_add, date_diff
+from omnigraph.evaluate.values import Value, broadcast, constant, value_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.types import Scalar, ValueType
 
 
 def evaluate(expr: ir.Expr, rows: Rows, request: Request) -> pa.Array:
-    """The values of an expression, one per row, in the Arrow type of its type.
+    """Compute an expression: one value per row, in the Arrow type of the expression.
 
-    A `Blob` comes as the text that was given for it: `base64:…`, or where its content is.
+    The value of a `Blob` is its text form: `base64:…`, or the URI of its content.
 
     Raises:
-        ExecutionError: a row has no value because a number or date is too large, or a pattern is none.
-        ParameterError: a parameter that stands as a pattern is none.
+        ExecutionError: a number or date is too large, or a pattern is invalid.
+        ParameterError: a parameter is used as a pattern, and the pattern is invalid.
     """
-    column = spread(_Evaluation(rows, request).value(expr), rows.count)
+    column = broadcast(_Evaluation(rows, request).value(expr), rows.count)
     wanted = value_type(expr.type)
     return column if column.type == wanted or expr.type.scalar is Scalar.BLOB else column.cast(wanted)
 
 
 def holds(expr: ir.Expr, rows: Rows, request: Request) -> pa.Array:
-    """Where a condition is true. Unknown is not true."""
+    """Boolean mask of the rows for which a condition is true. Null counts as false."""
     return evaluate(expr, rows, request).fill_null(False)
 
 
 def constant_of(expr: ir.Expr, request: Request) -> pa.Scalar | None:
-    """The value of an expression that is the same for every row because it is a literal, a parameter or `now()`."""
+    """The value of a literal, a parameter or `now()`; None for other expressions."""
     match expr:
         case ir.Const(value, kind):
             return constant(value, kind)
@@ -53,19 +53,19 @@ def constant_of(expr: ir.Expr, request: Request) -> pa.Scalar | None:
 
 
 def _typed(value: Value, expr: ir.Expr) -> Value:
-    """What was looked up, in its type also where there is nothing to look up."""
+    """Cast a null column to the type of the expression."""
     return value.cast(value_type(expr.type)) if pa.types.is_null(value.type) else value
 
 
-def own_precision(value: Value, expr: ir.Expr, other: ValueType) -> Value:
-    """A written or given number as an F32 beside it has it: `x = 0.1` is true for the 0.1 that an F32 holds.
+def as_f32_constant(value: Value, expr: ir.Expr, other: ValueType) -> Value:
+    """Round a literal or parameter to F32 if the other side is F32, so that `x = 0.1` is true for a stored F32 0.1.
 
-    Computed numbers, integers and numbers that no F32 is near to stay what they are.
+    Computed numbers, integers and numbers outside the range of F32 stay unchanged.
     """
     if other.scalar is not Scalar.F32 or expr.type.scalar is not Scalar.F64:
         return value
     if isinstance(expr, ir.Negate):
-        return own_precision(value, expr.value, other)
+        return as_f32_constant(value, expr.value, other)
     if not isinstance(expr, ir.Const | ir.Param) or not value.is_valid:
         return value
     if expr.type.list:
@@ -77,7 +77,7 @@ def own_precision(value: Value, expr: ir.Expr, other: ValueType) -> Value:
 
 
 class _Evaluation:
-    """One expression over some rows."""
+    """The evaluation of one expression on some rows."""
 
     def __init__(self, rows: Rows, request: Request) -> None:
         self.rows = rows
@@ -88,47 +88,47 @@ class _Evaluation:
         assert compute is not None, f"{type(expr).__name__} is not computed row by row"
         return compute(self, expr)
 
-    # Places
+    # Leaves
 
     def _constant(self, expr: ir.Const | ir.Param | ir.Now) -> Value:
         return constant_of(expr, self.request)
 
     def _prop(self, expr: ir.Prop) -> Value:
-        return _typed(whole(self.rows.prop(expr.var, expr.name)), expr)
+        return _typed(as_one_array(self.rows.prop(expr.var, expr.name)), expr)
 
     def _ident(self, expr: ir.Ident) -> Value:
-        return _typed(whole(self.rows.ident(expr.var, expr.role)), expr)
+        return _typed(as_one_array(self.rows.ident(expr.var, expr.role)), expr)
 
     def _entity(self, expr: ir.Entity) -> Value:
-        return _typed(whole(self.rows.ident(expr.var, ir.Role.ID)), expr)
+        return _typed(as_one_array(self.rows.ident(expr.var, ir.Role.ID)), expr)
 
     def _type_of(self, expr: ir.TypeOf) -> Value:
-        return whole(self.rows.type_of(expr.var))
+        return as_one_array(self.rows.type_of(expr.var))
 
     def _path(self, expr: ir.PathValue) -> Value:
-        return whole(self.rows.path(expr.var, expr.part))
+        return as_one_array(self.rows.path(expr.var, expr.part))
 
     def _column(self, expr: ir.Column) -> Value:
-        return whole(self.rows.column(expr.name))
+        return as_one_array(self.rows.column(expr.name))
 
     def _search(self, expr: ir.TextMatch | ir.Rank) -> Value:
-        return whole(self.rows.search(expr))
+        return as_one_array(self.rows.search(expr))
 
     # Conditions
 
     def _compare(self, expr: ir.Compare) -> Value:
         left, right = self.value(expr.left), self.value(expr.right)
-        left = own_precision(left, expr.left, expr.right.type)
-        right = own_precision(right, expr.right, expr.left.type)
+        left = as_f32_constant(left, expr.left, expr.right.type)
+        right = as_f32_constant(right, expr.right, expr.left.type)
         if expr.op is ir.CompareOp.HAS_ITEM:
-            return pc.coalesce(is_member(right, left), pa.scalar(False))
+            return pc.coalesce(in_list(right, left), pa.scalar(False))
         if expr.op in ir.NULL_IS_FALSE:
             return self._found(expr, left, right)
         return compare(expr.op, left, right)
 
     def _found(self, expr: ir.Compare, text: Value, pattern: Value) -> Value:
         try:
-            return is_found(expr.op, text, pattern)
+            return match_text(expr.op, text, pattern)
         except ExecutionError as error:
             if isinstance(expr.right, ir.Param):
                 raise ParameterError(expr.right.name, error.message, hint=error.hint) from None
@@ -136,9 +136,9 @@ class _Evaluation:
 
     def _in_list(self, expr: ir.InList) -> Value:
         value, items = self.value(expr.value), self.value(expr.items)
-        value = own_precision(value, expr.value, expr.items.type)
-        items = own_precision(items, expr.items, expr.value.type)
-        found = is_member(value, items)
+        value = as_f32_constant(value, expr.value, expr.items.type)
+        items = as_f32_constant(items, expr.items, expr.value.type)
+        found = in_list(value, items)
         return pc.invert(found) if expr.negated else found
 
     def _is_null(self, expr: ir.IsNull) -> Value:
@@ -146,12 +146,12 @@ class _Evaluation:
         return pc.is_valid(value) if expr.negated else pc.is_null(value)
 
     def _var_is_null(self, expr: ir.VarIsNull) -> Value:
-        ids = whole(self.rows.ident(expr.var, ir.Role.ID))
+        ids = as_one_array(self.rows.ident(expr.var, ir.Role.ID))
         return pc.is_valid(ids) if expr.negated else pc.is_null(ids)
 
     def _same_entity(self, expr: ir.SameEntity) -> Value:
-        ids = (whole(self.rows.ident(var, ir.Role.ID)) for var in (expr.left, expr.right))
-        types = (whole(self.rows.type_of(var)) for var in (expr.left, expr.right))
+        ids = (as_one_array(self.rows.ident(var, ir.Role.ID)) for var in (expr.left, expr.right))
+        types = (as_one_array(self.rows.type_of(var)) for var in (expr.left, expr.right))
         same = pc.and_(pc.equal(*ids), pc.equal(*types))
         return pc.invert(same) if expr.negated else same
 
@@ -181,23 +181,23 @@ class _Evaluation:
         return KERNELS[expr.function](expr, [self.value(arg) for arg in expr.args])
 
     def _coalesce(self, expr: ir.Apply) -> Value:
-        """The first value that is not null. Only what is taken must fit the type of the result."""
+        """The first value that is not null. Only the chosen value must fit the type of the result."""
         wanted = value_type(expr.type)
         taken: Value = pa.scalar(None, wanted)
         for arg in expr.args:
             value = self.value(arg)
             if isinstance(arg, ir.Const) and arg.value == ():
-                value = pa.scalar([], wanted)  # [] is a list of anything
+                value = pa.scalar([], wanted)  # [] fits every list type
             elif value.type != wanted:
                 value = as_number(pc.if_else(pc.is_null(taken), value, pa.scalar(None, value.type)), wanted)
             taken = pc.if_else(pc.is_null(taken), value, taken)
         return taken
 
     def _date_diff(self, expr: ir.DateDiff) -> Value:
-        return distance(expr.unit, self.value(expr.start), self.value(expr.end))
+        return date_diff(expr.unit, self.value(expr.start), self.value(expr.end))
 
     def _date_add(self, expr: ir.DateAdd) -> Value:
-        return moved(expr.unit, self.value(expr.amount), self.value(expr.date))
+        return date_add(expr.unit, self.value(expr.amount), self.value(expr.date))
 
 
 _COMPUTE: dict[type, Callable[..., Value]] = {

@@ -1,4 +1,4 @@
-"""Kernels of the scalar functions: each takes Arrow values and gives Arrow values. Null gives null."""
+"""Arrow kernels of the scalar functions. A null argument gives null."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ KERNELS: dict[ir.Function, Kernel] = {
     ir.Function.MONTH: _calendar,
     ir.Function.DAY: _calendar,
 }
-"""All scalar functions but `coalesce`, which does not evaluate arguments that it does not need."""
+"""The kernels of all scalar functions except `coalesce`, which skips arguments that it does not need."""

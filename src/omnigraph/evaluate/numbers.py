@@ -1,4 +1,4 @@
-"""Arithmetic and rounding, in the type of the result. What does not fit it is an error."""
+"""Arithmetic and rounding in the type of the result. Overflow is an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ExecutionError
-from omnigraph.evaluate.values import Value, dense, gathered, sparse
+from omnigraph.evaluate.values import Value, collapse_constant, from_numpy_values, to_numpy_values
 from omnigraph.lang.query import ir
 
 _INTEGER_KERNELS: dict[ir.ArithOp, Callable[[Value, Value], Value]] = {
@@ -28,15 +28,15 @@ _FLOAT_KERNELS: dict[ir.ArithOp, Callable[[Value, Value], Value]] = {
 
 
 def overflow(kind: pa.DataType) -> ExecutionError:
-    """The error for a result that its type does not hold."""
+    """The error for a result that is out of range of its type."""
     name = {pa.int64(): "I64", pa.uint64(): "U64", pa.date32(): "Date", pa.date64(): "DateTime"}.get(kind, "F64")
     return ExecutionError(f"the result is too large for {name}")
 
 
 def as_number(value: Value, kind: pa.DataType) -> Value:
-    """A number, or a list of them, in the type of a result.
+    """Cast a number, or a list of numbers, to the type of a result.
 
-    An integer becomes the nearest float; one that does not fit another type of integer is an error.
+    An integer is rounded to the nearest float. An integer that does not fit another integer type is an error.
     """
     item = kind.value_type if pa.types.is_list(kind) else kind
     try:
@@ -46,7 +46,7 @@ def as_number(value: Value, kind: pa.DataType) -> Value:
 
 
 def arithmetic(op: ir.ArithOp, left: Value, right: Value, kind: pa.DataType) -> Value:
-    """A sum, difference, product, quotient or remainder; null where a side is null or the divisor is zero."""
+    """Sum, difference, product, quotient or remainder. Null if a side is null or the divisor is zero."""
     left, right = as_number(left, kind), as_number(right, kind)
     if op in (ir.ArithOp.DIVIDE, ir.ArithOp.REMAINDER):
         right = pc.if_else(pc.equal(right, pa.scalar(0, kind)), pa.scalar(None, kind), right)
@@ -58,7 +58,7 @@ def arithmetic(op: ir.ArithOp, left: Value, right: Value, kind: pa.DataType) -> 
 
 
 def checked(kernel: Callable[..., Value], *operands: Value) -> Value:
-    """Integer arithmetic by a kernel that refuses to overflow."""
+    """Run an integer kernel that detects overflow, and raise the error of the family."""
     try:
         return kernel(*operands)
     except pa.ArrowInvalid:
@@ -66,7 +66,7 @@ def checked(kernel: Callable[..., Value], *operands: Value) -> Value:
 
 
 def finite(result: Value, *operands: Value) -> Value:
-    """The result, unless finite operands gave an infinite one."""
+    """Return the result. Raises an overflow error if finite operands gave an infinite result."""
     if not pa.types.is_floating(result.type):
         return result
     infinite = pc.is_inf(result)
@@ -83,19 +83,19 @@ def _any(mask: Value) -> bool:
 
 
 def _remainder(left: Value, right: Value, kind: pa.DataType) -> Value:
-    """What division towards zero leaves: it has the sign of the dividend."""
-    (a, a_valid), (b, b_valid) = dense(left), dense(right)
+    """The remainder of truncated division. It has the sign of the dividend."""
+    (a, a_valid), (b, b_valid) = to_numpy_values(left), to_numpy_values(right)
     divisors = np.where(b_valid, b, 1)
-    return gathered(sparse(np.fmod(a, divisors), a_valid & b_valid, kind), left, right)
+    return collapse_constant(from_numpy_values(np.fmod(a, divisors), a_valid & b_valid, kind), left, right)
 
 
 def rounded(value: Value, digits: Value, kind: pa.DataType) -> Value:
-    """The nearest number with so many digits behind the point, or before it when negative; a half goes away from zero.
+    """Round to a number of decimal digits, halves away from zero. A negative number rounds to tens, hundreds and so on.
 
-    A float is rounded as the number that it is: 2.675 is a little less than it looks, and becomes 2.67.
+    A float is rounded by its exact value: 2.675 is stored as a slightly smaller number, so it becomes 2.67.
     """
     value = as_number(value, kind)
-    (numbers, valid), (places, places_valid) = dense(value), dense(as_number(digits, pa.int64()))
+    (numbers, valid), (places, places_valid) = to_numpy_values(value), to_numpy_values(as_number(digits, pa.int64()))
     valid = valid & places_valid
     numbers, places = np.broadcast_arrays(numbers, places)
     result = numbers.copy()
@@ -103,7 +103,7 @@ def rounded(value: Value, digits: Value, kind: pa.DataType) -> Value:
     for place in np.unique(places[valid]):
         rows = valid & (places == place)
         result[rows] = one(numbers[rows], int(place))
-    return finite(gathered(sparse(result, valid, kind), value, digits), value)
+    return finite(collapse_constant(from_numpy_values(result, valid, kind), value, digits), value)
 
 
 def _integers_rounded(numbers: npt.NDArray[np.int64], place: int) -> npt.NDArray[np.int64]:
@@ -122,7 +122,7 @@ def _integers_rounded(numbers: npt.NDArray[np.int64], place: int) -> npt.NDArray
 
 
 _EXACT = float(2**53)
-"""Below it, every whole number is a float."""
+"""Below this limit, every integer is exactly representable as a float."""
 
 
 def _floats_rounded(numbers: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
@@ -132,10 +132,10 @@ def _floats_rounded(numbers: npt.NDArray[np.float64], place: int) -> npt.NDArray
         return result
     if not -22 <= place <= 22:
         return _by_decimals(numbers, place)
-    sizes, scale = np.abs(numbers), 10.0 ** abs(place)  # every power of ten up to the 22nd is a float
+    sizes, scale = np.abs(numbers), 10.0 ** abs(place)  # powers of ten up to 10^22 are exact floats
     if place > 0:
         small = sizes < _EXACT / scale
-        # The nearest decimal to a larger float lies nearer to it than to any other float.
+        # A larger float already is the nearest float to its rounded decimal, so it does not change.
         return np.where(small, np.copysign(_decimal_places(np.where(small, sizes, 0.0), scale), numbers), numbers)
     small = sizes < _EXACT
     whole = np.where(small, sizes, 0.0)
@@ -146,17 +146,17 @@ def _floats_rounded(numbers: npt.NDArray[np.float64], place: int) -> npt.NDArray
 
 
 def _decimal_places(sizes: npt.NDArray[np.float64], scale: float) -> npt.NDArray[np.float64]:
-    """Positive floats below 2^53 / scale at multiples of 1 / scale."""
+    """Round positive floats below 2^53 / scale to multiples of 1 / scale."""
     scaled = sizes * scale
     wholes = np.floor(scaled)
-    # The product was rounded, and where it seems to lie on the half, what that lost decides.
-    beyond_half = (scaled - wholes - 0.5) + _lost(sizes, scale, scaled)
+    # The product is rounded. If it is exactly a half, its rounding error decides.
+    beyond_half = (scaled - wholes - 0.5) + _rounding_error(sizes, scale, scaled)
     return (wholes + (beyond_half >= 0)) / scale
 
 
-def _lost(a: npt.NDArray[np.float64], b: float, product: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The exact a·b minus its rounded product (Dekker)."""
-    split = 134217729.0  # 2^27 + 1 halves the digits of a float
+def _rounding_error(a: npt.NDArray[np.float64], b: float, product: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The exact product a·b minus the rounded product (Dekker's algorithm)."""
+    split = 134217729.0  # 2^27 + 1 splits the significand of a float into two halves
     a_high = a * split - (a * split - a)
     b_high = b * split - (b * split - b)
     a_low, b_low = a - a_high, b - b_high
@@ -164,9 +164,9 @@ def _lost(a: npt.NDArray[np.float64], b: float, product: npt.NDArray[np.float64]
 
 
 def _by_decimals(numbers: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
-    """For the places that floats of 64 bits cannot count in. Nobody needs it for many rows."""
+    """Round with Python decimals, for digits that float arithmetic cannot handle. Slow, but rarely used."""
     if place > 1074:
-        return numbers  # no float has more digits
+        return numbers  # no float has more decimal digits
     if place < -308:
         return np.copysign(0.0, numbers)
     with localcontext(prec=2000):

@@ -1,4 +1,4 @@
-"""The part of a condition that a scan can test: a filter that lets every matching row through."""
+"""Predicate pushdown: derive a scan filter from a condition. The filter accepts every matching row, and maybe more."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.evaluate.compare import MIRRORED, fitting
-from omnigraph.evaluate.expression import constant_of, own_precision
+from omnigraph.evaluate.compare import MIRRORED, exactly_representable
+from omnigraph.evaluate.expression import as_f32_constant, constant_of
 from omnigraph.evaluate.rows import ROLE_COLUMNS, Request
 from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.types import Scalar, ValueType
 
 _SENT = frozenset({Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.F32, Scalar.F64, Scalar.DATE})
-"""The types of columns that a filter can be sent to Lance for. A scan with any other reads the whole table."""
+"""The column types that Lance filters support. A filter on another type makes Lance read the whole table."""
 
 _OPS: dict[ir.CompareOp, Callable[[pc.Expression, pa.Scalar], pc.Expression]] = {
     ir.CompareOp.EQ: operator.eq,
@@ -42,14 +42,14 @@ _TEXT = {
 }
 
 LARGEST = 64 * 64
-"""What a filter may cost: as much as one of 64 comparisons. A condition beyond that is left to the rows.
+"""The maximum cost of a filter: that of 64 comparisons. More expensive conditions are not pushed down.
 
-On its way to Lance, whatever stands below an `and` or `or` is spelled out twice, so a comparison costs twice as much
-for each of them that it stands below.
+The conversion to a Lance filter duplicates every operand of an `and` or `or`. So the cost of a comparison doubles with
+each `and` or `or` above it.
 """
 
 _TOGETHER = 256
-"""How many listed values cost as much as one more comparison."""
+"""The number of listed values that cost as much as one comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class _Part:
     """A condition on columns.
 
     Attributes:
-        cost: how large it is on its way to Lance; at least 1.
-        column: for a column that must have one of some values: which.
-        values: and the values.
+        cost: the size of the converted filter; at least 1.
+        column: the column of a condition "column in values"; None for other conditions.
+        values: the values of that condition.
     """
 
     expr: pc.Expression
@@ -69,17 +69,17 @@ class _Part:
 
 
 def prefilter(expr: ir.Expr, request: Request, *, key: str | None = None) -> pc.Expression | None:
-    """A condition on the columns of `self` that every row satisfies for which the expression is true.
+    """Derive a filter on the columns of `self` that accepts every row for which the expression is true.
 
-    It may let more rows through: whoever scans with it still asks `holds`.
+    The filter may accept more rows. The caller still has to evaluate the expression with `holds`.
 
     Args:
         expr: the condition.
-        request: what the call fixes.
-        key: the property that is the key of the type, when it is one alone and a `String`: it is looked up as the id.
+        request: the parameters and the time of the request.
+        key: the key property of the type, if the key is a single `String`. It is looked up as the id.
 
     Returns:
-        A structured filter for a scan, or None when nothing can be said.
+        A filter for a scan, or None if no part of the condition can be pushed down.
     """
     found = _Prefilter(request, key).implied(expr, True)
     return None if found is None else found.expr
@@ -91,7 +91,7 @@ class _Prefilter:
         self.key = key
 
     def implied(self, expr: ir.Expr, truth: bool) -> _Part | None:
-        """What holds for every row where the expression is true, or where it is false."""
+        """A condition that is true for every row where the expression is true, or where it is false."""
         match expr:
             case ir.Not(term):
                 return self.implied(term, not truth)
@@ -136,12 +136,12 @@ class _Prefilter:
         compared = _OPS[op](pc.field(column), value)
         return _Part(compared, 1, column, pa.repeat(value, 1)) if op is ir.CompareOp.EQ else _Part(compared)
 
-    def _constant(self, expr: ir.Expr, beside: ValueType) -> pa.Scalar | None:
-        """A constant as a value of the column's own type, when it is one."""
+    def _constant(self, expr: ir.Expr, other: ValueType) -> pa.Scalar | None:
+        """A constant in the type of the column; None if the type cannot represent it."""
         value = constant_of(expr, self.request)
         if value is None or not value.is_valid:
             return None
-        fit = fitting(pa.repeat(own_precision(value, expr, beside), 1), arrow_type(beside))
+        fit = exactly_representable(pa.repeat(as_f32_constant(value, expr, other), 1), arrow_type(other))
         return fit[0] if len(fit) else None
 
     def _text(self, op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> _Part | None:
@@ -154,14 +154,14 @@ class _Prefilter:
         column, listed = self._column(value), constant_of(items, self.request)
         if column is None or listed is None or not listed.is_valid:
             return None
-        chosen, kind = own_precision(listed, items, value.type).values, arrow_type(value.type)
-        return _one_of(column, fitting(chosen, kind) if len(chosen) else pa.array([], kind))
+        chosen, kind = as_f32_constant(listed, items, value.type).values, arrow_type(value.type)
+        return _one_of(column, exactly_representable(chosen, kind) if len(chosen) else pa.array([], kind))
 
 
 def _terms(expr: ir.And | ir.Or, truth: bool, is_all: bool) -> Iterator[tuple[ir.Expr, bool]]:
-    """What must all be so, or of what something must be: each term, and whether it must be true or false.
+    """The terms of a conjunction or disjunction, each with the truth value that it must have.
 
-    Terms that are themselves of the same kind count one by one.
+    Nested terms of the same kind are flattened.
     """
     for term in expr.terms:
         wanted = truth
@@ -174,7 +174,7 @@ def _terms(expr: ir.And | ir.Or, truth: bool, is_all: bool) -> Iterator[tuple[ir
 
 
 def _all(known: Iterator[_Part | None]) -> _Part | None:
-    """Of a conjunction, whatever can be said, and no more than a filter may cost."""
+    """Combine the parts of a conjunction. Skips parts that cannot be pushed down or exceed the maximum cost."""
     taken: list[_Part] = []
     total = 0
     for part in known:
@@ -185,7 +185,7 @@ def _all(known: Iterator[_Part | None]) -> _Part | None:
 
 
 def _any(known: Iterator[_Part | None]) -> _Part | None:
-    """Of a disjunction, only something about every part. Values of one column are looked for together."""
+    """Combine the parts of a disjunction. None unless all parts can be pushed down. Merges value lists of a column."""
     others: list[_Part] = []
     listed: dict[str, list[_Part]] = {}
     for part in known:
@@ -212,12 +212,12 @@ def _one_of(column: str, values: pa.Array) -> _Part:
 
 
 def _cost(count: int, total: int) -> int:
-    """What parts cost together: each stands below as many `and` or `or` as a balanced tree is high."""
+    """The cost of several parts in a balanced tree: each part is doubled once per level."""
     return total << (count - 1).bit_length()
 
 
 def _joined(join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: Sequence[_Part]) -> _Part:
-    """Parts as a balanced tree."""
+    """Join the parts as a balanced tree."""
     if len(parts) == 1:
         return parts[0]
     level = [part.expr for part in parts]

@@ -1,4 +1,4 @@
-"""What an expression is computed from: the rows, and what one call fixes."""
+"""The inputs of an expression: rows, parameters and the time of the request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from omnigraph.lang.query import ir
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one call fixes.
+    """The constants of one request.
 
     Attributes:
         params: the bound parameters by name.
-        now: the time of the request in milliseconds since 1970, the same at every occurrence.
+        now: the time of the request in milliseconds since 1970. It is the same for every `now()`.
     """
 
     params: Mapping[str, ir.ConstValue]
@@ -25,28 +25,28 @@ class Request:
 
 
 class Rows(Protocol):
-    """Columns of some rows. Every array has `count` values."""
+    """The columns of some rows. Every array has `count` values."""
 
     @property
     def count(self) -> int: ...
 
     def prop(self, var: str, name: str) -> pa.Array:
-        """A property of a variable; null where the variable holds nothing, or its type does not declare it."""
+        """A property of a variable. Null if the variable is unbound, or if its type does not declare the property."""
 
     def ident(self, var: str, role: ir.Role) -> pa.Array:
-        """The ids of a variable's entities, or of an end of its edges; null where the variable holds nothing."""
+        """The ids of the entities of a variable, or of the endpoints of its edges. Null if the variable is unbound."""
 
     def type_of(self, var: str) -> pa.Array:
-        """The type names of a variable's entities; null where the variable holds nothing."""
+        """The type names of the entities of a variable. Null if the variable is unbound."""
 
     def path(self, var: str, part: ir.PathPart) -> pa.Array:
-        """The length of a variable's paths, or the ids along them."""
+        """The lengths of the paths of a variable, or the ids on them."""
 
     def column(self, name: str) -> pa.Array:
-        """A column of the result so far."""
+        """A column of the current result."""
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
-        """Whether texts have words, or the rank of entities; null for what has no rank."""
+        """Full-text matches, or the rank of entities. Null for entities without a rank."""
 
 
 ROLE_COLUMNS = {ir.Role.ID: "id", ir.Role.FROM: "src", ir.Role.TO: "dst"}
@@ -63,7 +63,7 @@ class _TableRows:
 
     def prop(self, var: str, name: str) -> pa.Array:
         assert var == ir.SELF, f"these are the rows of one table, not of ${var}"
-        return whole(self.table.column(name))
+        return as_one_array(self.table.column(name))
 
     def ident(self, var: str, role: ir.Role) -> pa.Array:
         return self.prop(var, ROLE_COLUMNS[role])
@@ -77,24 +77,24 @@ class _TableRows:
         raise AssertionError("a table has no paths")
 
     def column(self, name: str) -> pa.Array:
-        raise AssertionError("a table is no result")
+        raise AssertionError("a table has no result columns")
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
-        raise AssertionError("only reads search")
+        raise AssertionError("search is available in queries that read only")
 
 
 def table_rows(table: pa.Table, type_name: str | None = None) -> Rows:
     """The rows of one table as the variable `self`.
 
     Args:
-        table: rows with the columns that are asked for, as they are stored.
-        type_name: what `type(…)` of a row is.
+        table: stored rows, with all columns that the expression reads.
+        type_name: the value of `type(…)` for the rows.
     """
     return _TableRows(table, type_name)
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+def as_one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Combine the chunks of a column."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,4 +1,4 @@
-"""Looking for a text in a text."""
+"""Text operators: `contains`, `starts_with`, `ends_with` and `matches`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.dtypes import StringDType
 
 from omnigraph.errors import ExecutionError
-from omnigraph.evaluate.values import Mask, Value, gathered, spread
+from omnigraph.evaluate.values import Mask, Value, broadcast, collapse_constant
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.regex import pattern_error, translated
 
@@ -32,24 +32,24 @@ _EACH_PATTERN: dict[ir.CompareOp, Callable[[_Strings, _Strings], Mask]] = {
 }
 
 
-def is_found(op: ir.CompareOp, text: Value, pattern: Value) -> Value:
-    """Whether the pattern is found in the text; in null nothing is, and null is found nowhere.
+def match_text(op: ir.CompareOp, text: Value, pattern: Value) -> Value:
+    """Whether a text contains, starts with, ends with or matches a pattern. False if either is null.
 
     Raises:
-        ExecutionError: a pattern of `matches` is no regular expression.
+        ExecutionError: a pattern of `matches` is not a valid regular expression.
     """
     if isinstance(pattern, pa.Scalar):
-        found = _one_pattern(op, spread(text, 1), pattern.as_py())
+        found = _one_pattern(op, broadcast(text, 1), pattern.as_py())
     else:
-        texts = spread(text, len(pattern))
+        texts = broadcast(text, len(pattern))
         known = pc.and_(texts.is_valid(), pattern.is_valid())
         each = _each_regex if op is ir.CompareOp.MATCHES else _each_part
         found = pc.and_(each(op, texts.fill_null(""), pattern.fill_null("")), known)
-    return gathered(found, text, pattern)
+    return collapse_constant(found, text, pattern)
 
 
 def matches(texts: pa.Array, pattern: str) -> pa.Array:
-    """Whether a regular expression is found in each text, with the Unicode meaning of its classes and boundaries."""
+    """Whether a regular expression matches a part of each text. Character classes and boundaries are Unicode-aware."""
     made = translated(pattern)
     found = pc.match_substring_regex(texts, made.text)
     if made.tags is None:
@@ -79,7 +79,7 @@ def _check(pattern: str) -> None:
 
 def _each_part(op: ir.CompareOp, texts: pa.Array, parts: pa.Array) -> pa.Array:
     found = _EACH_PATTERN[op](_strings(texts), _strings(parts))
-    # To numpy, zeros at the end do not belong to a string. Texts that have some are very few.
+    # numpy strips trailing NUL characters. Handle the few texts with such characters one by one.
     zeros = pc.or_(pc.ends_with(texts, "\0"), pc.ends_with(parts, "\0"))
     for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False)):
         found[row] = _ONE_PATTERN[op](texts.slice(row, 1), parts[row].as_py())[0].as_py()
@@ -91,7 +91,7 @@ def _strings(column: pa.Array) -> _Strings:
 
 
 def _each_regex(op: ir.CompareOp, texts: pa.Array, patterns: pa.Array) -> pa.Array:
-    """A pattern is compiled once for all rows that have it."""
+    """Match each text with the pattern of its row. Each distinct pattern is compiled once."""
     encoded = patterns.dictionary_encode()
     found = np.zeros(len(texts), bool)
     for i, pattern in enumerate(encoded.dictionary.to_pylist()):

@@ -1,4 +1,4 @@
-"""The embedded API: open a graph and work with it in this process."""
+"""The embedded API: handles to read and write a graph from this process."""
 
 from omnigraph.engine.opening import relocate, repair, restore
 from omnigraph.graph.graph import Graph, init, open

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class BranchHandle:
-    """One branch of a graph: all reads and writes through the handle are of that branch. Costs nothing to make.
+    """A handle of one branch. All its reads and writes apply to that branch. Creating a handle reads nothing.
 
-    The options of its methods are those of the methods of `Graph` with the same name.
+    The methods take the same options as the methods of `Graph` with the same names.
 
     Attributes:
         name: the branch.
@@ -61,7 +61,7 @@ class BranchHandle:
         return self.snapshot().commit
 
     def snapshot(self, *, version: int | None = None, at: datetime | None = None) -> Snapshot:
-        """A state of the branch that never changes: the newest, or one that `version` or `at` chooses."""
+        """A snapshot of the branch: the newest state, or the state of a manifest version or a time."""
         return self._graph.snapshot(branch=self.name, version=version, at=at)
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
@@ -69,7 +69,7 @@ class BranchHandle:
         return self._graph.entity(type_name, entity_id, at=self.snapshot())
 
     def blob(self, type_name: str, entity_id: str, property: str) -> Blob:
-        """A blob of the newest state, to be read in ranges."""
+        """A blob of the newest state. It can be read in ranges."""
         return self._graph.blob(type_name, entity_id, property, branch=self.name)
 
     @overload
@@ -90,7 +90,7 @@ class BranchHandle:
     def export(
         self, target: Target | None = None, *, format: ExportFormat | str = "ndjson", **options: Unpack[ExportOptions]
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
-        """Export the newest state of the branch, as `Graph.export` does."""
+        """Export the newest state of the branch. See `Graph.export`."""
         return self._graph.export(target, format=format, branch=self.name, **options)  # type: ignore[arg-type]  # as given
 
     def query(
@@ -101,7 +101,7 @@ class BranchHandle:
         at: datetime | int | None = None,
         **options: Unpack[QueryOptions],
     ) -> Result:
-        """Run a query that reads the newest state, or that of a time or a manifest version."""
+        """Run a query on the newest state, or on the state of a time or a manifest version."""
         return self._graph.query(text, params, branch=self.name, at=at, **options)
 
     async def async_query(
@@ -112,39 +112,39 @@ class BranchHandle:
         at: datetime | int | None = None,
         **options: Unpack[QueryOptions],
     ) -> Result:
-        """Run a query that reads, as `Graph.async_query` does."""
+        """Run a query in a thread. See `Graph.async_query`."""
         return await self._graph.async_query(text, params, branch=self.name, at=at, **options)
 
     def mutate(
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[MutateOptions]
     ) -> MutationReceipt:
-        """Run a query that writes, as `Graph.mutate` does."""
+        """Run a query that writes. See `Graph.mutate`."""
         return self._graph.mutate(text, params, branch=self.name, **options)
 
     def embed(self, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
-        """Bring the vectors of the branch up to date, as `Graph.embed` does."""
+        """Update the vectors of the branch. See `Graph.embed`."""
         return self._graph.embed(branch=self.name, **options)
 
     def load(self, source: LoadSource, **options: Unpack[LoadOptions]) -> LoadReceipt:
-        """Load rows as one commit, as `Graph.load` does."""
+        """Load rows as one commit. See `Graph.load`."""
         return self._graph.load(source, branch=self.name, **options)
 
     def merge(self, source: str, **options: Unpack[MergeOptions]) -> MergeReceipt:
-        """Merge another branch into this one, as `Graph.merge` does."""
+        """Merge another branch into this one. See `Graph.merge`."""
         return self._graph.merge(source, self.name, **options)
 
     def transaction(self, **options: Unpack[WriteOptions]) -> Transaction:
-        """Several writes as one commit: all of them when the block ends, none when it ends with an error.
+        """Run several writes as one commit. If the block ends with an error, nothing is written.
 
         Args:
             message: the message of the commit.
             labels: the labels of the commit.
             expect_head: begin only if this commit is the branch head, and commit only if it still is.
-            unchanged_since: commit only if nothing that the transaction depends on has changed since this commit: the
+            unchanged_since: commit only if the data that the transaction depends on is unchanged since this commit: the
                 rows that it touches, the matches of each condition of its queries, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: how many seconds the end of the block may wait for its turn; by default 60.
-            idempotency_key: if a commit of the branch carries this key, the block ends at its first write, and
+            timeout: the maximum time in seconds to wait for other writers at the end of the block; by default 60.
+            idempotency_key: if a commit of the branch has this key, the block ends at its first write, and
                 `commit` is that commit.
             options: the arguments above.
 
@@ -159,7 +159,7 @@ class BranchHandle:
             'two at once'
 
         Raises:
-            TransactionConflictError: at the end of the block: other commits have changed the same rows, or both
+            TransactionConflictError: at the end of the block: a concurrent commit changed the same rows, or both
                 changes together break a constraint.
             PreconditionFailedError: the branch head is not the expected one.
         """

@@ -33,7 +33,7 @@ class Branches:
         return branches.list_branches(self._session.store)
 
     def create(self, name: str, *, source: str | None = None, commit: str | None = None) -> Branch:
-        """Create a branch at the head of another, by default `main`, or at any commit or tag.
+        """Create a branch at the head of another branch, by default `main`, or at any commit or tag.
 
         Raises:
             ConflictError: the name is taken.
@@ -41,30 +41,30 @@ class Branches:
         return create_branch(self._session, name, source=source, commit=commit)
 
     def delete(self, name: str, *, expect_head: str | None = None) -> None:
-        """Delete a branch. Its own commits can no longer be reached.
+        """Delete a branch. Commits that only this branch reaches become unreachable.
 
         Args:
             name: the branch.
-            expect_head: delete it only if this commit is its head.
+            expect_head: delete the branch only if this commit is its head.
 
         Raises:
             BranchNotFoundError: there is no such branch.
-            ConflictError: another branch, a tag or this handle depends on it.
-            PreconditionFailedError: its head is another commit.
+            ConflictError: another branch, a tag or this handle depends on the branch.
+            PreconditionFailedError: the head is another commit.
         """
         delete_branch(self._session, name, expect_head)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPage:
-    """Some commits, newest first, and where to go on; no cursor means that this is the end."""
+    """A page of commits, newest first, and the cursor of the next page; None for the last page."""
 
     commits: tuple[Commit, ...]
     cursor: str | None
 
 
 class Commits:
-    """The history of the graph. Iterates over that of the handle's branch, newest first."""
+    """The history of the graph. Iterates over the commits of the handle's branch, newest first."""
 
     def __init__(self, session: Session, branch: str) -> None:
         self._store = session.store
@@ -74,10 +74,10 @@ class Commits:
         return lineage.commits(self._store.capture(self._branch))
 
     def get(self, commit_id: str) -> Commit:
-        """A commit, whichever branch it is on.
+        """A commit of any branch.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such commit.
         """
         return lineage.find_commit(self._store, commit_id)
 
@@ -89,16 +89,16 @@ class Commits:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> CommitPage:
-        """A page of the commits that lead to a branch head.
+        """A page of the commits that can be reached from a branch head.
 
         Args:
-            branch: whose history; by default the handle's branch.
-            actor: only commits by this actor.
-            limit: at most this many.
-            cursor: where an earlier page ended.
+            branch: the branch; by default the handle's branch.
+            actor: return only commits by this actor.
+            limit: the maximum number of commits.
+            cursor: the cursor of the previous page.
         """
         if limit is not None and limit < 1:
-            raise InputError("a page has at least one commit")
+            raise InputError("limit must be at least 1")
         found = lineage.commits(self._store.capture(branch or self._branch))
         if cursor is not None:
             for commit in found:
@@ -116,7 +116,7 @@ class Commits:
 
 
 class Tags:
-    """Named commits. Iterates over them by name."""
+    """The tags of the graph. Iterates over them in the order of their names."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -129,12 +129,12 @@ class Tags:
         return tags.list_tags(self._store)
 
     def create(self, name: str, *, commit: str | None = None, branch: str = MAIN) -> Tag:
-        """Name a commit; by default the head of a branch. Cleanup keeps what it needs.
+        """Tag a commit; by default the head of a branch. Cleanup keeps a tagged commit readable.
 
         Args:
-            name: what it shall be called.
+            name: the name of the tag.
             commit: a commit, or another tag.
-            branch: whose head, when no commit is given.
+            branch: the branch whose head is tagged if no commit is given.
 
         Raises:
             ConflictError: the name is taken.
@@ -144,7 +144,7 @@ class Tags:
         return tags.create_tag(self._store, name, view.head)
 
     def delete(self, name: str) -> None:
-        """Remove a tag.
+        """Delete a tag.
 
         Raises:
             NotFoundError: there is no such tag.
@@ -160,9 +160,9 @@ class Recovery:
         self._store = session.store
 
     def list(self) -> list[RecoveryRecord]:
-        """The writes that recovery has finished or undone, oldest first."""
+        """The writes that recovery has completed or undone, oldest first."""
         return audit.records(self._store.audit)
 
     def pending(self) -> Sequence[Sidecar]:
-        """The writes that recovery has yet to settle, oldest first. Writes in progress are listed, too."""
+        """The sidecars that exist now, oldest first: interrupted writes and writes in progress."""
         return pending(self._store.objects)

@@ -80,25 +80,25 @@ def init(
     """Create a graph and open it.
 
     Args:
-        uri: where: a directory, or `s3://bucket/prefix`.
+        uri: the location: a directory, or `s3://bucket/prefix`.
         schema: the schema's source text, or the path of a `.pg` file.
-        force: replace schema files that a failed creation left. Never touches a graph.
-        actor: who the commits through this handle are by.
-        storage_options: how to reach the place.
-        embedder: turns texts into vectors; by default what the environment asks for, else the offline model.
-        blob_sources: where external blobs may come from, `s3://bucket/prefix/` or `file:///directory/`; by default
-            nowhere.
+        force: replace schema files of an earlier, failed creation. Never changes an existing graph.
+        actor: the recorded author of commits through this handle.
+        storage_options: options of the object store, such as credentials and endpoint.
+        embedder: computes vectors from texts; by default from the environment, else the offline model.
+        blob_sources: the allowed locations of external blobs, `s3://bucket/prefix/` or `file:///directory/`; by default
+            none.
 
     Example:
         >>> import tempfile
-        >>> place = tempfile.mkdtemp()
-        >>> with init(place + "/people", "node Person { name: String @key }") as graph:
+        >>> directory = tempfile.mkdtemp()
+        >>> with init(directory + "/people", "node Person { name: String @key }") as graph:
         ...     [branch.name for branch in graph.branches]
         ['main']
 
     Raises:
         CompileError: the schema does not compile.
-        AlreadyInitializedError: there is a graph at this place.
+        AlreadyInitializedError: there is already a graph at this location.
     """
     session = opening.create_session(
         uri,
@@ -124,23 +124,23 @@ def open(
 ) -> Graph:
     """Open a graph.
 
-    Opening for writing first settles what interrupted writers left. Opening to read changes nothing at all.
+    Opening for writing first runs recovery of interrupted writes. Opening read-only changes nothing.
 
     Args:
-        uri: where the graph is.
-        branch: the branch that reads and writes mean when they name none.
-        read_only: refuse every write through this handle.
-        actor: who the commits through this handle are by.
-        storage_options: how to reach the place.
-        embedder: turns texts into vectors; by default what the environment asks for, else the offline model.
-        blob_sources: where external blobs may come from, `s3://bucket/prefix/` or `file:///directory/`; by default
-            nowhere.
+        uri: the location of the graph.
+        branch: the default branch of reads and writes.
+        read_only: refuse all writes through this handle.
+        actor: the recorded author of commits through this handle.
+        storage_options: options of the object store, such as credentials and endpoint.
+        embedder: computes vectors from texts; by default from the environment, else the offline model.
+        blob_sources: the allowed locations of external blobs, `s3://bucket/prefix/` or `file:///directory/`; by default
+            none.
 
     Raises:
         NotFoundError: there is no graph, or a schema file is missing.
         BranchNotFoundError: there is no such branch.
-        FormatError: the graph is in a format that this release does not read.
-        IncompleteCopyError: a backup or a restore to this place was interrupted.
+        FormatError: this release does not read the format of the graph.
+        IncompleteCopyError: a backup or a restore to this location was interrupted.
     """
     session = opening.open_session(
         uri,
@@ -155,17 +155,17 @@ def open(
 
 
 class Graph:
-    """An open graph. Safe to use from many threads; a context manager.
+    """A handle of an open graph. It is thread-safe, and a context manager.
 
     Args:
-        session: the engine session that the handle works on.
+        session: the engine session.
 
     Attributes:
-        session: the engine session: store, schemas, caches. For code that works below the handles.
+        session: the engine session: store, schemas, caches. For code that does not use the handles.
         branches: the branches of the graph.
-        commits: its history.
-        tags: named commits.
-        recovery: the interrupted writes that were settled.
+        commits: the history of the graph.
+        tags: the tags of the graph.
+        recovery: interrupted writes, pending and recovered.
     """
 
     def __init__(self, session: Session) -> None:
@@ -181,25 +181,25 @@ class Graph:
 
     @property
     def default_branch(self) -> str:
-        """The branch of reads and writes that name none."""
+        """The default branch of reads and writes."""
         return self.session.default_branch
 
     @property
     def read_only(self) -> bool:
-        """Whether the handle refuses to write."""
+        """Whether the handle refuses writes."""
         return self.session.read_only
 
     @property
     def actor(self) -> str | None:
-        """The author of commits through this handle."""
+        """The recorded author of commits through this handle."""
         return self.session.actor
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder that turns texts into vectors: the one given, or the one that the environment configures.
+        """Computes vectors from texts: the given embedder, or the embedder that the environment configures.
 
         Raises:
-            EmbeddingError: the environment configures one that is not available.
+            EmbeddingError: the configured embedder is not available.
         """
         return self.session.embedder
 
@@ -215,7 +215,7 @@ class Graph:
 
     @property
     def schema_source(self) -> str:
-        """The accepted schema as it was written."""
+        """The source text of the accepted schema."""
         return self.session.schema[0]
 
     def snapshot(
@@ -226,17 +226,17 @@ class Graph:
         version: int | None = None,
         at: datetime | str | None = None,
     ) -> Snapshot:
-        """A view that never changes.
+        """A fixed view of the graph at one commit.
 
         Args:
-            branch: the newest state of a branch; by default the handle's.
-            commit: the state that a commit left; a tag's name works too.
-            version: a manifest version of the branch.
-            at: the branch as it was at a time, also as a text: `2026-03-14T09:30:00Z`. Without a zone, UTC.
+            branch: read the newest state of this branch; by default the handle's branch.
+            commit: read this commit. A tag name works, too.
+            version: read this manifest version of the branch.
+            at: read the branch at this time, a datetime or a text: `2026-03-14T09:30:00Z`. The default zone is UTC.
 
         Raises:
             NotFoundError: there is no such commit, branch or time.
-            VersionReclaimedError: cleanup has removed it.
+            VersionReclaimedError: cleanup has removed the state.
         """
         return self.session.snapshot(branch=branch, commit=commit, version=version, at=at)
 
@@ -244,8 +244,8 @@ class Graph:
         """One node or edge by id, or None.
 
         Args:
-            type_name: a node type, or an edge type; where both share a name, `node:<Type>` or `edge:<Type>`.
-            entity_id: its id.
+            type_name: a node type or edge type. If both have this name: `node:<Type>` or `edge:<Type>`.
+            entity_id: the id.
             at: a snapshot, a commit id or a tag; by default the newest state of the handle's branch.
         """
         return self.session.snapshot_at(None, at).entity(self.session.type_key(type_name), entity_id)
@@ -259,14 +259,14 @@ class Graph:
         branch: str | None = None,
         at: At | None = None,
     ) -> Blob:
-        """A blob, to be read in ranges.
+        """A blob. It can be read in ranges.
 
         Args:
-            type_name: a node type, or an edge type; where both share a name, `node:<Type>` or `edge:<Type>`.
+            type_name: a node type or edge type. If both have this name: `node:<Type>` or `edge:<Type>`.
             entity_id: the entity.
             property: a Blob property.
-            branch: the newest state of a branch; by default the handle's.
-            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
 
         Example:
             >>> import pyarrow, tempfile
@@ -278,7 +278,7 @@ class Graph:
             (9, b'picture')
 
         Raises:
-            NotFoundError: there is no such type or entity, or the property is null there.
+            NotFoundError: there is no such type or entity, or the property is null.
             InputError: the property is not a Blob.
         """
         session, view = self.session, self.session.snapshot_at(branch, at)
@@ -326,22 +326,22 @@ class Graph:
         at: At | None = None,
         **options: Unpack[ExportOptions],
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
-        """Export one snapshot. The same content gives the same bytes, however the graph came to it.
+        """Export one snapshot. Equal content gives equal bytes, independent of the history.
 
         Args:
-            target: a file for NDJSON, or a file that is open for writing bytes; a new directory for Parquet and
-                Arrow, which have a file for each type. A path, or `s3://bucket/path`, which is reached with the storage
-                options of the handle. Without it, what would be written comes as an iterator: of pieces of NDJSON, or
-                of type keys and Arrow batches.
-            format: `ndjson`, `parquet` or `arrow`. `load` takes each of them back.
-            types: a name or several; a name that a node type and an edge type share means both. By default all.
-            branch: the newest state of a branch; by default that of the handle.
-            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
-            engine: for a target: `local`, `spark`, or `auto`, which chooses Spark for large tables.
-            spark: the settings of work on Spark.
-            cancel: stops the work on Spark from another thread.
-            chosen: is called with the engine that was chosen, and the reason.
-            options: the arguments `types`, and from `engine` on.
+            target: for NDJSON, a path or a binary file object; for Parquet and Arrow, a new directory, which gets one
+                file per type. A path may be `s3://bucket/path`; it uses the storage options of the handle. Without a
+                target, the result is an iterator: over chunks of NDJSON, or over pairs of type key and Arrow batch.
+            format: `ndjson`, `parquet` or `arrow`. `load` reads all three.
+            types: one type name or several; by default all types. A name of both a node type and an edge type
+                selects both.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+            engine: with a target: `local`, `spark`, or `auto`, which chooses Spark for large tables.
+            spark: the settings of Spark jobs.
+            cancel: cancels the Spark jobs from another thread.
+            chosen: a callback for the chosen engine and the reason.
+            options: the arguments `types`, and those from `engine` on.
 
         Example:
             >>> import pyarrow, tempfile
@@ -359,14 +359,14 @@ class Graph:
 
     @contextmanager
     def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
-        """A snapshot that no cleanup takes away while the block lasts.
+        """A snapshot that cleanup does not remove while the block runs.
 
-        Exports, merges and loads do this by themselves, and so does a query once it has run for some seconds. It is for
-        reads that go on for long through other ways: several queries of one state, or jobs on Spark.
+        Exports, merges and loads pin their snapshots themselves, and a query does so after some seconds. Use this for
+        other long reads: several queries on one state, or Spark jobs.
 
         Args:
-            branch: the newest state of a branch; by default the handle's.
-            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
 
         Example:
             >>> import pyarrow, tempfile
@@ -379,8 +379,8 @@ class Graph:
 
         Raises:
             NotFoundError: there is no such commit, branch or time.
-            VersionReclaimedError: cleanup has removed it.
-            StorageError: the record cannot be written, which says that the snapshot is needed.
+            VersionReclaimedError: cleanup has removed the state.
+            StorageError: the work record of the pin cannot be written.
         """
         view = self.session.snapshot_at(branch, at)
         with at_work(self.session.store.leases, WorkKind.PIN, view.manifest):
@@ -395,16 +395,16 @@ class Graph:
         at: At | None = None,
         **options: Unpack[QueryOptions],
     ) -> Result:
-        """Run a query that reads. All of it sees one snapshot.
+        """Run a query that reads, on one snapshot.
 
         Args:
-            text: a query, or several of which `name` says one; or the path of a `.gq` file.
-            params: its parameters by name, without `$`.
-            name: the query.
-            branch: the newest state of a branch; by default the handle's.
-            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            text: one query, or several queries of which `name` selects one; or the path of a `.gq` file.
+            params: the parameters by name, without `$`.
+            name: the name of the query in the text.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
             budget: the limits of time, memory and rows.
-            cancel: stops it from another thread.
+            cancel: cancels the query from another thread.
             options: the arguments `name`, `budget` and `cancel`.
 
         Example:
@@ -418,11 +418,11 @@ class Graph:
 
         Raises:
             CompileError: the query does not compile.
-            InputError: it writes.
-            ParameterError: a parameter is missing or does not fit.
+            InputError: the query writes.
+            ParameterError: a parameter is missing or has the wrong type.
             NotFoundError: there is no such branch or commit.
-            BudgetExceededError: it would take more than it may.
-            CancelledError: it was stopped.
+            BudgetExceededError: the query exceeds its budget.
+            CancelledError: the query was cancelled.
         """
         return query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
 
@@ -435,7 +435,7 @@ class Graph:
         at: At | None = None,
         **options: Unpack[QueryOptions],
     ) -> Result:
-        """Run a query that reads, as `query` does, in a thread of its own. Cancelling the task cancels the query."""
+        """Run `query` in a separate thread. Cancelling the task cancels the query."""
         cancel = options.get("cancel") or Cancellation()
         options["cancel"] = cancel
         request = QueryRequest(text, params, branch=branch, at=at, **options)
@@ -450,11 +450,11 @@ class Graph:
         at: At | None = None,
         **options: Unpack[ExplainOptions],
     ) -> Explanation:
-        """Say how a query is answered: what it means, the steps in their order, and about how many rows each leaves.
+        """Explain a query: its IR, the steps of the physical plan, and the estimated number of rows after each step.
 
-        The order depends on how many nodes satisfy the conditions on each variable alone, so those are counted. With
-        `analyze` the query is run, and the rows, time and memory of each step stand beside the estimates. The other
-        arguments are those of `query`.
+        Planning counts the nodes that satisfy the conditions on each single variable, because the join order depends on
+        these counts. With `analyze`, the query also runs, and the output has the actual rows, time and memory of each
+        step. The other arguments are those of `query`.
 
         Example:
             >>> import tempfile
@@ -474,59 +474,59 @@ class Graph:
 
         Raises:
             CompileError: the query does not compile.
-            InputError: it writes.
-            ParameterError: a parameter is missing or does not fit.
+            InputError: the query writes.
+            ParameterError: a parameter is missing or has the wrong type.
         """
         return explain(self.session, ExplainRequest(text, params, branch=branch, at=at, **options))
 
     def branch(self, name: str | None = None) -> BranchHandle:
-        """One branch, as a handle: what is read and written through it is that branch's.
+        """A handle of one branch. All its reads and writes apply to that branch.
 
         Args:
-            name: the branch; by default the handle's own.
+            name: the branch; by default the handle's branch.
 
         Raises:
-            InputError: no branch can be called that.
+            InputError: the name is not a valid branch name.
         """
         return BranchHandle(self, self.session.branch_or_default(name))
 
     def refresh(self) -> Snapshot:
-        """Read the newest state, and settle the interrupted writes of other processes."""
+        """Read the newest state. A writable handle also runs recovery of interrupted writes."""
         return self.session.refresh()
 
     def load(self, source: LoadSource, *, branch: str | None = None, **options: Unpack[LoadOptions]) -> LoadReceipt:
-        """Load rows as one commit. Everything is checked first; one wrong record, and nothing is written.
+        """Load rows as one commit. All rows are checked first. If one record is invalid, nothing is written.
 
         Args:
-            source: an NDJSON, CSV, Parquet or Arrow file, several of them, a directory or a pattern; a mapping of
-                type names to tables of any library that speaks Arrow, to lists of mappings, or to files; a list of
-                records; or a stream of NDJSON.
-            mode: `append` (every id is new), `merge` (replaces what exists) or `overwrite` (replaces whole types).
-            branch: the target; by default the branch of the handle.
+            source: one or several NDJSON, CSV, Parquet or Arrow files, a directory or a glob pattern; a mapping of
+                type names to Arrow-compatible tables, lists of mappings or files; a list of records; or a stream of
+                NDJSON.
+            mode: `append` (all ids must be new), `merge` (an upsert) or `overwrite` (replaces all rows of the types).
+            branch: the target; by default the handle's branch.
             type_name: the type of a table, or of a CSV, Parquet or Arrow file whose name does not contain it.
-            mapping: a YAML or JSON file, or its content, that maps columns of other names to properties.
-            lenient: repair common mistakes in the input; the receipt lists the repairs.
-            base: the branch to fork the target from if the target does not exist. If the load fails, the new branch is
-                deleted.
+            mapping: a YAML or JSON file, or its content, that maps columns with other names to properties.
+            lenient: repair common mistakes in the input. The receipt lists the repairs.
+            base: if the target does not exist, create it as a branch of this branch. If the load fails, the new branch
+                is deleted.
             expect_head: load only if this commit is the branch head.
-            unchanged_since: write only if nothing that the load depends on has changed since this commit: the rows
+            unchanged_since: write only if the data that the load depends on is unchanged since this commit: the rows
                 that it touches, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
-            idempotency_key: if a commit of the branch carries this key, nothing is written, and the receipt is that of
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
                 the first load.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
-            embed: compute the `@embed` vectors that the input leaves out. Otherwise they stay null, and a required
-                vector is an error.
-            memory_budget: the memory for rows, in bytes or as in `"2 GiB"`; rows beyond it spill to temporary files.
-                By default `OMNIGRAPH_LOAD_MEMORY`, else one GiB.
-            progress: is called with the progress. An error that it raises ends the load.
-            check: check everything, and write nothing. The receipt has no commit.
+            embed: compute the `@embed` vectors that are missing in the input. Otherwise they stay null, and a missing
+                required vector is an error.
+            memory_budget: the memory for rows, in bytes or as in `"2 GiB"`. Rows beyond it spill to temporary files.
+                By default `OMNIGRAPH_LOAD_MEMORY`, else 1 GiB.
+            progress: a callback for the progress. An error that it raises stops the load.
+            check: check all rows, but write nothing. The receipt has no commit.
             engine: `local`, `spark`, or `auto`, which chooses Spark for a large input.
-            spark: the settings of work on Spark.
-            cancel: stops the load from another thread, until it is committed.
-            chosen: is called with the engine that was chosen, and the reason.
+            spark: the settings of Spark jobs.
+            cancel: cancels the load from another thread, until the commit.
+            chosen: a callback for the chosen engine and the reason.
             options: the arguments from `mode` on.
 
         Example:
@@ -537,42 +537,42 @@ class Graph:
 
         Raises:
             BadRowsError: records cannot become rows of their type.
-            EmbeddingError: vectors that are left out cannot be computed.
+            EmbeddingError: missing vectors cannot be computed.
             ConstraintError: rows break a constraint of the schema.
-            KeyConflictError: an id exists that should be new.
-            ResourceLimitError: the memory is not enough to check the rows.
+            KeyConflictError: an id already exists, and the mode is `append`.
+            ResourceLimitError: the memory budget is too small to check the rows.
         """
         return load(self.session, source, LoadRequest(branch=branch, **options))
 
     def merge(self, source: str, into: str = MAIN, **options: Unpack[MergeOptions]) -> MergeReceipt:
-        """Bring what a branch has done to another, as one commit.
+        """Merge a branch into another, as one commit.
 
-        Rows are compared by id in three versions: as they were at the best common ancestor of both heads, and as each
-        branch has them now. Several best ancestors are merged with each other first. What only one branch has changed
-        is taken. What both have changed in different ways is a conflict, and so is what breaks a constraint once it
-        comes together; with one conflict, nothing is written.
+        This is a three-way merge. Rows are compared by id in three versions: in the best common ancestor of both heads,
+        and in each branch. Several best common ancestors are first merged into a virtual base. A change of only one
+        branch is taken. Different changes of the same row are a conflict. Changes that together break a constraint are
+        a conflict, too. With an unresolved conflict, nothing is written.
 
         Args:
-            source: the branch to merge. Its head is fixed when the merge begins.
+            source: the branch to merge. The merge uses the head at its start.
             into: the branch that gets the commit.
             strategy: the side that wins every conflict: `ours` is the target, `theirs` the source.
-            resolutions: the side that wins single conflicts, by conflict, as a preview lists them, or by type and id.
-                They come before the strategy.
-            preview: report the changes and conflicts, and write nothing.
+            resolutions: the side that wins single conflicts, by conflict (as a preview lists them) or by type and id.
+                They override the strategy.
+            preview: report the changes and conflicts, but write nothing.
             delete_branch: delete the source afterwards. A failure to delete it does not undo the merge.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
             expect_head: merge only if this commit is the head of the target.
-            unchanged_since: write only if nothing that the merge depends on has changed since this commit: the rows
+            unchanged_since: write only if the data that the merge depends on is unchanged since this commit: the rows
                 that it touches, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
-            idempotency_key: if a commit of the target carries this key, nothing is written.
-            memory_budget: the memory for rows; rows beyond it spill to temporary files.
-            engine: `local`, `spark`, or `auto`, which chooses Spark when much has to be compared.
-            spark: the settings of work on Spark.
-            cancel: stops the work on Spark from another thread, until it is committed.
-            chosen: is called with the engine that was chosen, and the reason.
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the target has this key, nothing is written.
+            memory_budget: the memory for rows. Rows beyond it spill to temporary files.
+            engine: `local`, `spark`, or `auto`, which chooses Spark if many rows have to be compared.
+            spark: the settings of Spark jobs.
+            cancel: cancels the Spark jobs from another thread, until the commit.
+            chosen: a callback for the chosen engine and the reason.
             options: the arguments from `strategy` on.
 
         Example:
@@ -585,18 +585,18 @@ class Graph:
 
         Raises:
             BranchNotFoundError: there is no such branch.
-            MergeConflictsError: the branches disagree.
-            MergeSchemaError: rows cannot be carried between their schemas.
+            MergeConflictsError: there are unresolved conflicts.
+            MergeSchemaError: the schemas of the branches are incompatible.
             PreconditionFailedError: the head of the target is not the expected one.
         """
         return merge(self.session, MergeRequest(source, into, **options))
 
     @property
     def pipeline(self) -> Pipeline:
-        """The graph on Spark: loads of any volume, and what else is done by many machines.
+        """The verbs that run on Spark: load, merge, export, embed, optimize, graph algorithms and declared pipelines.
 
         Raises:
-            SparkUnavailableError: what it needs is not installed.
+            SparkUnavailableError: Spark is not installed.
         """
         return pipeline_of(self)
 
@@ -611,16 +611,16 @@ class Graph:
         """Run a query that writes, as one commit.
 
         Args:
-            text: a query, or several of which `name` says one; or the path of a `.gq` file.
-            params: its parameters by name.
-            name: the query.
-            branch: where to; by default the handle's branch.
+            text: one query, or several queries of which `name` selects one; or the path of a `.gq` file.
+            params: the parameters by name, without `$`.
+            name: the name of the query in the text.
+            branch: the branch to write to; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
-            unchanged_since: write only if nothing that the write depends on has changed since this commit: the rows
+            unchanged_since: write only if the data that the query depends on is unchanged since this commit: the rows
                 that it touches, the matches of each of its conditions, and the results of `reads`.
             reads: queries, each as a text or as (text, parameters).
-            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
-            idempotency_key: if a commit of the branch carries this key, nothing is written, and the receipt is that of
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
                 the first request.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
@@ -636,26 +636,26 @@ class Graph:
         Raises:
             CompileError: the query does not compile.
             PreconditionFailedError: the branch head is another commit.
-            ChangedSinceError: what the query depends on has changed since the commit that was named.
-            ParameterError: a parameter is missing or does not fit.
-            BadRowsError: a value does not fit its property.
+            ChangedSinceError: data that the query depends on has changed since the named commit.
+            ParameterError: a parameter is missing or has the wrong type.
+            BadRowsError: a value does not fit the type of its property.
             ConstraintError: the result would break a constraint of the schema.
-            KeyConflictError: an entity exists that should be new.
-            WriteTimeoutError: it did not get its turn in time.
+            KeyConflictError: `create` found an existing entity with the same key.
+            WriteTimeoutError: other writers delayed the commit past its timeout.
         """
         return mutate(self.session, MutateRequest(text, params, branch=branch, **options))
 
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
-        """Check all files, and every constraint of the schema on everything that is stored.
+        """Check all files of a state, and all constraints of the schema on all its rows.
 
-        Every file that the state needs has to be there, with its recorded length and checksum, and to read back: those
-        of tables, of the history of the branch, references, the audit, sidecars and schemas. If one is damaged,
-        constraints are not looked at. Writes check what they change, so the rest is for what no write can see: nodes
-        that `@card(1..)` wants edges of and that never had one, and what was changed by other hands.
+        Every file that the state needs must exist, be readable, and have its recorded length and checksum: files of
+        tables, of the history of the branch, references, the audit, sidecars and schemas. If a file is damaged, the
+        constraints are not checked. Writes check only the rows that they change, so this finds more
+        violations: nodes without the edges that `@card(1..)` requires, and changes by other programs.
 
         Args:
-            branch: what to check; by default the newest state of the handle's branch.
-            commit: another state: a commit or a tag.
+            branch: check the newest state of this branch; by default the handle's branch.
+            commit: check this commit or tag.
 
         Example:
             >>> import pyarrow, tempfile
@@ -666,23 +666,23 @@ class Graph:
             ["Owns @card: 'ann': has 0 edges, allowed are 1.."]
 
         Raises:
-            ResourceLimitError: a check does not fit the memory; `OMNIGRAPH_LOAD_MEMORY` says how much there is.
+            ResourceLimitError: a check needs more memory than `OMNIGRAPH_LOAD_MEMORY` allows.
         """
         return maintenance.verify(self.session, branch=branch, commit=commit)
 
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
-        """Classify every table of every branch against what the graph points at, and repair it with consent.
+        """Compare every table of every branch with the manifest, and repair differences with `confirm`.
 
-        A table may be ahead of the graph with no write that explains it, or not be readable, or a write may have
-        stopped that can be neither finished nor undone. Without `confirm`, nothing is changed. No file is ever deleted:
-        what blocks others gets another name. A graph that cannot be opened for writing is repaired by
+        It handles three problems: a table has versions after the version in the manifest, without a sidecar; a table
+        cannot be read; an interrupted write can be neither completed nor undone. Without `confirm`, nothing is changed.
+        No file is deleted: a file that blocks other work is renamed. If the graph cannot be opened for writing, use
         `omnigraph.repair`.
 
         Args:
-            confirm: adopt tables that only maintenance has moved, set files aside that the graph does not need, drop
-                damaged indexes.
-            force: with `confirm`: also adopt what others wrote, go back to an older version of what cannot be read, and
-                go on without a write that cannot be settled.
+            confirm: adopt table versions that only maintenance added, rename files that the graph does not need, and
+                drop damaged indexes.
+            force: with `confirm`: also adopt versions that other programs wrote, return unreadable tables to an older
+                version, and abandon writes that recovery cannot complete or undo.
 
         Example:
             >>> import tempfile
@@ -691,16 +691,16 @@ class Graph:
             [('node:Person', 'no_drift')]
 
         Raises:
-            ReadOnlyError: with `confirm`, the handle was opened to read.
+            ReadOnlyError: with `confirm`, the handle is read-only.
         """
         return maintenance.repair(self.session, confirm=confirm, force=force)
 
     def indexes(self, *, branch: str | None = None, at: At | None = None) -> list[IndexCoverage]:
-        """The indexes that the schema asks for, and the rows that each covers. Rows without an index are found too.
+        """The declared indexes, and the number of rows that each covers. Queries find uncovered rows with a scan.
 
         Args:
-            branch: the newest state of a branch; by default the handle's.
-            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
 
         Example:
             >>> import pyarrow, tempfile
@@ -712,16 +712,15 @@ class Graph:
         return maintenance.index_coverage(self.session, branch, at)
 
     def ensure_indexes(self, *, branch: str | None = None) -> IndexReceipt:
-        """Build what is missing of the indexes that the schema asks for, as one commit. No answer changes by it.
+        """Build missing parts of the declared indexes, as one commit. Query results do not change.
 
-        Writes never do this: an index covers the rows that were there when it was last brought up to date. A few
-        vectors get none, because it is as quick to look at all of them.
+        Writes do not update indexes: an index covers the rows that existed at its last update. A small number of
+        vectors gets no index, because a full scan is as fast.
 
-        The topologies of all edge types are made ready as well, in this machine's cache: the next process that walks
-        edges finds them there.
+        Also builds the topologies of all edge types in the disk cache of this machine, for later processes.
 
         Args:
-            branch: where to; by default the handle's branch.
+            branch: the branch; by default the handle's branch.
 
         Example:
             >>> import pyarrow, tempfile
@@ -733,17 +732,17 @@ class Graph:
         return maintenance.ensure_indexes(self.session, branch)
 
     def optimize(self, **options: Unpack[OptimizeOptions]) -> OptimizeReceipt:
-        """Pack the rows of `main` into few files, and bring its indexes up to date, as one commit.
+        """Compact the tables of `main` into few files, and update its indexes, as one commit.
 
-        No answer changes by it, no row id, and no feed of changes has anything to tell. When there is nothing to do,
-        there is no commit. What rows were packed from stays until `cleanup`.
+        Query results and row ids do not change, and the change feed is empty. If there is nothing to do, there is no
+        commit. The old files stay until `cleanup`.
 
         Args:
-            rows_per_fragment: the approximate number of rows of a file afterwards.
-            engine: `local`, `spark`, or `auto`, which chooses Spark when much has to be rewritten.
-            spark: the settings of work on Spark.
-            cancel: stops the work on Spark from another thread, until it is committed.
-            chosen: is called with the engine that was chosen, and the reason.
+            rows_per_fragment: the approximate number of rows per file after the compaction.
+            engine: `local`, `spark`, or `auto`, which chooses Spark if much has to be rewritten.
+            spark: the settings of Spark jobs.
+            cancel: cancels the Spark jobs from another thread, until the commit.
+            chosen: a callback for the chosen engine and the reason.
             options: the arguments above.
 
         Example:
@@ -756,7 +755,7 @@ class Graph:
             (3, 1, None)
 
         Raises:
-            WriteTimeoutError: it did not get its turn in time.
+            WriteTimeoutError: other writers delayed the commit past its timeout.
         """
         return maintenance.optimize(self.session, OptimizeRequest(**options))
 
@@ -768,18 +767,18 @@ class Graph:
         orphans_older_than: timedelta = ORPHANS_OLDER_THAN,
         preview: bool = False,
     ) -> CleanupReport:
-        """Remove what nobody can read any more, and what writers that died left behind.
+        """Remove table versions that are no longer needed, and files of crashed writers.
 
-        Whatever a branch, a tag or a kept commit points at stays, byte for byte. So do the states that later merges
-        compare with, and the versions that work in progress needs: loads, merges, exports, transactions. Reading a
-        commit that was removed raises `VersionReclaimedError`; its line in the history stays.
+        All versions of branch heads, tags and kept commits stay. So do the bases of later merges, and the versions that
+        running work needs: loads, merges, exports, transactions. Reading a removed commit raises
+        `VersionReclaimedError`. Its entry in the history stays.
 
         Args:
-            keep: how many of the newest commits of each branch stay readable. Its head always does.
-            older_than: commits that are younger stay readable. With both, a commit goes only if both let it go.
-            orphans_older_than: how old a file has to be that nothing points at. Files of work that is seen to be alive
-                stay, however old they are.
-            preview: say what would go, and change nothing.
+            keep: the number of newest commits of each branch that stay readable. The head always stays.
+            older_than: commits younger than this stay readable. With both arguments, a commit is removed only if both
+                allow it.
+            orphans_older_than: the minimum age of removed orphan files. Files of running work always stay.
+            preview: report what would be removed, but change nothing.
 
         Example:
             >>> import pyarrow, tempfile
@@ -791,8 +790,8 @@ class Graph:
 
         Raises:
             InputError: neither `keep` nor `older_than` is given.
-            DriftError: a table has moved, and nobody knows why.
-            CorruptionError: an interrupted write cannot be settled.
+            DriftError: a table has versions that no commit or sidecar explains.
+            CorruptionError: an interrupted write can be neither completed nor undone.
         """
         policy = Policy(keep, older_than, orphans_older_than)
         return maintenance.cleanup(self.session, policy, preview=preview)
@@ -804,55 +803,57 @@ class Graph:
         keep: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> CopyReceipt:
-        """Copy the whole graph to another place, beside writers: one state of all branches, tags and their history.
+        """Copy the graph to another location: one consistent state of all branches, tags and their history.
 
-        The copy is a graph: it can be opened where it is, and `omnigraph.restore` copies it to an empty place. A
-        second backup to the same place copies what is new. What is interrupted goes on where it stopped.
+        Other processes can write during the backup. The copy is a graph and can be opened. `omnigraph.restore` copies
+        it to an empty location. A second backup to the same location copies only new files. To continue an interrupted
+        backup, run it again.
 
         Args:
             target: an empty directory or `s3://bucket/prefix`, or an earlier backup of this graph.
-            keep: how many of the newest commits of each branch can be read in the copy; by default all that can be
-                read here. Heads and tags always can.
-            storage_options: how to reach the target; by default as the graph is reached.
+            keep: the number of newest commits of each branch that are readable in the copy; by default all commits that
+                are readable here. Heads and tags are always readable.
+            storage_options: the storage options of the target; by default those of the graph.
 
         Example:
             >>> import tempfile
-            >>> place = tempfile.mkdtemp()
-            >>> with init(place + "/g", "node Person { name: String @key }") as graph:
-            ...     done = graph.backup(place + "/backup")
-            ...     sorted(done.branches), graph.backup(place + "/backup").files_copied
+            >>> directory = tempfile.mkdtemp()
+            >>> with init(directory + "/g", "node Person { name: String @key }") as graph:
+            ...     done = graph.backup(directory + "/backup")
+            ...     sorted(done.branches), graph.backup(directory + "/backup").files_copied
             (['main'], 0)
 
-        A handle that only reads copies without writing to the graph: then cleanup may take what is to be copied.
+        A read-only handle writes no work record to the graph, so a concurrent cleanup can remove versions before they
+        are copied.
 
         Raises:
-            ConflictError: something else is at the place, or it was written to since the last backup.
-            VersionReclaimedError: cleanup took what was to be copied, again and again.
+            ConflictError: the target holds other files, or was changed since the last backup.
+            VersionReclaimedError: cleanup removed versions during the backup, repeatedly.
         """
         return maintenance.backup(self.session, target, keep=keep, storage_options=storage_options)
 
     def embed(self, *, branch: str | None = None, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
-        """Bring the vectors of `@embed` properties up to date, as one commit: after the model has changed, say.
+        """Update the vectors of `@embed` properties as one commit, for example after a change of the model.
 
-        What is right stays as it is. A text that was embedded before is not asked for again.
+        Vectors that are up to date do not change. Vectors of texts in the cache are not requested again.
 
         Args:
-            which: `stale` (what is missing, and all vectors of a property that another model made, or that were made
-                from the texts of another property), `missing`, or `all`.
-            types: node types, one or several; by default all.
-            properties: vectors, one or several; by default all.
-            branch: the branch; by default that of the handle.
+            which: `stale` (missing vectors, and all vectors of a property that were computed by another model or from
+                another source property), `missing`, or `all`.
+            types: one node type or several; by default all.
+            properties: one vector property or several; by default all.
+            branch: the branch; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
-            timeout: how many seconds it may wait for its turn and retry after other commits; by default 60.
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
-            memory_budget: the memory for vectors; vectors beyond it spill to temporary files.
-            progress: is called with the progress. An error that it raises ends the work.
-            check: compute the vectors, and write nothing.
+            memory_budget: the memory for vectors. Vectors beyond it spill to temporary files.
+            progress: a callback for the progress. An error that it raises stops the work.
+            check: compute the vectors, but write nothing.
             engine: `local`, `spark`, or `auto`, which chooses Spark for large tables.
-            spark: the settings of work on Spark.
-            cancel: stops the work from another thread, until it is committed.
-            chosen: is called with the engine that was chosen, and the reason.
+            spark: the settings of Spark jobs.
+            cancel: cancels the work from another thread, until the commit.
+            chosen: a callback for the chosen engine and the reason.
             options: the arguments from `which` on.
 
         Example:
@@ -866,26 +867,26 @@ class Graph:
 
         Raises:
             InputError: there is no such type or vector.
-            EmbeddingModelError: the schema records another model than the one that is configured.
+            EmbeddingModelError: the configured model is not the model that the schema records.
             EmbeddingError: vectors cannot be computed. Nothing was written.
-            CancelledError: it was told to stop.
+            CancelledError: the caller cancelled the work.
         """
         return embed(self.session, EmbedRequest(branch=branch, **options))
 
     def write_tables(self, request: WriteRequest, prepare: Prepare) -> Commit | None:
-        """Write Arrow batches to tables as one commit, without any check of values.
+        """Write Arrow batches to tables as one commit, without checks of values.
 
         Args:
             request: the metadata and the preconditions of the commit.
-            prepare: makes the table writes from the state of the branch.
+            prepare: creates the table writes from the state of the branch.
 
         Raises:
-            ReadOnlyError: the handle was opened to read.
+            ReadOnlyError: the handle is read-only.
         """
         return write_tables(self.session, request, prepare)
 
     def close(self) -> None:
-        """Drop all caches, and refuse further reads and writes. Snapshots stay readable. May be called twice."""
+        """Drop all caches, and refuse further reads and writes. Snapshots stay readable. Safe to call twice."""
         self.session.close()
 
     def __repr__(self) -> str:

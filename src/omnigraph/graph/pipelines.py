@@ -1,4 +1,4 @@
-"""The protocol of `Graph.pipeline`. Its implementation lies above this package and is imported when first used."""
+"""The protocol of `Graph.pipeline`. The implementation is in a higher layer and is imported at first use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class JobOptions(TypedDict, total=False):
-    """Options of work on Spark; `SparkOptions` describes them."""
+    """Options of Spark jobs. `SparkOptions` documents them."""
 
     jobs: Callable[[JobProgress], None] | None
     seconds: float | None
@@ -49,7 +49,7 @@ class PipelineMergeOptions(MergeOptions, JobOptions, total=False):
 
 
 class PipelineEmbedOptions(EmbedOptions, JobOptions, total=False):
-    """Options of vectors on Spark."""
+    """Options of embed on Spark."""
 
 
 class PipelineExportOptions(ExportOptions, JobOptions, total=False):
@@ -84,7 +84,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class AlgorithmResult(Protocol):
-    """The values that an algorithm computed for the nodes of a snapshot."""
+    """The value of each node of a snapshot, computed by an algorithm."""
 
     @property
     def table(self) -> pa.Table: ...
@@ -97,7 +97,7 @@ class AlgorithmResult(Protocol):
 
 
 class Algorithms(Protocol):
-    """Algorithms over one snapshot."""
+    """Graph algorithms on one snapshot."""
 
     @property
     def where(self) -> object: ...
@@ -163,7 +163,7 @@ class Run(Protocol):
 
 
 class Pipeline(Protocol):
-    """The verbs of a graph that run on Spark; `omnigraph.pipeline.pipeline` documents them."""
+    """The verbs that run on Spark. `omnigraph.pipeline.pipeline` documents them."""
 
     def load(
         self,
@@ -197,5 +197,5 @@ class Pipeline(Protocol):
 
 
 def pipeline_of(graph: Graph) -> Pipeline:
-    """The pipeline of a graph, imported by name when first used: imports point downwards."""
+    """The pipeline of a graph. Imported by name, because the pipeline is in a higher layer."""
     return cast(Pipeline, import_module("omnigraph.pipeline.pipeline").Pipeline(graph))

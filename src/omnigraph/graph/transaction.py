@@ -1,4 +1,4 @@
-"""The handle of a transaction: any number of writes that become one commit, or nothing."""
+"""The handle of a transaction: several writes that become one commit, or nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from omnigraph.write.receipt import LoadReceipt
 
 
 class _AlreadyCommitted(BaseException):
-    """Ends the block of a transaction that was committed before. Handlers of `Exception` do not catch it."""
+    """Ends the block of a transaction that is already committed. `except Exception` does not catch it."""
 
     def __init__(self, transaction: Transaction) -> None:
         super().__init__("the transaction was committed before")
@@ -40,15 +40,16 @@ class _AlreadyCommitted(BaseException):
 
 
 class Transaction:
-    """Several writes that become one commit when the block ends, or nothing when it ends with an error.
+    """Several writes that become one commit at the end of the block. If the block fails, nothing is written.
 
-    The block works on a hidden branch: it sees its own writes, and nobody else does. Use it once, in a `with`.
+    The block works on a transaction branch. It sees its own writes; other readers do not. Use a transaction once, in a
+    `with` statement.
 
     Attributes:
         branch: the branch that gets the commit.
-        commit: the commit, after the block has ended; None when the block changed nothing.
-        repeated: whether a commit with the same idempotency key existed already. The block then ends at its first
-            write, without an error, and `commit` is the existing one.
+        commit: the commit, after the end of the block; None if the block changed nothing.
+        repeated: whether a commit with the same idempotency key already existed. The block then ends at its first
+            write, without an error, and `commit` is the existing commit.
     """
 
     def __init__(self, session: Session, request: TransactionRequest) -> None:
@@ -63,14 +64,14 @@ class Transaction:
     def mutate(
         self, text: QueryText, params: Mapping[str, object] | None = None, *, name: str | None = None
     ) -> MutationReceipt:
-        """Run a query that writes, as `Graph.mutate` does. Its receipt has no commit: the transaction will."""
+        """Run a query that writes. See `Graph.mutate`. The receipt has no commit: the transaction commits later."""
         with self._writing() as (opened, work):
             request = MutateRequest(text, params, name, work)
             receipt = mutate(self._session, request, opened.mutations.append)
         return replace(receipt, branch=self.branch, commit=None)
 
     def load(self, source: LoadSource, **options: Unpack[RowOptions]) -> LoadReceipt:
-        """Load rows, as `Graph.load` does. The receipt has no commit: the transaction will."""
+        """Load rows. See `Graph.load`. The receipt has no commit: the transaction commits later."""
         with self._writing() as (_, work):
             receipt = load(self._session, source, LoadRequest(branch=work, engine="local", **options))
         return replace(receipt, branch=self.branch, commit=None)
@@ -78,19 +79,19 @@ class Transaction:
     def query(
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[QueryOptions]
     ) -> Result:
-        """Run a query that reads, as `Graph.query` does. It sees what the transaction wrote."""
+        """Run a query that reads. See `Graph.query`. It sees the writes of the transaction."""
         with self._reading() as (opened, work):
             found = query(self._session, QueryRequest(text, params, branch=work, **options))
         seen = found.graph_commit_id if opened.work is None or found.graph_commit_id == opened.begun.head.id else None
         return replace(found, branch=self.branch, graph_commit_id=seen)
 
     def snapshot(self) -> Snapshot:
-        """The state that the transaction sees, its own writes included. Good until the transaction ends."""
+        """The state inside the transaction, with its own writes. Valid until the transaction ends."""
         with self._reading() as (_, work):
             return self._session.snapshot(branch=work)
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
-        """One node or edge by id as the transaction sees it, or None."""
+        """One node or edge by id, as the transaction sees it; None if there is none."""
         return self.snapshot().entity(self._session.type_key(type_name), entity_id)
 
     @contextmanager
@@ -102,7 +103,7 @@ class Transaction:
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[OpenTransaction, str]]:
-        """The branch to work on: the hidden one, or for a repeated transaction the one that has its commit."""
+        """The branch to read: the transaction branch, or for a repeated transaction the branch with its commit."""
         if self._open is None or self._ended:
             reason = "the transaction has ended" if self._ended else "the transaction has not begun"
             raise TransactionEndedError(reason, hint="use it inside of its 'with' block")
@@ -113,12 +114,12 @@ class Transaction:
             if error.branch != work:
                 raise
             raise TransactionEndedError(
-                "the transaction was given up: its process was out of sight for too long", hint="begin another"
+                "the transaction has expired: its process sent no heartbeat for too long", hint="begin another one"
             ) from error
 
     def __enter__(self) -> Transaction:
         if self._open is not None:
-            raise TransactionEndedError("a transaction is used once", hint="begin another")
+            raise TransactionEndedError("a transaction can be used only once", hint="begin another one")
         self._open = OpenTransaction(self._session, self._request)
         self.commit, self.repeated = self._open.earlier, self._open.earlier is not None
         return self
@@ -137,8 +138,8 @@ class Transaction:
             self._open.end()
         if isinstance(error, _AlreadyCommitted):
             raise InputError(
-                "a write to a transaction that was committed before ended the block of another one inside of it, and "
-                "nothing of that was written",
-                hint="write to the outer transaction before or after the inner one, or give the inner one a key too",
+                "the outer transaction was already committed, so a write to it ended the block of the inner "
+                "transaction, and nothing of the inner transaction was written",
+                hint="write to the outer transaction before or after the inner one, or give the inner one a key, too",
             ) from None
         return None

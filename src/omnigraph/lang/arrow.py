@@ -1,4 +1,4 @@
-"""How types are stored: Arrow types of values, and Arrow schemas of tables."""
+"""Arrow types of values, and Arrow schemas of tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 PRIMARY_KEY_METADATA = {"lance-schema:unenforced-primary-key": "true"}
 PROPERTY_ID = "omnigraph.stable_property_id"
-"""Field metadata that says which property a column is, whatever its name."""
+"""Field metadata with the identity of the property. It stays the same when the column is renamed."""
 
 _MOMENT = pa.timestamp("ms", "UTC")
 _SCALARS: dict[Scalar, pa.DataType] = {
@@ -31,7 +31,7 @@ _SCALARS: dict[Scalar, pa.DataType] = {
 def arrow_type(type_: ValueType) -> pa.DataType:
     """The Arrow type of a value. Nullability belongs to the field, not to the type.
 
-    A `Blob` is its bytes here; storage decides how they are laid out.
+    A `Blob` is binary here. The storage layer decides how its bytes are stored.
     """
     if type_.is_vector:
         return pa.list_(pa.field("item", pa.float32(), nullable=True), type_.dim)
@@ -40,7 +40,7 @@ def arrow_type(type_: ValueType) -> pa.DataType:
 
 
 def arrow_schema(accepted: AcceptedSchema, kind: TypeKind, name: str) -> pa.Schema:
-    """The columns of a node or edge table: its ids, then its properties by name."""
+    """The columns of a node or edge table: the ids, then the properties in the order of their names."""
     declaration = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
     numbers = accepted.identity(kind, name).properties
     fields = [pa.field("id", pa.utf8(), nullable=False, metadata=PRIMARY_KEY_METADATA)]
@@ -53,9 +53,9 @@ def arrow_schema(accepted: AcceptedSchema, kind: TypeKind, name: str) -> pa.Sche
 
 
 def readable(column: pa.Array) -> pa.Array:
-    """A column for people and other programs: a DateTime, alone or in lists, is a timestamp and not a `date64`.
+    """Convert `date64` values, also in lists, to timestamps, for people and other programs.
 
-    Most of them take a `date64` for a day, and drop the time.
+    Most programs read a `date64` as a day and drop the time.
     """
     kind = column.type
     if pa.types.is_date64(kind):

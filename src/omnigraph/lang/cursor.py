@@ -1,4 +1,4 @@
-"""What both parsers share: a place in the tokens, and saying what was expected there."""
+"""The base class of both parsers: a position in the token list, and errors about unexpected tokens."""
 
 # See docs/decisions/0005-bounds-of-a-text.md
 
@@ -9,7 +9,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.tokens import Tokens, unquote
 
 MAX_DEPTH = 100
-"""Deepest nesting of parentheses and blocks. It bounds recursion in the parser and in all that walks the tree."""
+"""Maximum nesting of parentheses and blocks. It limits the recursion in the parser and in all tree walks."""
 
 _DESCRIPTIONS = {
     "type": "a type name (upper-case first letter)",
@@ -24,7 +24,7 @@ _DESCRIPTIONS = {
 
 
 class Cursor:
-    """A position in a token list. The parsers derive from it."""
+    """A position in a token list. Both parsers are subclasses."""
 
     __slots__ = ("depth", "ends", "i", "kinds", "source", "starts", "texts", "tokens")
 
@@ -39,7 +39,7 @@ class Cursor:
         self.depth = 0
 
     def span_from(self, start: int) -> Span:
-        """From the token with index `start` to the last one consumed."""
+        """The span from token `start` to the last consumed token."""
         return Span(self.starts[start], self.ends[max(start, self.i - 1)])
 
     def here(self) -> Span:
@@ -47,25 +47,25 @@ class Cursor:
         return Span(self.starts[self.i], self.ends[self.i])
 
     def at_word(self, word: str) -> bool:
-        """Whether the next token is this word. Words are not reserved: the parser asks where one may stand."""
+        """Whether the next token is this word. Keywords are not reserved, so each rule tests for its own keywords."""
         return self.texts[self.i] == word and self.kinds[self.i] == "name"
 
     def accept(self, kind: str) -> bool:
-        """Step over the next token if it is of this kind."""
+        """Consume the next token if it is of this kind."""
         if self.kinds[self.i] == kind:
             self.i += 1
             return True
         return False
 
     def accept_word(self, word: str) -> bool:
-        """Step over the next token if it is this word."""
+        """Consume the next token if it is this word."""
         if self.texts[self.i] == word and self.kinds[self.i] == "name":
             self.i += 1
             return True
         return False
 
     def expect(self, kind: str, purpose: str | None = None) -> str:
-        """The text of the next token, which must be of this kind."""
+        """Consume the next token, which must be of this kind, and return its text."""
         i = self.i
         if self.kinds[i] != kind:
             raise self.unexpected(purpose or _DESCRIPTIONS.get(kind, f"'{kind}'"))
@@ -81,7 +81,7 @@ class Cursor:
         return unquote(self.expect("string", purpose), self.tokens.span(index), self.source)
 
     def found(self) -> str:
-        """The next token as an error names it."""
+        """The next token, as quoted in errors."""
         kind, text = self.kinds[self.i], self.texts[self.i]
         if kind == "end":
             return "the end of the text"
@@ -93,9 +93,9 @@ class Cursor:
         """An error at the next token.
 
         Args:
-            expected: what could have stood here, as a phrase.
-            words: words that could have stood here, to suggest the nearest.
-            hint: what to do, when there is something better than the nearest word.
+            expected: a phrase for the expected token.
+            words: the allowed words. The error suggests the most similar one.
+            hint: a hint to use instead of the suggestion.
         """
         if hint is None and words and self.kinds[self.i] in ("name", "type"):
             near = did_you_mean(self.texts[self.i], words)
@@ -103,11 +103,11 @@ class Cursor:
         return self.error(f"expected {expected}, found {self.found()}", hint=hint)
 
     def error(self, message: str, *, span: Span | None = None, hint: str | None = None) -> ParseError:
-        """A parse error at a place, by default at the next token."""
+        """A parse error at a span, by default at the next token."""
         return ParseError(message, span=span or self.here(), source=self.source, hint=hint)
 
     def descend(self) -> None:
-        """Enter one more level of nesting; pair with `ascend`."""
+        """Enter a level of nesting. Pair with `ascend`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self.error(

@@ -1,4 +1,4 @@
-"""Every stable diagnostic identifier of both languages, in one place, and what a check reports with them."""
+"""Diagnostic codes of both languages, and the findings of lints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One rule that a text can break. Tools match on `code`, never on a message.
+    """A rule of the schema or query language. Tools match on `code`, never on the message.
 
     Attributes:
-        summary: when it is reported, in one sentence.
-        tier: for schema changes, what the change does to data (`safe`, `validated`, `destructive`).
-        reserved: the number is taken and nothing reports it.
+        summary: the condition that is reported, in one sentence.
+        tier: for schema changes, the effect on data (`safe`, `validated`, `destructive`).
+        reserved: whether the code is reserved and never reported.
     """
 
     code: str
@@ -38,14 +38,14 @@ _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a lint has to say about one place.
+    """One finding of a lint.
 
     Attributes:
-        type_name: the type that it is about.
-        property: the property that it is about.
-        query_names: the queries that it is about, in name order.
-        span: where, when it is about one place.
-        edge: whether the type is an edge type; a node type can have the same name.
+        type_name: the type, if the finding is about one.
+        property: the property, if the finding is about one.
+        query_names: the affected queries, in the order of their names.
+        span: the location in the source, if the finding has one.
+        edge: whether the type is an edge type. A node type can have the same name.
     """
 
     severity: Severity
@@ -58,7 +58,7 @@ class Finding:
     edge: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """The finding as reports give it; what does not apply is left out."""
+        """The finding as JSON, without empty members."""
         members: dict[str, object] = {"severity": self.severity.value, "code": self.code, "message": self.message}
         if self.type_name is not None:
             members["type_name"] = self.type_name
@@ -74,18 +74,18 @@ def _order(finding: Finding) -> tuple[int, str, str, str]:
 
 
 def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings in the order in which every report lists them: errors first, then by type, property and message."""
+    """Sort findings for a report: errors first, then by type, property and message."""
     return sorted(findings, key=_order)
 
 
 @cache
 def all_codes() -> dict[str, Diagnostic]:
-    """Every registered code of both languages, by code."""
-    # The registries import this module.
+    """All diagnostics of both languages, by code."""
+    # Imported here, because the registries import this module.
     from omnigraph.lang.query.codes import CODES as OF_QUERIES
     from omnigraph.lang.schema.codes import CODES as OF_SCHEMAS
 
     twice = OF_SCHEMAS.keys() & OF_QUERIES.keys()
     if twice:
-        raise ValueError(f"registered twice: {', '.join(sorted(twice))}")
+        raise ValueError(f"duplicate diagnostic codes: {', '.join(sorted(twice))}")
     return dict(sorted((OF_SCHEMAS | OF_QUERIES).items()))

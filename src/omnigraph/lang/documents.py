@@ -1,7 +1,7 @@
-"""Small documents that people write: YAML or JSON, read with the line of every value, so that an error can name it.
+"""Parse small YAML or JSON documents. Every value has its line number, for error messages.
 
-Plain words are read as in JSON: `true`, `null` and numbers are what they are there, and everything else is a text. So
-`no` is a text, and so are `2024-01-31` and `007`.
+Unquoted scalars follow the rules of JSON: only `true`, `false`, `null` and JSON numbers are special, all others are
+texts. So `no`, `2024-01-31` and `007` are texts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Content = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a document, and where it stands.
+    """A value of a document with its location.
 
     Attributes:
-        content: what it is.
+        content: the value: an object, a list or a scalar.
         document: the name of the document.
-        line: the line that it begins on; None for what a program made.
-        path: the way there from the top, as in `sources[0].node`.
+        line: the first line of the value; None for a document that a program built.
+        path: the path of the value, as in `sources[0].node`.
     """
 
     content: Content
@@ -40,7 +40,7 @@ class Value:
     path: str
 
     def error(self, message: str, hint: str | None = None) -> InputError:
-        """What to raise when the value cannot be used."""
+        """An error about this value, with its location."""
         where = [self.document] + ([f"line {self.line}"] if self.line is not None else [])
         return InputError(": ".join([", ".join(where), *([self.path] if self.path else []), message]), hint=hint)
 
@@ -48,49 +48,49 @@ class Value:
         """The members of an object.
 
         Args:
-            known: the names that mean something; None takes any.
+            known: the allowed names; None allows all.
 
         Raises:
-            InputError: it is none, or has others.
+            InputError: the value is not an object, or has an unknown name.
         """
         if not isinstance(self.content, dict):
             raise self.error(f"expected names with values, found {self.kind}")
         for name, value in self.content.items():
             if known is not None and name not in known:
-                raise value.error("this means nothing here", did_you_mean(name, known))
+                raise value.error("unknown name", did_you_mean(name, known))
         return self.content
 
     def items(self) -> list[Value]:
-        """The items of a list.
+        """The items of the list.
 
         Raises:
-            InputError: it is none.
+            InputError: the value is not a list.
         """
         if not isinstance(self.content, list):
             raise self.error(f"expected a list, found {self.kind}")
         return self.content
 
     def text(self) -> str:
-        """The text.
+        """The text of the value.
 
         Raises:
-            InputError: it is none, or an empty one.
+            InputError: the value is not a text, or is empty.
         """
         if not isinstance(self.content, str):
-            raise self.error(f"expected a text, found {self.kind}", "put it in quotes if it is one")
+            raise self.error(f"expected a text, found {self.kind}", "put a text in quotes")
         if not self.content:
             raise self.error("the text is empty")
         return self.content
 
     def texts(self) -> list[Value]:
-        """The texts of a list, or the one text that it is instead."""
+        """The texts of a list. A single text counts as a list of one."""
         each = self.content if isinstance(self.content, list) else [self]
         for value in each:
             value.text()
         return each
 
     def plain(self) -> Any:
-        """The value without places."""
+        """The value as plain Python objects, without locations."""
         if isinstance(self.content, dict):
             return {name: value.plain() for name, value in self.content.items()}
         if isinstance(self.content, list):
@@ -99,7 +99,7 @@ class Value:
 
     @property
     def kind(self) -> str:
-        """What kind of value it is."""
+        """The kind of the value, for error messages."""
         if self.content is None:
             return "nothing"
         kinds = {dict: "names with values", list: "a list", str: "a text", bool: "true or false"}
@@ -107,14 +107,14 @@ class Value:
 
 
 def read_document(data: bytes, name: str) -> Value:
-    """What a document says.
+    """Parse a document.
 
     Args:
         data: YAML or JSON, in UTF-8.
-        name: what errors call it.
+        name: the name of the document in error messages.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the document is not valid.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -122,7 +122,7 @@ def read_document(data: bytes, name: str) -> Value:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{name}, line {line}: the text is not UTF-8") from None
     if text.lstrip().startswith(("{", "[")):
-        text = text.replace("\t", " ")  # JSON allows them between values, YAML does not, and in texts neither does
+        text = text.replace("\t", " ")  # JSON allows tabs between values, YAML does not; neither does in texts
     try:
         top = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
@@ -137,10 +137,10 @@ def read_document(data: bytes, name: str) -> Value:
 
 
 def as_document(content: object, name: str) -> Value:
-    """The same for what a program has made of mappings, lists, texts and numbers.
+    """Convert Python mappings, lists, texts and numbers to a document.
 
     Raises:
-        InputError: something else is in it.
+        InputError: the content has a value of another type.
     """
     return _made(content, name, "")
 
@@ -178,10 +178,10 @@ class _Reader:
             for key, value in node.value:
                 at = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode):
-                    raise InputError(f"{self._document}, line {at}: a name is a text")
+                    raise InputError(f"{self._document}, line {at}: a name must be a text")
                 name = _text(key.value)
                 if name in members:
-                    raise InputError(f"{self._document}, line {at}: '{cut(name)}' is there twice")
+                    raise InputError(f"{self._document}, line {at}: duplicate name '{cut(name)}'")
                 members[name] = self.value(value, f"{path}.{name}" if path else name, depth + 1)
             return members
         return self._scalar(node, line)
@@ -199,11 +199,11 @@ class _Reader:
                 return float(text)
             case str(tag) if tag == _STR:
                 return text
-        raise InputError(f"{self._document}, line {line}: the tag {cut(str(node.tag))} means nothing here")
+        raise InputError(f"{self._document}, line {line}: unknown tag {cut(str(node.tag))}")
 
 
 def _text(text: str) -> str:
-    r"""With the two halves of a character as one, as JSON writes some: `\ud83d\ude00`."""
+    r"""Combine surrogate pairs into characters. JSON writes some characters as pairs: `\ud83d\ude00`."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -219,4 +219,4 @@ def _made(content: object, document: str, path: str) -> Value:
         return Value(items, document, None, path)
     if content is None or isinstance(content, str | int | float | bool):
         return Value(content, document, None, path)
-    raise InputError(f"{document}: {path}: a {type(content).__name__} has no place in a document")
+    raise InputError(f"{document}: {path}: a document cannot contain a {type(content).__name__}")

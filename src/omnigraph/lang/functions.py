@@ -77,7 +77,7 @@ class Function:
         kind: its group.
         signature: its arguments, as the documentation shows them.
         about: its meaning in a sentence.
-        takes: its argument, for a scalar function of one argument; other functions have checks of their own.
+        takes: its argument, for a scalar function of one argument. The checker has separate rules for other functions.
         gives: the result of such a function.
     """
 
@@ -119,7 +119,7 @@ _ALL = (
         "floor",
         FunctionKind.NUMBER,
         "floor(number)",
-        "Largest whole number that is not above it.",
+        "Largest integer that is not above the number.",
         Takes.NUMBER,
         Gives.SAME_KIND,
     ),
@@ -127,12 +127,15 @@ _ALL = (
         "ceil",
         FunctionKind.NUMBER,
         "ceil(number)",
-        "Smallest whole number that is not below it.",
+        "Smallest integer that is not below the number.",
         Takes.NUMBER,
         Gives.SAME_KIND,
     ),
     Function(
-        "round", FunctionKind.NUMBER, "round(number [, digits])", "The number rounded to some digits, by default none."
+        "round",
+        FunctionKind.NUMBER,
+        "round(number [, digits])",
+        "The number, rounded to some digits; by default 0.",
     ),
     Function("coalesce", FunctionKind.VALUE, "coalesce(value, value, …)", "The first value that is not null."),
     Function("now", FunctionKind.TIME, "now()", "The time at which the query began."),
@@ -142,7 +145,7 @@ _ALL = (
     Function("month", FunctionKind.TIME, "month(time)", "The month, 1 to 12.", Takes.TIME, Gives.INTEGER),
     Function("day", FunctionKind.TIME, "day(time)", "The day of the month, 1 to 31.", Takes.TIME, Gives.INTEGER),
     Function("date_diff", FunctionKind.TIME, "date_diff(unit, start, end)", "Whole units of time from start to end."),
-    Function("date_add", FunctionKind.TIME, "date_add(unit, amount, time)", "The time moved by an amount of units."),
+    Function("date_add", FunctionKind.TIME, "date_add(unit, amount, time)", "The time plus an amount of units."),
     Function("type", FunctionKind.GRAPH, "type($variable)", "The name of the type of a node or edge."),
     Function("nodes", FunctionKind.GRAPH, "nodes($path)", "The ids of the nodes of a path."),
     Function("edges", FunctionKind.GRAPH, "edges($path)", "The ids of the edges of a path."),

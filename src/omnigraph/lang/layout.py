@@ -1,4 +1,4 @@
-"""Laying out printed source, and putting the comments of the original back where they belong."""
+"""Layout of formatted source text. Preserves the comments of the original."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from omnigraph.lang.tokens import Comment, Tokens
 
 INDENT = "    "
 WIDTH = 100
-"""Longest line that the printers keep in one piece."""
+"""Maximum length of a printed line. Longer items are split."""
 
 _REST_OF_LINE = re.compile(rb"[ \t\r,]*")
 
 
 class Layout:
-    """Collects printed lines. Without an original, the result depends on the tree alone.
+    """Collects printed lines. Without an original text, the result depends only on the syntax tree.
 
-    With an original, its comments come back: a comment before or inside an item on a line of its own above that
-    item, a comment behind an item at the end of that item's line. Single blank lines between items are kept.
+    With an original text, its comments are kept. A comment before or inside an item becomes a separate line above the
+    item. A comment after an item stays at the end of its line. Single blank lines between items are kept.
     """
 
     def __init__(self, original: Tokens | None = None) -> None:
@@ -35,21 +35,21 @@ class Layout:
         self._fresh = True
 
     def line(self, text: str, span: Span | None = None) -> None:
-        """One item on a line of its own. `span` is where the item stood in the original."""
+        """Add an item on a separate line. `span` is its location in the original."""
         self._place(text, span)
         if span is not None:
-            self._behind()
+            self._trailing_comments()
 
     def open(self, text: str, span: Span | None = None) -> None:
-        """The first line of a block; what follows is indented until `close`. `span` covers the opening alone."""
+        """Add the first line of a block. Later lines are indented until `close`. `span` covers the opening only."""
         self._place(text, span)
         self._level += 1
         if span is not None:
-            self._behind()
+            self._trailing_comments()
         self._fresh = True
 
     def close(self, text: str = "}", end: int | None = None) -> None:
-        """The last line of a block. `end` is the offset just behind the closing brace in the original."""
+        """Add the last line of a block. `end` is the offset after the closing brace in the original."""
         if end is not None:
             self._flush(end - 1)
         self._level -= 1
@@ -58,22 +58,22 @@ class Layout:
         self._fresh = False
         if end is not None:
             self._last_end = max(self._last_end, end)
-            self._behind()
+            self._trailing_comments()
 
     def blank(self) -> None:
-        """A blank line, unless there is one or the block just began."""
+        """Add a blank line, except at the start of a block or after another blank line."""
         if self._lines and self._lines[-1] and not self._fresh:
             self._lines.append("")
 
     def text(self) -> str:
-        """All lines, with what comments remain at the end."""
+        """All lines as a text, with the remaining comments at the end."""
         self._flush(len(self._bytes) + 1)
         while self._lines and not self._lines[-1]:
             self._lines.pop()
         return "\n".join(self._lines) + "\n" if self._lines else ""
 
     def opening(self, span: Span) -> Span:
-        """The part of a block's span that ends with its first brace, where it stood in the original."""
+        """The part of the span of a block up to its opening brace, in the original."""
         if self._original is None:
             return span
         kinds = self._original.kinds
@@ -83,7 +83,7 @@ class Layout:
         return Span(span.start, self._original.ends[brace])
 
     def has_comment(self, span: Span) -> bool:
-        """Whether a comment stands inside the span: then it must not be printed as one line."""
+        """Whether the span contains a comment. If so, the item cannot be printed on one line."""
         first = bisect_left(self._starts, span.start, self._next)
         return first < len(self._starts) and self._starts[first] < span.end
 
@@ -92,7 +92,7 @@ class Layout:
         self._fresh = False
 
     def _place(self, text: str, span: Span | None) -> None:
-        """An item, after the comments that stand before it and inside it."""
+        """Add an item, after the comments before it and inside it."""
         if span is not None:
             self._flush(span.start)
             if self._blank_between(self._last_end, span.start):
@@ -104,7 +104,7 @@ class Layout:
         self._emit(text)
 
     def _flush(self, until: int) -> None:
-        """The comments that stand before an offset, each on a line of its own."""
+        """Add the comments before an offset, each on a separate line."""
         while self._next < len(self._comments) and self._starts[self._next] < until:
             comment = self._comments[self._next]
             self._next += 1
@@ -113,8 +113,8 @@ class Layout:
             self._emit(comment.text.rstrip())
             self._last_end = max(self._last_end, comment.span.end)
 
-    def _behind(self) -> None:
-        """The comments on the rest of the item's last line stay behind it."""
+    def _trailing_comments(self) -> None:
+        """Append the comments after the item to its last line."""
         while self._next < len(self._comments):
             comment = self._comments[self._next]
             gap = _REST_OF_LINE.match(self._bytes, self._last_end)

@@ -1,4 +1,4 @@
-"""Finding the name that a writer probably meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from omnigraph.errors import cut
 
 _LONGEST = 1000
-"""How much of a name is compared with others: some names are whole files that were put in the wrong place."""
+"""Maximum compared length of a name. A caller may pass the content of a whole file as a name by mistake."""
 
 
 def did_you_mean(written: str, known: Iterable[str]) -> str | None:
-    """A hint for an unknown name: the nearest known one, or the known ones when they are few.
+    """A hint for an unknown name: the most similar known name, or all known names if there are few.
 
     >>> did_you_mean("lable", ["label", "rank"])
     "did you mean 'label'?"
@@ -28,15 +28,15 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
 
 
 def nearest(written: str, known: Iterable[str]) -> str | None:
-    """The known name that is a slip of the keyboard away: one slip in a short name, two in a longer one.
+    """The most similar known name, within an edit distance of 1 for short names and 2 for longer names.
 
-    Case and underscores do not count. A slip is a letter that is missing, added, replaced or swapped with the next.
+    Ignores case and underscores. An edit inserts, deletes or replaces a letter, or swaps two neighbours.
 
     >>> nearest("kye", ["key", "unique"]), nearest("renameFrom", ["rename_from"]), nearest("owner", ["key"])
     ('key', 'rename_from', None)
     """
     folded = _folded(written)
-    best = min(((_slips(folded, _folded(name)), name) for name in known), default=None)
+    best = min(((_edit_distance(folded, _folded(name)), name) for name in known), default=None)
     if best is None or best[0] > (1 if len(folded) <= 5 else 2):
         return None
     return best[1]
@@ -46,8 +46,8 @@ def _folded(name: str) -> str:
     return name[:_LONGEST].casefold().replace("_", "")
 
 
-def _slips(a: str, b: str) -> int:
-    """The edit distance of two names, in which neighbours that are swapped count once."""
+def _edit_distance(a: str, b: str) -> int:
+    """The edit distance of two names (Damerau-Levenshtein). A swap of two neighbours counts as one edit."""
     if abs(len(a) - len(b)) > 2:
         return 3
     rows = [list(range(len(b) + 1))]

@@ -1,4 +1,4 @@
-"""Dates and times as text: the forms that schemas, queries and load files share.
+"""Parse and format dates and times. Schemas, queries and load files use the same formats.
 
 A `Date` is stored as days and a `DateTime` as milliseconds, both since 1970-01-01 UTC.
 """
@@ -15,22 +15,22 @@ _TIMESTAMP = re.compile(
     r"(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?: ?(?:([Zz]|UTC)|([+-])(\d\d)(?::?(\d\d))?))?)?",
     re.ASCII,
 )
-"""The spellings of ISO 8601, and those that databases print: `2026-03-14 09:30:00+02`, `+0200`, ` UTC`."""
+"""The formats of ISO 8601, and common formats of databases: `2026-03-14 09:30:00+02`, `+0200`, ` UTC`."""
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 FIRST_MS = (date.min.toordinal() - _EPOCH_DAY) * MS_PER_DAY
 LAST_MS = (date.max.toordinal() - _EPOCH_DAY + 1) * MS_PER_DAY - 1
-"""The years 1 to 9999: what has a text."""
+"""The supported range: the years 1 to 9999."""
 
 
 def parse_datetime(text: str) -> int:
-    """Milliseconds of a timestamp. Without an offset it is UTC; a bare date is its midnight.
+    """Parse a timestamp to milliseconds. The default offset is UTC. A date without a time means midnight.
 
     >>> parse_datetime("1970-01-02T00:00:00.5+00:00"), parse_datetime("1970-01-02 02:00:00.5+02")
     (86400500, 86400500)
 
     Raises:
-        ValueError: the text is no timestamp, or names a day or time that does not exist.
+        ValueError: the text is not a timestamp, or the day or time does not exist.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -45,7 +45,7 @@ def parse_datetime(text: str) -> int:
     if int(hour) > 23 or int(minute) > 59 or int(second) > 59:
         raise ValueError(f"there is no time {hour}:{minute}:{second}")
     millis = ((int(hour) * 60 + int(minute)) * 60 + int(second)) * 1000
-    # Digits below a millisecond are dropped, never rounded.
+    # Digits below a millisecond are truncated, not rounded.
     millis += int((fraction or "0")[:3].ljust(3, "0"))
     if sign is not None:
         off_minutes = off_minutes or "00"
@@ -60,13 +60,13 @@ def parse_datetime(text: str) -> int:
 
 
 def parse_date(text: str) -> int:
-    """Days of a date. A timestamp means the day that it falls on in UTC.
+    """Parse a date to days. A timestamp gives its day in UTC.
 
     >>> parse_date("1970-01-03")
     2
 
     Raises:
-        ValueError: as `parse_datetime`.
+        ValueError: see `parse_datetime`.
     """
     try:
         return parse_datetime(text) // MS_PER_DAY
@@ -77,7 +77,7 @@ def parse_date(text: str) -> int:
 
 
 def format_date(days: int) -> str:
-    """The day as ISO 8601 text.
+    """Format a day as ISO 8601.
 
     >>> format_date(2)
     '1970-01-03'
@@ -86,7 +86,7 @@ def format_date(days: int) -> str:
 
 
 def format_datetime(millis: int) -> str:
-    """The timestamp in UTC, with milliseconds only when there are any.
+    """Format a timestamp in UTC. Milliseconds are printed only if they are not zero.
 
     >>> format_datetime(86400500)
     '1970-01-02T00:00:00.500Z'

@@ -1,9 +1,9 @@
-"""Text to tokens, for both languages.
+"""The tokenizer of both languages.
 
-Tokens are kept as parallel lists rather than objects: a parser looks at kinds and texts far more often than at
-places, and a list look-up is the cheapest thing Python does.
+Tokens are stored in parallel lists, not as objects. A parser reads kinds and texts far more often than spans, and list
+lookups are fast.
 
-A token's kind is one of the words below, or the punctuation itself:
+The kind of a token is one of the words below, or the punctuation itself:
 
     type     TypeName     upper-case first letter
     name     name         lower-case first letter or underscore
@@ -22,10 +22,9 @@ from typing import NamedTuple
 from omnigraph.errors import ParseError, SourceText, Span
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
-"""Longest text that is compiled. Far above any real schema or query file; it bounds time and memory."""
+"""Maximum size of a source text, far above real files. It limits time and memory."""
 
-# Comments and strings are matched possessively (*+, ++): one that has no end fails at once, without trying every way
-# to shorten it.
+# Comments and strings use possessive quantifiers (*+, ++), so that an unterminated one fails without backtracking.
 _COMMON = r"""
     (?P<space>[ \t\r\n]+)
   | (?P<comment>//[^\n]* | /\*[^*]*+\*++(?:[^/*][^*]*+\*++)*+/)
@@ -58,7 +57,7 @@ _QUERY = re.compile(
 
 
 class Comment(NamedTuple):
-    """A comment, kept so that formatting does not lose it."""
+    """A comment. The formatter needs it."""
 
     text: str
     span: Span
@@ -90,7 +89,7 @@ def query_tokens(source: SourceText) -> Tokens:
 
 
 def read_source(text: str | bytes, name: str | None = None) -> SourceText:
-    """Text or UTF-8 bytes as a source, within the size that is compiled.
+    """Convert text or UTF-8 bytes to a source, and check its size.
 
     Raises:
         ParseError: the bytes are not UTF-8, or the text is too long.
@@ -149,7 +148,7 @@ def _tokenize(source: SourceText, pattern: re.Pattern[str]) -> Tokens:
         words = [word for word, _, _ in comments]
         tokens.comments = [Comment(*c) for c in zip(words, map(Span, begins, stops), strict=True)]
     if len(kinds) > 1:
-        # An error at the end still has to show a place inside the text: the last byte of the last token.
+        # An error at the end of the text needs a location inside the text: the last byte of the last token.
         tokens.starts[-1], tokens.ends[-1] = tokens.ends[-2] - 1, tokens.ends[-2]
     return tokens
 
@@ -179,7 +178,7 @@ def _lexical_error(source: SourceText, position: int) -> ParseError:
         "'": 'strings take double quotes: "…"',
         "#": "comments begin with // or are enclosed in /* */",
         ";": "no separator is needed here; remove it",
-        ".": "a point stands only between the digits of a number: 0.5",
+        ".": "a point is only allowed between the digits of a number: 0.5",
         "+": "numbers are written without a plus sign, and there is no arithmetic here",
         "$": "a variable is $ and a name that begins with a lower-case letter or _",
         "&": "write 'and'",
@@ -215,7 +214,7 @@ def unquote(token: str, span: Span, source: SourceText) -> str:
 
 
 def quote(value: str) -> str:
-    r"""A string as both languages write it.
+    r"""Quote a string as both languages do.
 
     >>> quote('say "hi"')
     '"say \\"hi\\""'

@@ -9,7 +9,7 @@ MAX_VECTOR_DIM = 2_147_483_647
 
 
 class Scalar(StrEnum):
-    """What one value is. The member's value is how both languages write it."""
+    """A scalar type. The value of a member is its name in both languages."""
 
     STRING = "String"
     BLOB = "Blob"
@@ -49,7 +49,7 @@ INTEGER_RANGES: dict[Scalar, tuple[int, int]] = {
 }
 
 WRITTEN_SCALARS: dict[str, Scalar] = {s.value: s for s in Scalar if s is not Scalar.VECTOR}
-"""The scalars that stand for themselves in source text (`Vector` takes a dimension)."""
+"""The scalar types that are written with their name alone (`Vector` needs a dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class ValueType:
 
     Attributes:
         scalar: the type of the value, or of each item of a list.
-        nullable: whether null is a value of it.
+        nullable: whether null is allowed.
         list: whether it is a list of `scalar`.
-        enum_values: the closed set of strings, sorted, for an enum; otherwise None.
+        enum_values: the values of an enum, sorted; otherwise None.
         dim: the dimension of a `Vector`; otherwise None.
     """
 
@@ -75,7 +75,7 @@ class ValueType:
 
     @property
     def item(self) -> ValueType:
-        """The type of one item of a list (the type itself when it is none)."""
+        """The type of a list item. The type itself if it is not a list."""
         return ValueType(self.scalar, False, False, self.enum_values, self.dim)
 
     @property
@@ -88,7 +88,7 @@ class ValueType:
 
     @property
     def is_plain_scalar(self) -> bool:
-        """Neither a list nor a vector nor a blob: what comparisons and keys take."""
+        """Whether this is not a list, a vector or a blob. Comparisons and keys need such types."""
         return not self.list and self.scalar not in (Scalar.VECTOR, Scalar.BLOB)
 
     def __str__(self) -> str:

@@ -64,7 +64,7 @@ class SparkVectors:
     def __init__(self, spark: SparkWork) -> None:
         self._spark = spark
 
-    def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
+    def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
         place, ref = self._spark.place, pin.ref
         parallelism = self._spark.session.parallelism
         parts = _parts(place.tables.at(ref).fragments(), chosen, parallelism) if pin.row_count else []
@@ -75,7 +75,7 @@ class SparkVectors:
         if failed is not None:
             raise failed
         counts = sum((part.counts for part in done), Counts())
-        tell(counts)
+        report(counts)
         paths = [part.path for part in done if part.path is not None]
         return Computed(counts, lambda: (place.table(path) for path in paths))
 

@@ -10,7 +10,7 @@ from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, but not declared so
 
 from omnigraph.errors import (
-    WAY_OUT,
+    DAMAGED_FILE_HINT,
     InputError,
     OmnigraphError,
     StorageError,
@@ -199,7 +199,7 @@ class Datasets:
             raise InputError("the files of a graph in an object store are checked by reading them")
         manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
         if manifest is None:
-            raise VersionReclaimedError(f"{ref.manifest_path} is gone", hint=WAY_OUT)
+            raise VersionReclaimedError(f"{ref.manifest_path} is gone", hint=DAMAGED_FILE_HINT)
         return self._checks.verify(ref.path, ref.directory, manifest)
 
     def _check(self, ref: TableRef) -> bool:

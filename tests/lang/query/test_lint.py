@@ -129,7 +129,7 @@ def test_findings_are_sorted_by_severity_type_property_and_message() -> None:
 
 def test_a_mutation_without_parameters_is_warned_about() -> None:
     (result,) = lint_queries("query q() { delete Knows where since is null }", nursery()).results
-    assert result.warnings == ("the mutation takes no parameters, so it always writes the same",)
+    assert result.warnings == ("the mutation has no parameters, so it always writes the same values",)
     made = report("query q() { delete Knows where since is null }")
     assert made["warnings"] == 1
     assert made["findings"] == []

@@ -1,4 +1,4 @@
-"""The query language `.gq`: from text to a checked, typed IR."""
+"""The query language `.gq`: parser, type checker, IR, printer and lints."""
 
 from omnigraph.lang.query.compile import compile_queries, compile_query, select_query
 from omnigraph.lang.query.lint import LintReport, lint_queries

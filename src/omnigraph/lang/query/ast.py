@@ -1,4 +1,4 @@
-"""The syntax tree of `.gq`. Every node knows its place; places do not count in comparisons."""
+"""The syntax tree of `.gq`. Every node has its span. Comparisons of nodes ignore spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.types import ValueType
 NOWHERE = Span(0, 0)
 
 ANONYMOUS = "_"
-"""The name of `$_`: a fresh variable at each occurrence."""
+"""The name of `$_`. Each occurrence is a new variable."""
 
 
 class LiteralKind(StrEnum):
@@ -27,7 +27,7 @@ class LiteralKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A written value. Dates keep the text between the quotes; the checker reads it."""
+    """A literal value. A date is stored as its text; the checker parses it."""
 
     kind: LiteralKind
     value: str | int | float | bool | None
@@ -50,7 +50,7 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`$name.property`; property `*` means all of them."""
+    """`$name.property`. The property `*` means all properties."""
 
     var: str
     property: str
@@ -73,7 +73,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function: ordinary, search or rank."""
+    """A function call: scalar, search or rank."""
 
     function: str
     args: tuple[Expr, ...]
@@ -83,7 +83,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`count(x)`, `count(distinct x)`, …; no argument means `count(*)`."""
+    """`count(x)`, `count(distinct x)`, …. No argument means `count(*)`."""
 
     function: str
     arg: Expr | None
@@ -93,7 +93,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """Arithmetic minus of something that is not a literal."""
+    """Unary minus of an expression that is not a literal."""
 
     operand: Expr
     span: Span = field(default=NOWHERE, compare=False)
@@ -144,7 +144,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """`and` or `or` over two or more operands: long chains stay flat."""
+    """`and` or `or` over two or more operands. Long chains are flat."""
 
     op: str
     operands: tuple[Expr, ...]
@@ -195,7 +195,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """`{min,max}`; no maximum is unbounded."""
+    """`{min,max}`. Without a maximum, the number of hops is unbounded."""
 
     min: int
     max: int | None
@@ -207,9 +207,9 @@ class Traversal:
     """`$a $e:<word>{1,3} $b`, and `shortest $p: …`.
 
     Attributes:
-        words: the alternatives; empty means every edge type that fits (`*`).
-        undirected: whether written in `< >`.
-        path_var: the variable of `shortest`, which makes this a shortest-path search.
+        words: the edge types; empty means all edge types that fit (`*`).
+        undirected: whether the edge is written in `< >`.
+        path_var: the path variable of `shortest`; None for an ordinary traversal.
     """
 
     left: Var
@@ -228,7 +228,7 @@ class Traversal:
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """`not { … }`: the block has no solution."""
+    """`not { … }`: true if the block has no match."""
 
     clauses: tuple[Clause, ...]
     span: Span = field(default=NOWHERE, compare=False)
@@ -236,7 +236,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """`optional { … }`: nulls where the block has no solution."""
+    """`optional { … }`: binds nulls if the block has no match."""
 
     clauses: tuple[Clause, ...]
     span: Span = field(default=NOWHERE, compare=False)
@@ -262,7 +262,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """One key of `order`. Direction and place of nulls are None when not written."""
+    """One sort key of `order`. Direction and position of nulls are None if not written."""
 
     expr: Expr
     descending: bool | None = None
@@ -294,7 +294,7 @@ class InsertMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`insert`, `create` and `merge`. `kind` is `node` or `edge` when written."""
+    """`insert`, `create` or `merge`. `kind` is `node` or `edge` if written."""
 
     mode: InsertMode
     type_name: str
@@ -334,7 +334,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class EnumOf:
-    """A parameter type that borrows the enum of a property: `Person.status`."""
+    """A parameter type that refers to the enum of a property: `Person.status`."""
 
     type_name: str
     property: str
@@ -364,12 +364,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryFile:
-    """The queries of one text, in source order, with the tokens that they were read from."""
+    """The queries of one text in source order, and its tokens."""
 
     queries: tuple[Query, ...]
     tokens: Tokens | None = field(default=None, compare=False, repr=False)
 
     @property
     def source(self) -> SourceText:
-        """The text, or nothing for a tree that was built by hand."""
+        """The source text. Empty for a tree that was built by a program."""
         return self.tokens.source if self.tokens else SourceText("")

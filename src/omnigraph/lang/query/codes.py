@@ -1,4 +1,4 @@
-"""The diagnostic identifiers of `.gq`."""
+"""The diagnostic codes of `.gq`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from omnigraph.lang.diagnostics import Diagnostic, Severity
 _ERRORS = {
     "T1": "the type of a pattern is neither a node type nor an interface",
     "T2": "a matcher names a property that the type does not declare",
-    "T3": "a literal that does not fit what it is for: the type, enum, null, vector length or range of a property or "
+    "T3": "a literal that does not fit its target: the type, enum, null, vector length or range of a property or "
     "parameter; a matcher that compares a list, Vector or Blob",
     "T4": "an edge word that no edge type has",
     "T5": "the ends of a traversal do not fit the edge",
@@ -28,25 +28,25 @@ _ERRORS = {
     "T20": "`match_text` or `bm25` with arguments of the wrong type",
     "T21": "`rrf` with wrong arms, weights or k, or without a limit",
     "T22": "an undirected traversal of an edge between two types",
-    "T23": "an edge variable where none can stand",
+    "T23": "an edge variable where it is not allowed",
     "T24": "a Blob as a value that is read",
     "T25": "a variable that would have to be of two types",
-    "T26": "a variable that nothing binds",
+    "T26": "a variable that is not bound",
     "T27": "a parameter whose name is taken or reserved, or whose type is unknown",
     "T28": "a list literal that is nested, mixed or holds null",
     "T29": "two result columns of one name",
     "T30": "a projection or sort key that cannot be computed",
     "T31": "an unknown function, or a function or operator with arguments of the wrong number or type",
-    "T32": "a rank function where none can stand, or a sort key beside one",
+    "T32": "a rank function where it is not allowed, or a sort key next to one",
     "T33": "a filter that is not true or false, or a text filter used as a value",
-    "T34": "an `optional` block that is not connected to what stands before it",
-    "T35": "a path variable where none can stand, or a path without a hop range",
+    "T34": "an `optional` block that is not connected to the clauses before it",
+    "T35": "a path variable where it is not allowed, or a path without a hop range",
     "T36": "a `limit` or `offset` that is not a whole number",
     "T37": "`having` without an aggregate, or one that looks at rows instead of groups",
     "T38": "a query that both writes and deletes",
     "T39": "a `merge` into a type without a key",
     "T40": "two queries of one name in a file",
-    "T41": "a date, datetime or integer literal that has no value",
+    "T41": "a date, datetime or integer literal that is not valid",
     "T42": "a regular expression that is not valid",
 }
 
@@ -54,13 +54,13 @@ _WARNINGS = {
     "L201": "a nullable property that none of the file's updates of its type sets",
     "L202": "a parameter that is not used",
     "L203": "a variable that is used nowhere else",
-    "L204": "two groups of variables that nothing connects, so that every row of one meets every row of the other",
+    "L204": "two groups of variables that are not connected, so that the result is their cross product",
     "L205": "a limit without an order: which rows are kept is arbitrary",
-    "L207": "a hop range that no walk can reach",
+    "L207": "a hop range that no traversal can reach",
     "L208": "an optional block whose variables are required later, so that it is not optional",
     "L209": "a mutation that sets a property to its default",
-    "L215": "a hop range that goes on where every walk has ended",
-    "L216": "an ascending order by a bm25 or rrf column, so that the best come last",
+    "L215": "a hop range that is longer than every possible traversal",
+    "L216": "an ascending order by a bm25 or rrf column, which puts the best results last",
 }
 
 _INFOS = {

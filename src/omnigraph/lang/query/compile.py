@@ -1,4 +1,4 @@
-"""From query text to IR in one call."""
+"""Compile query text to the IR: parse, check and lower."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from omnigraph.lang.schema.catalog import Catalog
 
 
 def compile_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -> dict[str, ir.Query]:
-    """Every query of a text, by name, in source order.
+    """Compile all queries of a text. Returns them by name, in source order.
 
     Args:
         text: the source.
         catalog: the schema.
-        name: what errors call the source, usually its path.
+        name: the name of the source in errors, usually its path.
 
     Raises:
         ParseError: the text does not follow the grammar.
-        TypeCheckError: the first rule that a query breaks.
+        TypeCheckError: a query breaks a rule.
     """
     file = parse_queries(text, name)
     check_names(file)
@@ -30,7 +30,7 @@ def compile_queries(text: str | bytes, catalog: Catalog, name: str | None = None
 def compile_query(
     text: str | bytes, catalog: Catalog, query_name: str | None = None, *, name: str | None = None
 ) -> ir.Query:
-    """One query of a text. A text with a single query needs no name.
+    """Compile one query of a text. The name is optional if the text has only one query.
 
     Example:
         >>> from omnigraph.lang.schema import compile_schema
@@ -42,7 +42,7 @@ def compile_query(
     Raises:
         ParseError: the text does not follow the grammar.
         TypeCheckError: the query breaks a rule.
-        NotFoundError: the text has no query of this name, or several and none was named.
+        NotFoundError: the text has no query of this name, or it has several and no name was given.
     """
     file = parse_queries(text, name)
     check_names(file)
@@ -50,7 +50,7 @@ def compile_query(
 
 
 def select_query(file: ast.QueryFile, query_name: str | None) -> ast.Query:
-    """The query of a name, or the only one."""
+    """Select a query by name. Without a name, the text must have only one query."""
     names = [query.name for query in file.queries]
     if query_name is None:
         if len(names) == 1:

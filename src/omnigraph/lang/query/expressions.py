@@ -1,4 +1,4 @@
-"""Parsing values and expressions: precedence climbing, so that depth follows parentheses alone."""
+"""Parser of values and expressions. It uses precedence climbing, so only parentheses add recursion depth."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LOWER_CASE = OPERATOR_WORDS | {
     *("query", "match", "return", "distinct", "having", "order", "limit", "offset", "optional", "shortest", "as"),
     *("asc", "desc", "nulls", "not", "null", "true", "false", "where", "set"),
 }
-"""Words that other languages also write in upper case."""
+"""Keywords that other languages write in upper case."""
 
 _CONSTANTS: dict[str, tuple[LiteralKind, bool | None]] = {
     "true": (LiteralKind.BOOL, True),
@@ -47,18 +47,18 @@ _CONSTANTS: dict[str, tuple[LiteralKind, bool | None]] = {
 }
 
 _MAX_INT_DIGITS = 40
-"""No type holds an integer longer than this; the checker says which one it would have to fit."""
+"""Maximum length of an integer literal. No type can hold a longer one. The checker tests the exact range."""
 
 
 class ExpressionParser(Cursor):
-    """The part of the query parser that reads values and expressions."""
+    """The part of the query parser for values and expressions."""
 
     __slots__ = ("in_where",)
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
         self.in_where = False
-        """Whether a bare name is a property, so that even a property called `true` or `not` can be tested."""
+        """Whether a bare name is a property. Then a property called `true` or `not` can be tested, too."""
 
     def unexpected(self, expected: str, *, words: list[str] | None = None, hint: str | None = None) -> ParseError:
         text = self.texts[self.i]
@@ -67,7 +67,7 @@ class ExpressionParser(Cursor):
         return super().unexpected(expected, words=words, hint=hint)
 
     def expression(self, level: int = _OR) -> ast.Expr:
-        """An expression whose operators bind at least as tightly as `level`."""
+        """Parse an expression whose operators have at least the precedence `level`."""
         self.descend()
         entered = self.depth
         start = self.i
@@ -84,12 +84,12 @@ class ExpressionParser(Cursor):
                 self.i += 1
                 right = self.expression(binding + 1)
                 left = ast.Arithmetic(op, left, right, self.span_from(start))
-                self.descend()  # a chain grows to the left: each link is one level of the tree
+                self.descend()  # a left-associative chain adds one tree level per operator
         self.depth = entered - 1
         return left
 
     def _binding(self) -> int:
-        """How tightly the next token binds as an operator; 0 when it is none."""
+        """The precedence of the next token as an operator; 0 if it is not an operator."""
         i = self.i
         kind = self.kinds[i]
         if kind != "name":
@@ -145,7 +145,7 @@ class ExpressionParser(Cursor):
         return literal
 
     def _operand_hint(self) -> str | None:
-        """What was probably meant by a token that begins no value."""
+        """A hint for a token that cannot start a value."""
         i = self.i
         kind, before = self.kinds[i], self.kinds[i - 1]
         if kind == ".":
@@ -159,7 +159,7 @@ class ExpressionParser(Cursor):
         if kind == ">" and before == "-":
             return "a traversal names its edge: $a edge $b"
         if kind == "|":
-            return "write 'or'; alternative edges stand in parentheses: (a | b)"
+            return "write 'or'; alternative edges are written in parentheses: (a | b)"
         return None
 
     def _var(self, index: int) -> ast.Var:
@@ -175,10 +175,10 @@ class ExpressionParser(Cursor):
         return ast.Access(self.texts[index][1:], prop, self.span_from(index), self.tokens.span(self.i - 1))
 
     def _word(self) -> ast.Expr:
-        """What begins with a word: a constant, a function, `not`, or a bare name."""
+        """Parse an operand that starts with a word: a constant, a function, `not`, or a bare name."""
         i = self.i
         text, after = self.texts[i], self.kinds[i + 1]
-        # White space may precede the parenthesis of a function. Behind any other name it begins the next filter.
+        # A function name can be followed by white space and "(". After another name, "(" starts the next filter.
         if after == "(" and text != "not" and (self.ends[i] == self.starts[i + 1] or text in FUNCTIONS):
             return self._call()
         if self.in_where and after in COMPARISONS:
@@ -241,14 +241,14 @@ class ExpressionParser(Cursor):
         return ast.Aggregate(name, arg, distinct, self.span_from(start))
 
     def value(self, purpose: str) -> ast.Value:
-        """A literal, a parameter or `now()`: what matchers and assignments take."""
+        """Parse a literal, a parameter or `now()`: the values of matchers and assignments."""
         i = self.i
         kind, text = self.kinds[i], self.texts[i]
         if kind == "var":
             self.i = i + 1
             if self.kinds[i + 1] == ".":
                 raise self.unexpected(
-                    f"the end of {purpose}", hint="only a literal, a parameter or now() can stand here"
+                    f"the end of {purpose}", hint="only a literal, a parameter or now() is allowed here"
                 )
             return self._var(i)
         if kind == "name" and text == "now" and self.kinds[i + 1] == "(":
@@ -267,11 +267,11 @@ class ExpressionParser(Cursor):
         if text.lower() in _CONSTANTS:
             return f"did you mean '{text.lower()}'?"
         if self.kinds[self.i + 1] in ("(", *_OPERATORS):
-            return "expressions cannot stand here; compute the value first and pass it as a parameter"
+            return "expressions are not allowed here; compute the value first and pass it as a parameter"
         return 'a text needs double quotes: "…"'
 
     def literal(self) -> ast.Literal | ast.ListLiteral | None:
-        """A literal, or None when something else comes next."""
+        """Parse a literal. None if the next token is not a literal."""
         i = self.i
         kind, text = self.kinds[i], self.texts[i]
         if kind == "-" and self.kinds[i + 1] in ("int", "float"):

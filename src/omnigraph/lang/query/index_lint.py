@@ -1,4 +1,4 @@
-"""L206: filters and ranks that no index serves, with the declaration that would."""
+"""Lint L206: filters and ranks without an index, and the index declaration to add."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from omnigraph.lang.diagnostics import Finding, Severity
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, Index, IndexKind, Key, NodeType
-from omnigraph.lang.schema.indexes import built_kind, natural_kind
+from omnigraph.lang.schema.indexes import built_kind, default_kind
 
 _ORDERED = {ir.CompareOp.EQ, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE}
 _SUBSTRING = {ir.CompareOp.CONTAINS, ir.CompareOp.ENDS_WITH, ir.CompareOp.MATCHES}
 
 
-def unserved(queries: Sequence[ir.Query], catalog: Catalog) -> list[Finding]:
-    """One finding per property and kind of index, naming the queries that would use it."""
+def missing_indexes(queries: Sequence[ir.Query], catalog: Catalog) -> list[Finding]:
+    """One finding per property and index kind, with the queries that would use the index."""
     wanted: dict[tuple[bool, str, str, IndexKind], set[str]] = {}
     for query in queries:
         if isinstance(query.body, ir.Read):
@@ -37,26 +37,26 @@ def unserved(queries: Sequence[ir.Query], catalog: Catalog) -> list[Finding]:
 
 
 _Owners = dict[str, tuple[NodeType | EdgeType, ...]]
-"""The types behind each variable that can be seen in a block."""
+"""The types of each visible variable of a block."""
 
 
 def _needs(read: ir.Read, catalog: Catalog) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
     yield from _block_needs(read.match, {}, catalog)
     result = (read.columns, read.having, read.order)
-    yield from _unserved_uses(result, _owners(read.match, catalog))
+    yield from _uses_without_index(result, _owners(read.match, catalog))
 
 
 def _block_needs(
     block: ir.Block, outer: _Owners, catalog: Catalog
 ) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
     owners = outer | _owners(block, catalog)
-    yield from _unserved_uses(block.filters, owners)
+    yield from _uses_without_index(block.filters, owners)
     for inner in (*block.optionals, *block.negations):
         yield from _block_needs(inner, owners, catalog)
 
 
 def _owners(block: ir.Block, catalog: Catalog) -> _Owners:
-    """What a block binds, in its optional blocks too."""
+    """The variables that a block binds, also in its optional blocks."""
     owners: _Owners = {node.name: tuple(catalog.nodes[name] for name in node.types) for node in block.nodes}
     for expand in block.expands:
         if expand.edge_var is not None:
@@ -66,15 +66,15 @@ def _owners(block: ir.Block, catalog: Catalog) -> _Owners:
     return owners
 
 
-def _unserved_uses(node: object, owners: _Owners) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
+def _uses_without_index(node: object, owners: _Owners) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
     for prop, kind in _uses(node):
         for owner in owners.get(prop.var, ()):
-            if prop.name in owner.properties and not _served(owner, prop, kind):
+            if prop.name in owner.properties and not _has_index(owner, prop, kind):
                 yield owner, prop, kind
 
 
 def _uses(root: object) -> Iterator[tuple[ir.Prop, IndexKind]]:
-    """Properties that are looked up, each with the kind of index that could do it."""
+    """The searched properties, each with the index kind that would support the search."""
     for node in walk(root):
         match node:
             case ir.TextMatch() | ir.Bm25():
@@ -90,11 +90,11 @@ def _uses(root: object) -> Iterator[tuple[ir.Prop, IndexKind]]:
                 yield prop, IndexKind.BTREE
 
 
-def _served(owner: NodeType | EdgeType, prop: ir.Prop, kind: IndexKind) -> bool:
+def _has_index(owner: NodeType | EdgeType, prop: ir.Prop, kind: IndexKind) -> bool:
     for constraint in owner.constraints:
         if isinstance(constraint, Key) and constraint.fields == (prop.name,):
-            # The id holds it, and a key is indexed as its type asks for.
-            return kind in (IndexKind.BTREE, natural_kind(prop.type))
+            # A single-property key is the id, which has a BTREE. The key also has the default index of its type.
+            return kind in (IndexKind.BTREE, default_kind(prop.type))
         if isinstance(constraint, Index) and constraint.fields == (prop.name,):
             built = built_kind(constraint.kind, prop.type)
             if built is kind or (kind is IndexKind.BTREE and built is IndexKind.BITMAP):

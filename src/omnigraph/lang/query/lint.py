@@ -1,4 +1,4 @@
-"""The lint report of a query file: what is wrong, and what is probably not meant."""
+"""The lint report of a query file: errors and warnings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from omnigraph.errors import ParseError, SourceText, TypeCheckError
 from omnigraph.lang.diagnostics import Finding, Severity, sorted_findings
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check import check_with_context, name_taken
-from omnigraph.lang.query.index_lint import unserved
+from omnigraph.lang.query.check import check_with_context, duplicate_name
+from omnigraph.lang.query.index_lint import missing_indexes
 from omnigraph.lang.query.operation import Operation, describe
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.query.rules import query_findings
 from omnigraph.lang.schema.catalog import Catalog
 
-HARD_CODED = "the mutation takes no parameters, so it always writes the same"
+HARD_CODED = "the mutation has no parameters, so it always writes the same values"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What lint has to say about one query. `operation` is there when the query checks."""
+    """The lint result of one query. `operation` is set if the query has no errors."""
 
     name: str
     kind: str
@@ -48,9 +48,9 @@ class LintReport:
     """The report of one file.
 
     Attributes:
-        results: one per query, in source order; empty when the file does not parse.
+        results: one per query, in source order; empty if the file does not parse.
         findings: sorted by severity, type, property and message.
-        parse_error: the error behind `Q000`, with its place.
+        parse_error: the error of `Q000`, with its location.
     """
 
     results: tuple[QueryResult, ...]
@@ -78,7 +78,7 @@ class LintReport:
         return sum(f.severity is severity for f in self.findings)
 
     def to_json(self, schema_source: dict[str, str], query_path: str) -> dict[str, object]:
-        """The report as the command line and HTTP give it."""
+        """The report as JSON, for the command line and HTTP."""
         return {
             "status": self.status,
             "schema_source": schema_source,
@@ -93,7 +93,7 @@ class LintReport:
 
 
 def lint_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -> LintReport:
-    """Check every query of a text against a schema and say what looks wrong.
+    """Lint all queries of a text against a schema.
 
     Example:
         >>> from omnigraph.lang.schema import compile_schema
@@ -116,7 +116,7 @@ def lint_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -
         warnings = (HARD_CODED,) if kind == "mutation" and not query.params else ()
         try:
             if query.name in seen:
-                raise name_taken(query)
+                raise duplicate_name(query)
             checked, context = check_with_context(query, catalog)
         except TypeCheckError as error:
             error.source = file.source
@@ -128,13 +128,13 @@ def lint_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -
         findings += query_findings(query, checked, context)
         valid.append((query, checked))
     findings += _never_updated(valid, catalog)
-    findings += unserved([checked for _, checked in valid], catalog)
+    findings += missing_indexes([checked for _, checked in valid], catalog)
     kept = [f for f in findings if not _allowed(f, catalog)]
     return LintReport(tuple(results), tuple(sorted_findings(kept)), source=file.source)
 
 
 def _never_updated(valid: Sequence[tuple[ast.Query, ir.Query]], catalog: Catalog) -> list[Finding]:
-    """L201: properties that could change, but that no update of their type sets."""
+    """L201: nullable properties that no update of their type sets."""
     sets: dict[str, set[str]] = {}
     updaters: dict[str, set[str]] = {}
     for _, query in valid:
@@ -154,7 +154,7 @@ def _never_updated(valid: Sequence[tuple[ast.Query, ir.Query]], catalog: Catalog
 
 
 def _allowed(finding: Finding, catalog: Catalog) -> bool:
-    """Whether the schema accepts this finding with `@allow` on the type or the property."""
+    """Whether the type or the property has an `@allow` for this finding."""
     owner = (catalog.edges if finding.edge else catalog.nodes).get(finding.type_name or "")
     if owner is None:
         return False

@@ -1,4 +1,4 @@
-"""The operation descriptor: what a query gives back, reads and writes, known before it runs."""
+"""The operation descriptor of a query: its result columns, and the types that it reads and writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 
 class ResultKind(StrEnum):
-    """The kinds of values that a client has to tell apart."""
+    """The kinds of result values that a client has to distinguish."""
 
     STRING = "string"
     BOOL = "bool"
@@ -64,7 +64,7 @@ class TypeRef:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a query does. `reads` may name more than is touched, `writes` names exactly what can change."""
+    """The types that a query reads and writes. `reads` may be too large; `writes` is exact."""
 
     result: tuple[ResultField, ...]
     reads: tuple[TypeRef, ...]
@@ -97,7 +97,7 @@ def describe(query: ir.Query, catalog: Catalog) -> Operation:
 
 
 def _result_type(column: ir.OutColumn) -> ValueType:
-    """Aggregates count as nullable for clients, which the empty group can make them."""
+    """The result type of a column. Aggregates are nullable, because they are null for an empty group."""
     kind = column.expr.type
     return kind.with_nullable(True) if isinstance(column.expr, ir.Aggregate) else kind
 

@@ -1,4 +1,4 @@
-"""Parsing `.gq`: from text to a syntax tree."""
+"""The parser of `.gq`: recursive descent from tokens to a syntax tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnigraph.lang.tokens import query_tokens, read_source
 from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
 
 _NO_OPERAND_FOLLOWS = ("}", "end", "string", "int", "float", "[")
-"""What cannot follow an edge word: after a variable and a word, this is a traversal without its right end."""
+"""Tokens that end a traversal. After a variable and a word, they mean that the right end is missing."""
 
 _OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
     **dict.fromkeys(("float", "double", "number"), "F64"),
@@ -18,7 +18,7 @@ _OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
     **dict.fromkeys(("bytes", "binary"), "Blob"),
     "timestamp": "DateTime",
 }
-"""What other languages call our scalars."""
+"""Names of scalar types in other languages."""
 
 COMMENTS = "comments begin with // or are enclosed in /* */"
 
@@ -26,11 +26,11 @@ _STATEMENTS = ("insert", "create", "merge", "update", "delete")
 
 
 def parse_queries(text: str | bytes, name: str | None = None) -> ast.QueryFile:
-    """The queries of a `.gq` text.
+    """Parse the queries of a `.gq` text.
 
     Args:
         text: the source, as text or UTF-8 bytes.
-        name: what errors call it, usually the file's path.
+        name: the name of the source in errors, usually its path.
 
     Raises:
         ParseError: the text does not follow the grammar.
@@ -45,7 +45,7 @@ def parse_queries(text: str | bytes, name: str | None = None) -> ast.QueryFile:
 
 
 def too_deep(source: SourceText, span: Span) -> ParseError:
-    """The error for a caller whose own stack was nearly full, so that the usual bound on nesting came too late."""
+    """The error for a stack overflow below the nesting limit. It occurs if the stack of the caller is already deep."""
     return ParseError("nested too deeply", span=span, source=source)
 
 
@@ -218,17 +218,17 @@ class QueryParser(ExpressionParser):
         )
 
     def _misplaced(self) -> ParseError:
-        """The error for a word behind the parts of a read."""
+        """The error for an unexpected word after the clauses of a read."""
         word = self.texts[self.i]
         if word in ("limit", "offset"):
             return self.error(f"'{word}' is given twice")
         if word in ("having", "order"):
-            return self.error(f"'{word}' cannot stand here: the order is return, having, order, limit, offset")
+            return self.error(f"'{word}' is in the wrong position: the order is return, having, order, limit, offset")
         hint = "write 'offset'" if word == "skip" else None
         return self.unexpected("'}'", words=["having", "order", "limit", "offset"], hint=hint)
 
     def _block(self) -> tuple[ast.Clause, ...]:
-        """The clauses between two braces."""
+        """Parse the clauses between two braces."""
         self.descend()
         self.expect("{")
         clauses = [self._clause()]
@@ -255,7 +255,7 @@ class QueryParser(ExpressionParser):
             if text == "shortest" and after == "var":
                 return self._shortest()
             if text == "not" and after == "var" and self._negates_traversal():
-                raise self.error("'not' stands before a block or an expression", hint="write not { … }")
+                raise self.error("'not' must be followed by a block or an expression", hint="write not { … }")
             if text == "exists" and after == "{":
                 raise self.error(
                     "there is no block 'exists'",
@@ -294,7 +294,7 @@ class QueryParser(ExpressionParser):
         return ast.Assign(name, value, self.span_from(start), name_span)
 
     def _at_traversal(self) -> bool:
-        """Whether the clause that begins with this variable is a traversal rather than a filter."""
+        """Whether the clause that starts with this variable is a traversal, not a filter."""
         i = self.i + 1
         kinds = self.kinds
         if kinds[i] == "var":
@@ -321,7 +321,7 @@ class QueryParser(ExpressionParser):
         return self.kinds[i] == "-" and self.kinds[i + 1] == "-" and self.ends[i] == self.starts[i + 1]
 
     def _negates_traversal(self) -> bool:
-        """Whether `$a edge $b` follows a `not`, where no variable by itself can be meant."""
+        """Whether `$a edge $b` follows a `not`. A variable alone is not valid there."""
         start = self.i
         word = start + 2
         if self.kinds[word] != "name" or self.texts[word] in {*OPERATOR_WORDS, "optional", "shortest"}:
@@ -337,7 +337,7 @@ class QueryParser(ExpressionParser):
         self.i = start + 2
         self.expect(":")
         if self.kinds[self.i] != "var":
-            raise self.unexpected("the traversal whose shortest path is wanted")
+            raise self.unexpected("a traversal after 'shortest'")
         return self._traversal(start, path_var)
 
     def _traversal(self, start: int, path_var: ast.Var | None) -> ast.Traversal:
@@ -383,7 +383,7 @@ class QueryParser(ExpressionParser):
                 spans.append(self.here())
                 words.append(self._edge_word())
             if len(words) > 1 and not grouped and self.kinds[self.i] != ">":
-                raise self.error("alternative edges stand in parentheses: (a | b)")
+                raise self.error("alternative edges are written in parentheses: (a | b)")
         if grouped:
             self.expect(")")
         return tuple(words), tuple(spans)
@@ -412,7 +412,7 @@ class QueryParser(ExpressionParser):
     def _hop_count(self) -> int:
         digits = self.expect("int", "a number of hops")
         if len(digits) > 9:
-            raise self.error("this many hops cannot be walked", span=self.tokens.span(self.i - 1))
+            raise self.error("this number of hops is too large", span=self.tokens.span(self.i - 1))
         return int(digits)
 
     def _projections(self) -> tuple[ast.Projection, ...]:
@@ -450,7 +450,7 @@ class QueryParser(ExpressionParser):
     def _sort_key(self) -> ast.Expr:
         i = self.i
         if self.kinds[i] == "name" and self.texts[i] in ("not", "null"):
-            # An alias can have these names too, and as a whole key they mean nothing else.
+            # An alias can have these names, too. As a complete sort key they are an alias.
             after = self.texts[i + 1] if self.kinds[i + 1] == "name" else self.kinds[i + 1]
             if after in (",", "}", "asc", "desc"):
                 self.i = i + 1
@@ -473,7 +473,7 @@ class QueryParser(ExpressionParser):
         return ast.Sort(expr, descending, nulls_first, self.span_from(start))
 
     def _count(self, word: str) -> ast.Literal | ast.Var:
-        """The operand of `limit` and `offset`."""
+        """Parse the operand of `limit` or `offset`."""
         i = self.i
         if self.kinds[i] == "var":
             self.i = i + 1

@@ -1,4 +1,4 @@
-"""Canonical source for expressions, with as few parentheses as keep the tree."""
+"""Printer of expressions: canonical source text with the minimum of parentheses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.tokens import quote
 _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY, _UNARY = range(1, 8)
 
 _CONTINUES = re.compile(rf"-|(?:{'|'.join(sorted(OPERATOR_WORDS))}|not in)\b")
-"""How a text begins that would read as the rest of an expression before it."""
+"""The start of a text that the parser would take as the continuation of the expression before it."""
 
 _TRAVERSAL = re.compile(r"\$\w+ \w+ \$\w+(?![\w.])")
 _NAMED_ARGUMENT = re.compile(r"\w+ = ")
@@ -20,16 +20,17 @@ _DISTINCT = re.compile(r"distinct\b.")
 
 
 def expression(expr: ast.Expr, level: int = _OR, *, in_where: bool = False) -> str:
-    """An expression as it stands where operators of `level` and tighter need no parentheses."""
+    """Print an expression in a context where operators of precedence `level` or higher need no parentheses."""
     text, binding = _print(expr, in_where)
     return f"({text})" if binding < level else text
 
 
 def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
-    """A filter that stands among clauses, which have no separators.
+    """Print a filter as a clause. Clauses have no separators, so some filters need parentheses.
 
-    A variable alone, or two around a word, would read as a traversal, a minus or an operator's word as the continuation
-    of the filter before it; a name at its end (`guard_end`) could take a parenthesis that follows for its arguments.
+    The parser would read a single variable, or two variables around a word, as a traversal. It would read a leading
+    minus or operator word as the continuation of the filter before it. With `guard_end`, it would read a name at the
+    end and a following parenthesis as a function call.
     """
     text = expression(expr)
     read_otherwise = isinstance(expr, ast.Var) or _CONTINUES.match(text) or _TRAVERSAL.match(text)
@@ -39,7 +40,7 @@ def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
 
 
 def _last(expr: ast.Expr) -> ast.Expr:
-    """The operand that is printed last."""
+    """The last printed operand."""
     while True:
         if isinstance(expr, ast.Comparison | ast.Membership | ast.Arithmetic):
             expr = expr.right
@@ -52,7 +53,7 @@ def _last(expr: ast.Expr) -> ast.Expr:
 
 
 def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
-    """The text and how tightly its outermost operator binds."""
+    """The text, and the precedence of its outermost operator."""
 
     def sub(child: ast.Expr, level: int) -> str:
         return expression(child, level, in_where=in_where)
@@ -80,7 +81,7 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
                 arg = _guarded(arg, _DISTINCT)
             return f"{expr.function}({'distinct ' if expr.distinct else ''}{arg})", _UNARY
         case ast.Negate():
-            # A minus before a number would read back as a negative literal.
+            # The parser would read a minus and a number as a negative literal.
             inner = sub(expr.operand, _UNARY)
             return (f"-({inner})" if inner[0] in "-0123456789" else f"-{inner}"), _UNARY
         case ast.Arithmetic():
@@ -89,7 +90,7 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
         case ast.Comparison():
             left = sub(expr.left, _ADD)
             if in_where and expr.op in COMPARISONS and _is_constant(_last(expr.left)):
-                left = f"({left})"  # before a comparison, a bare word is a property
+                left = f"({left})"  # without parentheses, a bare word before a comparison is a property
             return f"{left} {expr.op} {sub(expr.right, _ADD)}", _COMPARE
         case ast.Membership():
             word = "not in" if expr.negated else "in"
@@ -99,13 +100,13 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
         case ast.Not():
             return f"not {sub(expr.operand, _NOT)}", _NOT
         case ast.Logical():
-            # `and` inside `or` binds by itself, but nobody should have to remember that.
+            # Parentheses around `and` inside `or` are not necessary, but easier to read.
             binding = _OR if expr.op == "or" else _AND
             return f" {expr.op} ".join(sub(o, _NOT) for o in expr.operands), binding
 
 
 def _guarded(text: str, misread: re.Pattern[str]) -> str:
-    """The text, in parentheses if it would read as something else where it stands."""
+    """Put the text in parentheses if the parser would read it differently in its context."""
     return f"({text})" if misread.match(text) else text
 
 

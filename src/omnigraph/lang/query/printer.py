@@ -1,4 +1,4 @@
-"""Canonical source for `.gq`: the formatter, and the inverse of the parser."""
+"""Printer and formatter of `.gq`: canonical source text. Parsing it gives an equal tree."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from omnigraph.lang.query.print_expr import expression, filter_clause
 from omnigraph.lang.tokens import quote
 
 _ALIAS_WITH_ORDER = re.compile(r"null$|not (?:asc|desc)\b")
-"""How a sort key begins that would read as an alias of that name, with its direction."""
+"""The start of a sort key that the parser would read as an alias with a direction."""
 
 
 def print_queries(file: ast.QueryFile) -> str:
-    """Canonical source of a tree. Parsing it gives an equal tree."""
+    """Print a tree as canonical source. Parsing it gives an equal tree."""
     return _Printer(Layout()).file(file)
 
 
 def format_queries(text: str | bytes, name: str | None = None) -> str:
-    """A `.gq` text in canonical form, with its comments.
+    """Format a `.gq` text. Comments are kept.
 
     Raises:
         ParseError: the text does not follow the grammar.
@@ -78,11 +78,11 @@ class _Printer:
                 self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
 
     def has_comment(self, span: Span) -> bool:
-        """Whether a comment stands inside a block. One before its brace goes above it, and does not count."""
+        """Whether a block contains a comment. A comment before its brace is printed above, so it does not count."""
         return self.out.has_comment(Span(self.out.opening(span).end, span.end))
 
     def block(self, word: str, clauses: Sequence[ast.Clause], span: Span) -> None:
-        """`word { clauses }`: a single plain clause stays on the line, otherwise one clause a line."""
+        """Print `word { clauses }`: a single simple clause on the same line, else one clause per line."""
         placed = span if span.end else None
         if len(clauses) == 1 and not isinstance(clauses[0], ast.Negation | ast.Optional):
             line = f"{word} {{ {_clause(clauses[0])} }}"
@@ -110,7 +110,7 @@ class _Printer:
         separator: str = ",",
         tail: str = "",
     ) -> None:
-        """`word { item, item }` on one line where that fits, otherwise one item a line."""
+        """Print `word { item, item }` on one line if it fits, else one item per line."""
         placed = span if span.end else None
         joined = f"{separator} ".join(items) if separator else "  ".join(items)
         line = f"{word} {{ {joined} }}{tail}" if items else f"{word} {{ }}{tail}"
@@ -141,7 +141,7 @@ class _Printer:
 
 
 def _long_head(name: str, params: Sequence[str], notes: Sequence[str]) -> str:
-    """The head of a query that does not fit one line: parameters are broken up first where they are too long."""
+    """Print the head of a query that does not fit on one line. Splits the parameters first if they are too long."""
     head = f"query {name}({', '.join(params)})"
     if len(head) > WIDTH:
         head = "\n".join([f"query {name}(", ",\n".join(INDENT + p for p in params), ")"])

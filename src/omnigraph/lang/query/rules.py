@@ -1,4 +1,4 @@
-"""Lint rules that look at one query."""
+"""Lint rules for single queries."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from omnigraph.lang.schema.catalog import Catalog
 
 
 def query_findings(query: ast.Query, checked: ir.Query, context: Context) -> Iterator[Finding]:
-    """What looks wrong in a query that checks."""
+    """The warnings of a query that has no errors."""
     yield from _unused_parameters(query, context)
     if isinstance(query.body, ast.Read) and isinstance(checked.body, ir.Read):
         yield from _unused_variables(query.name, query.body)
         blocks = list(_blocks(query.body.match, checked.body.match, query.body.match_span))
         yield from _products(query, blocks, context.catalog)
         yield from _arbitrary_limit(query, query.body, checked.body)
-        yield from _best_last(query, query.body, checked.body)
+        yield from _ascending_ranks(query, query.body, checked.body)
         yield from _unreachable_hops(query, blocks)
         yield from _required_optionals(query, blocks)
     elif isinstance(query.body, ast.Write) and isinstance(checked.body, ir.Write):
@@ -42,7 +42,7 @@ def _unused_parameters(query: ast.Query, context: Context) -> Iterator[Finding]:
 
 
 def _unused_variables(name: str, read: ast.Read) -> Iterator[Finding]:
-    """Variables that a traversal introduces and nothing else mentions: `$_` says the same."""
+    """L203: variables of a traversal that are not used elsewhere. `$_` can replace them."""
     mentions: Counter[str] = Counter()
     for node in walk(read):
         match node:
@@ -57,29 +57,29 @@ def _unused_variables(name: str, read: ast.Read) -> Iterator[Finding]:
             continue
         for var in (node.left.name, node.edge_var, node.right.name, node.path_var):
             if var is not None and var != ast.ANONYMOUS and mentions[var] == 1:
-                hint = "" if var in (node.edge_var, node.path_var) else "; $_ says that it does not matter"
+                hint = "" if var in (node.edge_var, node.path_var) else "; use $_ for a variable that is not needed"
                 yield _warning("L203", f"{name}: ${var} is used nowhere else{hint}", name, node.span)
 
 
-class _Placed(NamedTuple):
-    """A block of the IR with the clauses that it was made from, which know their places."""
+class _SourceBlock(NamedTuple):
+    """A block of the IR with its source clauses, which have spans."""
 
     clauses: tuple[ast.Clause, ...]
     block: ir.Block
     span: Span
 
 
-def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Iterator[_Placed]:
-    """A block and all blocks below it."""
-    yield _Placed(clauses, block, span)
+def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Iterator[_SourceBlock]:
+    """A block and all its nested blocks."""
+    yield _SourceBlock(clauses, block, span)
     for kind, inner in ((ast.Optional, block.optionals), (ast.Negation, block.negations)):
         written = [clause for clause in clauses if isinstance(clause, kind)]
         for clause, lowered in zip(written, inner, strict=True):
             yield from _blocks(clause.clauses, lowered, clause.span)
 
 
-def _products(query: ast.Query, blocks: Iterable[_Placed], catalog: Catalog) -> Iterator[Finding]:
-    """Groups of variables that nothing connects."""
+def _products(query: ast.Query, blocks: Iterable[_SourceBlock], catalog: Catalog) -> Iterator[Finding]:
+    """L204: groups of variables that are not connected, so that the result is a cross product."""
     for _, block, span in blocks:
         message = _product(block, catalog)
         if message is not None:
@@ -87,7 +87,7 @@ def _products(query: ast.Query, blocks: Iterable[_Placed], catalog: Catalog) -> 
 
 
 def products(block: ir.Block, catalog: Catalog) -> Iterator[str]:
-    """The same for a match of which only the IR is there."""
+    """Like `_products`, for a match without source clauses."""
     for part in walk(block):
         message = _product(part, catalog) if isinstance(part, ir.Block) else None
         if message is not None:
@@ -96,15 +96,15 @@ def products(block: ir.Block, catalog: Catalog) -> Iterator[str]:
 
 def _product(block: ir.Block, catalog: Catalog) -> str | None:
     groups = _components(block)
-    single = {node.name for node in block.nodes if _is_one(node, block, catalog)}
+    single = {node.name for node in block.nodes if _is_fixed(node, block, catalog)}
     if sum(not (len(group) == 1 and group <= single) for group in groups) < 2:
         return None
     shown = " and ".join("{" + ", ".join(_shown(name) for name in sorted(group)) + "}" for group in groups)
-    return f"nothing connects {shown}, so every combination is a row"
+    return f"{shown} are not connected, so the result is a cross product"
 
 
-def _is_one(node: ir.NodeVar, block: ir.Block, catalog: Catalog) -> bool:
-    """Whether the id or the whole key is fixed, so that a row has one node of each type at most."""
+def _is_fixed(node: ir.NodeVar, block: ir.Block, catalog: Catalog) -> bool:
+    """Whether filters fix the id or the complete key. If so, the variable has at most one node per type."""
     fixed: set[str] = set()
     for part in (part for condition in block.filters for part in _conjuncts(condition)):
         if not isinstance(part, ir.Compare) or part.op is not ir.CompareOp.EQ:
@@ -133,7 +133,7 @@ def _shown(name: str) -> str:
 
 
 def _components(block: ir.Block) -> list[set[str]]:
-    """The groups of variables that are connected by traversals, comparisons or optional blocks."""
+    """The connected components of variables. Traversals, comparisons and optional blocks connect them."""
     optionals = [part for inner in block.optionals for part in walk(inner) if isinstance(part, ir.Block)]
     groups: list[set[str]] = [{node.name} for part in (block, *optionals) for node in part.nodes]
     if block.outer:
@@ -149,27 +149,27 @@ def _components(block: ir.Block) -> list[set[str]]:
                 owners[expand.path_var] = expand.left
     links += [{owners.get(name, name) for name in _variables(condition)} for condition in block.filters]
     for part in optionals:
-        # An optional block is joined to its row, whatever it is made of; its own products are its own finding.
+        # An optional block is always connected to its row. Cross products inside of it are separate findings.
         links.append({owners.get(name, name) for name in part.outer} | {node.name for node in part.nodes})
     return _joined(groups, links)
 
 
 def _joined(groups: list[set[str]], links: list[set[str]]) -> list[set[str]]:
-    """The groups after each link has made one of all that it touches, in order of first mention."""
+    """Merge the groups that a link connects (union-find), in the order of first use."""
     of = {name: group for group in groups for name in group}
     for link in links:
         touched = {id(of[name]): of[name] for name in link if name in of}
         if len(touched) < 2:
             continue
         first, *others = sorted(touched.values(), key=len, reverse=True)
-        for group in others:  # the smaller into the larger, so that no name moves often
+        for group in others:  # merge smaller groups into larger ones, so that each name moves rarely
             first |= group
             of |= dict.fromkeys(group, first)
     return list({id(of[name]): of[name] for group in groups for name in group}.values())
 
 
 def _variables(node: object) -> Iterator[str]:
-    """The variables that an IR expression mentions."""
+    """The variables of an IR expression."""
     for part in walk(node):
         match part:
             case ir.Prop() | ir.Ident() | ir.Entity() | ir.TypeOf() | ir.PathValue() | ir.VarIsNull():
@@ -186,8 +186,8 @@ def _arbitrary_limit(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iter
         yield _warning("L205", message, query.name, read.limit.span)
 
 
-def _best_last(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[Finding]:
-    """Columns of which larger is better, as sort keys that do not say which end comes first."""
+def _ascending_ranks(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[Finding]:
+    """L216: rank columns in ascending order, where larger is better."""
     columns = {column.name: column.expr for column in checked.columns}
     for written, key in zip(read.order, checked.order, strict=True):
         expr = key.expr
@@ -195,12 +195,12 @@ def _best_last(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[F
             expr = columns[expr.name]
         if written.descending is None and isinstance(key.expr, ir.Column) and isinstance(expr, ir.Bm25 | ir.Fusion):
             name = key.expr.name
-            message = f"{query.name}: the best by {name} come last; write {name} desc"
+            message = f"{query.name}: the best results by {name} come last; write {name} desc"
             yield _warning("L216", message, query.name, written.span)
 
 
-def _unreachable_hops(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
-    """Ranges that begin, or end, beyond the last hop that the types allow."""
+def _unreachable_hops(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Iterator[Finding]:
+    """L207, L215: hop ranges that begin or end after the last hop that the types allow."""
     for clauses, block, _ in blocks:
         written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
         for clause, expand in zip(written, block.expands, strict=True):
@@ -209,18 +209,18 @@ def _unreachable_hops(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[F
                 continue
             edges = " | ".join(sorted({step.edge for step in expand.steps}))
             if expand.hops.min > longest:
-                message = f"{query.name}: no walk along {edges} has {expand.hops.min} hops"
+                message = f"{query.name}: no traversal of {edges} has {expand.hops.min} hops"
                 yield _warning("L207", message, query.name, clause.span)
             elif expand.hops.max is None or expand.hops.max > longest:
                 hops = "one hop" if longest == 1 else f"{longest} hops"
                 ends = {(step.left_type, step.right_type) for step in expand.steps}
                 led = ": it leads from {} to {}".format(*ends.pop()) if len(ends) == 1 else ""
-                message = f"{query.name}: a walk along {edges} ends after {hops}{led}"
+                message = f"{query.name}: a traversal of {edges} ends after {hops}{led}"
                 yield _warning("L215", message, query.name, clause.span)
 
 
 def _longest_walk(steps: Iterable[ir.Step]) -> int | None:
-    """How many steps the types allow; None when a cycle of types allows any number."""
+    """The maximum number of hops that the types allow; None if a cycle of types allows any number."""
     pairs = {(step.left_type, step.right_type) for step in steps}
     reached = {left for left, _ in pairs}
     for hops in range(len(pairs) + 1):
@@ -230,8 +230,8 @@ def _longest_walk(steps: Iterable[ir.Step]) -> int | None:
     return None
 
 
-def _required_optionals(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator[Finding]:
-    """Optional variables that a required clause of the same block cannot do without."""
+def _required_optionals(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Iterator[Finding]:
+    """L208: optional variables that a required clause of the same block needs."""
     for clauses, block, _ in blocks:
         required = {name for expand in block.expands for name in (expand.left, expand.right)}
         for condition in block.filters:
@@ -246,7 +246,7 @@ def _required_optionals(query: ast.Query, blocks: Iterable[_Placed]) -> Iterator
 
 
 def _cannot_be_null(condition: ir.Expr) -> Iterator[str]:
-    """The variables without which a filter is not true."""
+    """The variables that must be bound for a filter to be true."""
     if isinstance(condition, ir.VarIsNull) and condition.negated:
         yield condition.var
     elif isinstance(condition, ir.Compare | ir.InList | ir.SameEntity | ir.TextMatch) and not any(
@@ -263,11 +263,11 @@ def _written_defaults(query: ast.Query, body: ast.Write, write: ir.Write, contex
         if not isinstance(written, ast.Insert) or not isinstance(statement, ir.InsertNode | ir.InsertEdge):
             continue
         owner = (catalog.nodes if isinstance(statement, ir.InsertNode) else catalog.edges)[statement.type_name]
-        places = {assign.name: assign.span for assign in written.assigns}
+        spans = {assign.name: assign.span for assign in written.assigns}
         for assign in statement.assigns:
             prop = owner.properties[assign.property]
             if prop.default is not None and default_value(prop) == assign.value:
                 message = f"{query.name}: {owner.name}.{prop.name} is set to its default"
                 is_edge = isinstance(statement, ir.InsertEdge)
-                found = _warning("L209", message, query.name, places[prop.name])
+                found = _warning("L209", message, query.name, spans[prop.name])
                 yield replace(found, type_name=owner.name, property=prop.name, edge=is_edge)

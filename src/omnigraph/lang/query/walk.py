@@ -1,4 +1,4 @@
-"""Walking trees: every node below one, for both the syntax tree and the IR."""
+"""Tree walks over the syntax tree and the IR."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MEMBERS: dict[type, tuple[str, ...] | None] = {}
 
 
 def _member_names(cls: type) -> tuple[str, ...] | None:
-    """The members of a node; None for what is no node."""
+    """The member names of a node class; None for other classes."""
     if cls not in _MEMBERS:
         _MEMBERS[cls] = tuple(f.name for f in fields(cls)) if is_dataclass(cls) else None
     return _MEMBERS[cls]
 
 
 def walk(node: object) -> Iterator[object]:
-    """The node and all nodes below it, in source order. Iterative: depth does not matter."""
+    """Yield a node and all its descendants, in source order. Iterative, so deep trees are no problem."""
     stack = [node]
     while stack:
         current = stack.pop()

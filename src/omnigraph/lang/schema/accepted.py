@@ -1,6 +1,6 @@
-"""The accepted schema: a catalogue whose types and properties have numbers that never change.
+"""The accepted schema: a catalogue whose types and properties have stable numbers.
 
-Tables, columns and composite ids refer to the numbers, so a rename moves nothing.
+Tables, columns and composite ids use the numbers, so a rename changes no data.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FOLDERS = {TypeKind.NODE: "nodes", TypeKind.EDGE: "edges"}
 
 @dataclass(frozen=True, slots=True)
 class AcceptedSchema:
-    """What a graph is stored under.
+    """The schema of a graph with stable identities.
 
     Attributes:
-        domain: the ULID under which the numbers are unique; minted once per graph.
-        next_id: the number that the next new thing gets.
-        catalog: the types, without rename hints and places.
-        identities: the numbers of every declaration.
+        domain: a ULID that is created once per graph. The numbers are unique in it.
+        next_id: the number of the next new declaration.
+        catalog: the types, without rename hints and spans.
+        identities: the numbers of all declarations.
     """
 
     domain: str
@@ -40,16 +40,16 @@ class AcceptedSchema:
         return self.identities[kind, name]
 
     def table_path(self, kind: TypeKind, name: str) -> str:
-        """Where the table of a node or edge type lies, relative to the graph."""
+        """The path of the table of a node or edge type, relative to the graph."""
         identity = self.identities[kind, name]
         if identity.incarnation is None:
             raise ValueError(f"{kind.value} '{name}' has no table")
         return f"{_FOLDERS[kind]}/{identity.type_id:016x}-{identity.incarnation:016x}"
 
     def key_order(self, kind: TypeKind, name: str) -> tuple[str, ...] | None:
-        """The members of a type's key in the order in which they make up the id; None without a key.
+        """The fields of the key in the order in which they form the id; None without a key.
 
-        The ends of an edge come first, then properties by number: the order outlives every rename.
+        The endpoints of an edge come first, then the properties by number. A rename does not change this order.
         """
         declaration = self.catalog.nodes[name] if kind is TypeKind.NODE else self.catalog.edges[name]
         if declaration.key is None:
@@ -60,45 +60,45 @@ class AcceptedSchema:
 
 
 def accept(catalog: Catalog, domain: str) -> AcceptedSchema:
-    """The schema of a new graph. Rename hints have no effect on it; `creation_notes` lists them.
+    """The accepted schema of a new graph. Rename hints have no effect; `creation_notes` lists them.
 
     Args:
         catalog: the compiled schema.
-        domain: a fresh ULID.
+        domain: a new ULID.
     """
     return _number(catalog, domain, FIRST_ID, {})
 
 
 def evolve(accepted: AcceptedSchema, catalog: Catalog) -> AcceptedSchema:
-    """The accepted schema after a change. `resolve` tells which hints were ignored.
+    """The accepted schema after a change. `resolve` returns the ignored hints.
 
     Raises:
-        PlanError: a rename hint cannot be followed.
+        PlanError: a rename hint is not valid.
     """
     resolution = resolve(accepted.catalog, catalog)
     if resolution.problems:
         first = resolution.problems[0]
         raise PlanError(first.message, diagnostic=first.code, hint=first.hint, span=first.span)
-    kept: dict[TypeKey, TypeIdentity] = {}
+    existing: dict[TypeKey, TypeIdentity] = {}
     for key, old_name in resolution.types.items():
         old = accepted.identities[key[0], old_name]
         numbers = {name: old.properties[former] for name, former in resolution.properties[key].items()}
-        kept[key] = TypeIdentity(old.type_id, old.incarnation, numbers)
-    return _number(catalog, accepted.domain, accepted.next_id, kept)
+        existing[key] = TypeIdentity(old.type_id, old.incarnation, numbers)
+    return _number(catalog, accepted.domain, accepted.next_id, existing)
 
 
-def _number(catalog: Catalog, domain: str, next_id: int, kept: Mapping[TypeKey, TypeIdentity]) -> AcceptedSchema:
-    """Hand out numbers: to types by kind and name, then to properties, then to tables."""
+def _number(catalog: Catalog, domain: str, next_id: int, existing: Mapping[TypeKey, TypeIdentity]) -> AcceptedSchema:
+    """Assign numbers: to types by kind and name, then to properties, then to tables."""
     counter = next_id
     type_ids: dict[TypeKey, int] = {}
     for key, _ in types_of(catalog):
-        known = kept.get(key)
+        known = existing.get(key)
         type_ids[key] = known.type_id if known else counter
         counter += known is None
     by_id = sorted(types_of(catalog), key=lambda item: type_ids[item[0]])
     properties: dict[TypeKey, dict[str, int]] = {}
     for key, declaration in by_id:
-        numbers = dict(kept[key].properties) if key in kept else {}
+        numbers = dict(existing[key].properties) if key in existing else {}
         for name in sorted(declaration.properties):
             if name not in numbers:
                 numbers[name] = counter
@@ -106,16 +106,16 @@ def _number(catalog: Catalog, domain: str, next_id: int, kept: Mapping[TypeKey, 
         properties[key] = dict(sorted(numbers.items()))
     identities: dict[TypeKey, TypeIdentity] = {}
     for key, _ in by_id:
-        incarnation = kept[key].incarnation if key in kept else None
-        if key not in kept and key[0] is not TypeKind.INTERFACE:
+        incarnation = existing[key].incarnation if key in existing else None
+        if key not in existing and key[0] is not TypeKind.INTERFACE:
             incarnation = counter
             counter += 1
         identities[key] = TypeIdentity(type_ids[key], incarnation, properties[key])
-    return AcceptedSchema(domain, counter, settled(catalog), identities)
+    return AcceptedSchema(domain, counter, without_hints(catalog), identities)
 
 
-def settled(catalog: Catalog) -> Catalog:
-    """The catalogue without what only speaks about one change or one text: hints and places."""
+def without_hints(catalog: Catalog) -> Catalog:
+    """The catalogue without rename hints and spans, which belong to one text only."""
     return Catalog(
         {name: _settled_type(interface) for name, interface in catalog.interfaces.items()},
         {name: _settled_type(node) for name, node in catalog.nodes.items()},

@@ -1,4 +1,4 @@
-"""Annotations: which may stand where, what arguments they take, and what they mean."""
+"""Annotations: allowed positions, arguments and meaning."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ KNOWN_ANNOTATIONS = (
     *("embed", "default", "description", "instruction", "rename_from", "allow"),
 )
 _OTHER_NAMES = {"pk": "key", "pkey": "key", "primary": "key", "primarykey": "key", "uniq": "unique", "idx": "index"}
-"""What other databases call them, without underscores."""
+"""Names of annotations in other databases, without underscores."""
 
 
-def meant(written: str) -> str | None:
-    """The annotation that was probably meant by one that does not exist; None when it looks like none."""
+def similar_annotation(written: str) -> str | None:
+    """The annotation that an unknown name probably means; None if no name is similar."""
     if written in KNOWN_ANNOTATIONS:
         return None
     return _OTHER_NAMES.get(written.casefold().replace("_", "")) or nearest(written, KNOWN_ANNOTATIONS)
 
 
 def check_names(problems: Problems, schema: ast.Schema) -> None:
-    """Refuse misspelled annotations. Others that mean nothing are kept for other tools, and lint tells of them."""
+    """Reject misspelt annotations. Other unknown annotations are found for other tools, and lint reports them."""
     for declaration in schema.declarations:
         written = [] if isinstance(declaration, ast.Interface) else list(declaration.annotations)
         for member in declaration.members:
             if isinstance(member, ast.Property):
                 written += member.annotations
         for annotation in written:
-            near = meant(annotation.name)
+            near = similar_annotation(annotation.name)
             if near is not None:
                 problems.report(
                     "OG-SC-031",
@@ -54,7 +54,7 @@ def check_names(problems: Problems, schema: ast.Schema) -> None:
 
 @dataclass(slots=True)
 class Annotated:
-    """What the annotations of one type or property say."""
+    """The values of the annotations of one type or property."""
 
     opaque: list[Annotation] = field(default_factory=list)
     forms: list[ast.Annotation] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Annotated:
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
-        """Those without a home of their own, in canonical order."""
+        """The annotations without a separate field, in canonical order."""
         return sorted_annotations(self.opaque)
 
     @property
@@ -75,12 +75,12 @@ class Annotated:
 
 
 def read_type_annotations(problems: Problems, owner: Owner, annotations: tuple[ast.Annotation, ...]) -> Annotated:
-    """The annotations behind the name of a type."""
+    """Read the annotations of a type."""
     return _read(problems, owner, annotations, on_property=False)
 
 
 def read_property_annotations(problems: Problems, owner: Owner, annotations: tuple[ast.Annotation, ...]) -> Annotated:
-    """The annotations behind a property."""
+    """Read the annotations of a property."""
     return _read(problems, owner, annotations, on_property=True)
 
 
@@ -96,21 +96,22 @@ def _read(problems: Problems, owner: Owner, annotations: tuple[ast.Annotation, .
         misplaced = _misplaced(owner, annotation.name, on_property)
         if misplaced is not None:
             where = f"a property of {owner}" if on_property else f"the {owner.kind.value} type '{owner.name}'"
-            problems.report("OG-SC-012", f"@{annotation.name} cannot stand on {where}", annotation.span, hint=misplaced)
+            message = f"@{annotation.name} is not allowed on {where}"
+            problems.report("OG-SC-012", message, annotation.span, hint=misplaced)
             continue
         _READERS.get(annotation.name, _read_opaque)(problems, annotation, result)
     return result
 
 
 def _misplaced(owner: Owner, name: str, on_property: bool) -> str | None:
-    """Why an annotation has no meaning here, as a hint; None when it has one."""
+    """A hint for an annotation in the wrong position; None if the position is allowed."""
     if name in _BODY_ONLY:
         example = "0..100" if name == "range" else '"^[a-z]+$"'
         return f"@{name} is a line of its own in the body: @{name}(property, {example})"
     if not on_property:
         if name in PROPERTY_FORMS:
-            return f"write @{name} behind a property, or @{name}(property) in the body"
-        return f"write @{name} behind a property" if name in ("embed", "default") else None
+            return f"write @{name} after a property, or @{name}(property) in the body"
+        return f"write @{name} after a property" if name in ("embed", "default") else None
     if name == "instruction":
         return "@instruction is for whole types; use @description for a property"
     if owner.is_edge and name == "key":
@@ -129,7 +130,7 @@ def _check_arguments_once(problems: Problems, annotation: ast.Annotation) -> Non
 
 
 def _text(problems: Problems, annotation: ast.Annotation, example: str) -> str | None:
-    """The one value of an annotation, which must not be blank."""
+    """The single value of an annotation. It must not be blank."""
     if not annotation.values:
         hint = f"write @{annotation.name}({example})"
         problems.report("OG-SC-014", f"@{annotation.name} needs a value", annotation.span, hint=hint)
@@ -142,12 +143,12 @@ def _text(problems: Problems, annotation: ast.Annotation, example: str) -> str |
     return value.text
 
 
-def _no_arguments(problems: Problems, annotation: ast.Annotation, allowed: tuple[str, ...] = ()) -> dict[str, str]:
-    """The named arguments; those that are not allowed are reported and left out."""
-    kept = {}
+def _named_arguments(problems: Problems, annotation: ast.Annotation, allowed: tuple[str, ...] = ()) -> dict[str, str]:
+    """The allowed named arguments. Others are reported and dropped."""
+    found = {}
     for argument in annotation.arguments:
         if argument.name in allowed:
-            kept[argument.name] = argument.value.text
+            found[argument.name] = argument.value.text
             continue
         problems.report(
             "OG-SC-014",
@@ -156,14 +157,14 @@ def _no_arguments(problems: Problems, annotation: ast.Annotation, allowed: tuple
             unknown=(argument.name, allowed),
             hint="remove it",
         )
-    return kept
+    return found
 
 
 def _read_form(problems: Problems, annotation: ast.Annotation, result: Annotated) -> None:
     if annotation.values or annotation.arguments:
         problems.report(
             "OG-SC-014",
-            f"@{annotation.name} behind a property takes no value",
+            f"@{annotation.name} after a property takes no value",
             annotation.span,
             hint=f"write @{annotation.name}, or @{annotation.name}(property) on a line of its own",
         )
@@ -172,13 +173,13 @@ def _read_form(problems: Problems, annotation: ast.Annotation, result: Annotated
 
 def _read_embed(problems: Problems, annotation: ast.Annotation, result: Annotated) -> None:
     source = _text(problems, annotation, '"property"')
-    model = _no_arguments(problems, annotation, ("model",)).get("model")
+    model = _named_arguments(problems, annotation, ("model",)).get("model")
     if source is not None:
         result.embed, result.embed_at = Embed(source, model), annotation
 
 
 def _read_default(problems: Problems, annotation: ast.Annotation, result: Annotated) -> None:
-    _no_arguments(problems, annotation)
+    _named_arguments(problems, annotation)
     if annotation.values:
         result.default = annotation.values[0]
     else:
@@ -188,7 +189,7 @@ def _read_default(problems: Problems, annotation: ast.Annotation, result: Annota
 
 
 def _read_rename(problems: Problems, annotation: ast.Annotation, result: Annotated) -> None:
-    _no_arguments(problems, annotation)
+    _named_arguments(problems, annotation)
     result.rename_from = _text(problems, annotation, '"former name"')
 
 
@@ -198,7 +199,7 @@ def _read_prose(problems: Problems, annotation: ast.Annotation, result: Annotate
 
 
 def _read_allow(problems: Problems, annotation: ast.Annotation, result: Annotated) -> None:
-    _no_arguments(problems, annotation)
+    _named_arguments(problems, annotation)
     hint = '@allow(L211, "why this is fine here")'
     if not annotation.values or not _CODE.fullmatch(annotation.values[0].text):
         problems.report("OG-SC-030", "@allow names no diagnostic code", annotation.span, hint=hint)
@@ -233,22 +234,22 @@ _READERS = {
 
 
 def read_enum_renames(problems: Problems, values: tuple[ast.EnumValue, ...]) -> tuple[tuple[str, str], ...]:
-    """The (new, old) names of enum values."""
+    """Read the (new, old) names of enum values."""
     current = {value.text for value in values}
     renames: dict[str, str] = {}
     former: set[str] = set()
     for value in values:
         for annotation in value.annotations:
             if annotation.name != "rename_from":
-                hint = "only @rename_from may stand behind an enum value"
+                hint = "only @rename_from is allowed after an enum value"
                 problems.report(
-                    "OG-SC-012", f"@{annotation.name} cannot stand on an enum value", annotation.span, hint=hint
+                    "OG-SC-012", f"@{annotation.name} is not allowed on an enum value", annotation.span, hint=hint
                 )
                 continue
             if value.text in renames:
                 problems.report("OG-SC-013", "@rename_from is repeated", annotation.span, hint="remove one of them")
                 continue
-            _no_arguments(problems, annotation)
+            _named_arguments(problems, annotation)
             old = _text(problems, annotation, '"former value"')
             if old is None:
                 continue
@@ -268,7 +269,7 @@ def read_enum_renames(problems: Problems, values: tuple[ast.EnumValue, ...]) -> 
 
 
 def canonical_annotations(annotations: tuple[ast.Annotation, ...]) -> list[tuple[object, ...]]:
-    """All that was written, without order and places, to compare two declarations."""
+    """All annotations without order and spans, to compare two declarations."""
     return sorted(
         (
             annotation.name,
@@ -280,5 +281,5 @@ def canonical_annotations(annotations: tuple[ast.Annotation, ...]) -> list[tuple
 
 
 def _comparable(kind: LiteralKind) -> LiteralKind:
-    """A bare word means the same as a string."""
+    """An argument for comparison. A bare word equals a string."""
     return LiteralKind.STRING if kind is LiteralKind.WORD else kind

@@ -1,6 +1,6 @@
-"""The tree of a `.pg` text: what was written, in the order in which it was written.
+"""The syntax tree of `.pg`, in source order.
 
-Two trees are equal when their texts differ only in white space, comments and places.
+Two trees are equal if their texts differ only in white space and comments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOWHERE = Span(0, 0)
 
 
 class LiteralKind(StrEnum):
-    """What sort of value was written. `WORD` is a bare name or code, `NOW` is `now()`."""
+    """The kind of a literal. `WORD` is a bare name or code, `NOW` is `now()`."""
 
     STRING = "string"
     INT = "int"
@@ -27,7 +27,7 @@ class LiteralKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value. `text` is what a string means, and what a number looks like."""
+    """A literal. `text` is the content of a string, or the source text of a number."""
 
     kind: LiteralKind
     text: str
@@ -35,7 +35,7 @@ class Literal:
 
     @property
     def value(self) -> str | int | float | bool:
-        """The value with its own type; words and `now()` are text."""
+        """The value as a Python object. Words and `now()` are texts."""
         match self.kind:
             case LiteralKind.INT:
                 return int(self.text)
@@ -49,7 +49,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name where it was written."""
+    """A name with its span."""
 
     text: str
     span: Span = field(default=_NOWHERE, compare=False)
@@ -66,7 +66,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """`@name`, `@name(value)`, `@name(value, key=value)`. Only `@allow` takes a second plain value."""
+    """`@name`, `@name(value)`, `@name(value, key=value)`. Only `@allow` takes a second positional value."""
 
     name: str
     values: tuple[Literal, ...] = ()
@@ -76,7 +76,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class EnumValue:
-    """One value of an enum, with what may stand behind it: `@rename_from("old")`."""
+    """One value of an enum, with an optional `@rename_from("old")`."""
 
     text: str
     annotations: tuple[Annotation, ...] = ()
@@ -85,7 +85,7 @@ class EnumValue:
 
 @dataclass(frozen=True, slots=True)
 class TypeExpression:
-    """A property's type as written: enum values keep their order."""
+    """The type of a property as written. Enum values keep their order."""
 
     scalar: Scalar
     nullable: bool = False
@@ -160,7 +160,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node type. `head` covers all that stands before the body, its brace included."""
+    """A node type. `head` is the span up to the opening brace of the body, inclusive."""
 
     name: Name
     annotations: tuple[Annotation, ...] = ()
@@ -172,7 +172,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An edge type. A body without members equals none."""
+    """An edge type. An empty body equals a missing body."""
 
     name: Name
     from_type: Name

@@ -1,4 +1,4 @@
-"""From the tree to the catalogue: names resolve, interfaces expand, every rule holds."""
+"""Build the catalogue from a syntax tree: resolve names, expand interfaces, check all rules."""
 
 # See docs/decisions/0132-younger-rules-spare-stored-schemas.md
 
@@ -34,29 +34,29 @@ _D = TypeVar("_D", ast.Interface, ast.Node, ast.Edge)
 
 
 def compile_schema(text: str | bytes, name: str | None = None, *, accepted: bool = False) -> Catalog:
-    """The catalogue of a `.pg` text.
+    """Compile a `.pg` text to a catalogue.
 
     >>> compile_schema("node Garden { code: String @key }").nodes["Garden"].key
     ('code',)
 
     Args:
         text: the text, or its UTF-8 bytes.
-        name: the file name that errors show.
-        accepted: whether it is the schema of a graph already: rules that are younger than graphs do not apply.
+        name: the file name in errors.
+        accepted: whether a graph already has this schema. Rules that are newer than graphs then do not apply.
 
     Raises:
         ParseError: the text does not follow the grammar.
-        CatalogError: it does, and still makes no sense; the first such place in the text.
+        CatalogError: the schema breaks a rule. The first error in the text is raised.
     """
     tree = parse_schema(text, name)
     return build_catalog(tree, tree.source, accepted=accepted)
 
 
 def build_catalog(schema: ast.Schema, source: SourceText, *, accepted: bool = False) -> Catalog:
-    """The catalogue of a parsed schema.
+    """Build the catalogue of a parsed schema.
 
     Raises:
-        CatalogError: the schema makes no sense; the first such place in the text.
+        CatalogError: the schema breaks a rule. The first error in the text is raised.
     """
     problems = Problems(source, accepted=accepted)
     catalog = _Builder(schema, problems).catalog()
@@ -65,9 +65,9 @@ def build_catalog(schema: ast.Schema, source: SourceText, *, accepted: bool = Fa
 
 
 def check_schema(text: str | bytes, name: str | None = None) -> list[CompileError]:
-    """Everything that is wrong with a `.pg` text, in source order; empty when it compiles.
+    """All errors of a `.pg` text, in source order; empty if it compiles.
 
-    A text that does not follow the grammar has one error: what comes after it cannot be judged.
+    A syntax error is reported alone, because the rest of the text cannot be checked.
     """
     try:
         tree = parse_schema(text, name)
@@ -115,7 +115,7 @@ class _Builder:
         return found
 
     def _check_edge_words(self) -> None:
-        """Traversals find edges without regard to case, so names must differ in more than that."""
+        """Reject edge names that differ only in case, because traversals ignore case."""
         words: dict[str, str] = {}
         for name, tree in self.edges.items():
             other = words.setdefault(name.lower(), name)
@@ -130,31 +130,31 @@ class _Builder:
     # ---- declarations ----
 
     def _interface(self, tree: ast.Interface, implementors: tuple[str, ...]) -> InterfaceType:
-        # What an annotation means shows only on a node, and there it is reported.
+        # Annotations of interfaces are checked on the node types that implement them.
         muted = self.problems.muted()
         owner = Owner(TypeKind.INTERFACE, tree.name.text)
         properties = {}
         for name, source in sorted(self.contracts[tree.name.text].items()):
-            found, said = read_property(muted, owner, Source(source))
-            default = read_default(muted, owner, found, said.default, (), []) if said.default else None
+            found, annotated = read_property(muted, owner, Source(source))
+            default = read_default(muted, owner, found, annotated.default, (), []) if annotated.default else None
             properties[name] = replace(found, default=default)
         return InterfaceType(tree.name.text, properties, implementors, span=tree.span)
 
     def _node(self, tree: ast.Node) -> NodeType:
         owner = Owner(TypeKind.NODE, tree.name.text)
-        said = read_type_annotations(self.problems, owner, tree.annotations)
-        own = distinct_properties(self.problems, owner, tree.members)
+        annotated = read_type_annotations(self.problems, owner, tree.annotations)
+        declared = distinct_properties(self.problems, owner, tree.members)
         interfaces = implemented(self.problems, tree, self.contracts)
-        sources = expand(self.problems, owner, own, interfaces, self.contracts)
+        sources = expand(self.problems, owner, declared, interfaces, self.contracts)
         properties, constraints = self._body(owner, sources, tree.members)
         return NodeType(
             tree.name.text,
             properties,
             constraints,
             tuple(interfaces),
-            said.annotations,
-            said.rename_from,
-            said.sorted_allows,
+            annotated.annotations,
+            annotated.rename_from,
+            annotated.sorted_allows,
             tree.span,
         )
 
@@ -162,9 +162,9 @@ class _Builder:
         owner = Owner(TypeKind.EDGE, tree.name.text)
         self._check_end(tree, tree.from_type, "begins")
         self._check_end(tree, tree.to_type, "ends")
-        said = read_type_annotations(self.problems, owner, tree.annotations)
-        own = distinct_properties(self.problems, owner, tree.members)
-        sources = {name: Source(source) for name, source in own.items()}
+        annotated = read_type_annotations(self.problems, owner, tree.annotations)
+        declared = distinct_properties(self.problems, owner, tree.members)
+        sources = {name: Source(source) for name, source in declared.items()}
         properties, constraints = self._body(owner, sources, tree.members)
         return EdgeType(
             tree.name.text,
@@ -174,9 +174,9 @@ class _Builder:
             constraints,
             self._cardinality("@card", tree.card),
             self._cardinality("@card_in", tree.card_in),
-            said.annotations,
-            said.rename_from,
-            said.sorted_allows,
+            annotated.annotations,
+            annotated.rename_from,
+            annotated.sorted_allows,
             tree.span,
         )
 
@@ -208,24 +208,24 @@ class _Builder:
         self, owner: Owner, sources: Mapping[str, Source], members: tuple[ast.Member, ...]
     ) -> tuple[dict[str, Property], tuple[Constraint, ...]]:
         properties: dict[str, Property] = {}
-        said: dict[str, Annotated] = {}
+        annotated: dict[str, Annotated] = {}
         for name in sorted(sources):
-            properties[name], said[name] = read_property(self.problems, owner, sources[name])
+            properties[name], annotated[name] = read_property(self.problems, owner, sources[name])
         constraints = TypeConstraints(self.problems, owner, properties)
-        # In the order of the text, so that of two keys the later one is the surplus.
+        # In source order, so that the later of two keys is the duplicate.
         for name, source in sources.items():
-            for form in said[name].forms:
+            for form in annotated[name].forms:
                 constraints.add_form(_owner_of(owner, source), properties[name], form)
         for member in members:
             if not isinstance(member, ast.Property):
                 constraints.add(member)
-        for name, annotated in said.items():
+        for name, one in annotated.items():
             where = _owner_of(owner, sources[name])
-            if annotated.embed and annotated.embed_at:
-                check_embed(self.problems, where, properties[name], annotated.embed, annotated.embed_at, properties)
-            if annotated.default is not None:
+            if one.embed and one.embed_at:
+                check_embed(self.problems, where, properties[name], one.embed, one.embed_at, properties)
+            if one.default is not None:
                 default = read_default(
-                    self.problems, where, properties[name], annotated.default, constraints.key, constraints.found
+                    self.problems, where, properties[name], one.default, constraints.key, constraints.found
                 )
                 properties[name] = replace(properties[name], default=default)
         return properties, sorted_constraints(constraints.found)

@@ -1,4 +1,4 @@
-"""Canonical order and text: equal schemas look equal, however they were written."""
+"""Canonical order and text of schema elements. Equal schemas give equal texts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 
 
 def compact(value: Json) -> str:
-    """JSON without white space, members in the order given."""
+    """JSON without white space. Members keep their order."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def annotation_json(annotation: Annotation) -> Json:
-    """An annotation as shapes, stored schemas and plans write it."""
+    """An annotation as JSON, for shapes, stored schemas and plans."""
     entry: dict[str, Json] = {"name": annotation.name, "value": annotation.value}
     if annotation.kwargs:
         entry["kwargs"] = dict(annotation.kwargs)
@@ -37,13 +37,13 @@ def sorted_annotations(annotations: Iterable[Annotation]) -> tuple[Annotation, .
 
 
 def index_options(index: Index) -> dict[str, str]:
-    """The options of an index, its kind among them; empty for a plain `@index(p)`."""
+    """The options of an index, including its kind; empty for a plain `@index(p)`."""
     kind = {} if index.kind is IndexKind.AUTO else {"kind": index.kind.value}
     return kind | dict(index.options)
 
 
 def constraint_text(constraint: Constraint) -> str:
-    """The text by which constraints are ordered, and by which people can tell them apart."""
+    """The canonical text of a constraint. It is the sort key and is unique."""
     match constraint:
         case Key(fields):
             return "key:" + ",".join(fields)
@@ -59,6 +59,6 @@ def constraint_text(constraint: Constraint) -> str:
 
 
 def sorted_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Constraints in canonical order, each once."""
+    """Constraints in canonical order, without duplicates."""
     by_text = {constraint_text(constraint): constraint for constraint in constraints}
     return tuple(by_text[text] for text in sorted(by_text))

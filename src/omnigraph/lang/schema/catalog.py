@@ -1,6 +1,6 @@
-"""The checked schema: what every later stage asks about types, properties and constraints.
+"""The catalogue: the checked schema with its types, properties and constraints.
 
-A catalogue is complete: interfaces are expanded, property-form constraints are desugared, every name resolves.
+A catalogue is complete: interfaces are expanded, property-form constraints are desugared, and all names are resolved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class TypeKind(StrEnum):
 
 
 class IndexKind(StrEnum):
-    """How a property is indexed. `AUTO` leaves the choice to the property's type."""
+    """The kind of an index. `AUTO` chooses the kind by the type of the property."""
 
     AUTO = "auto"
     BTREE = "btree"
@@ -41,7 +41,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a missing property becomes: a value, or the time of the request (`now()`)."""
+    """The default of a property: a value, or the time of the request (`now()`)."""
 
     value: str | int | float | bool | None = None
     now: bool = False
@@ -49,7 +49,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """A vector that is computed from a text property of the same node."""
+    """The declaration of a vector that is computed from a text property of the same node."""
 
     source: str
     model: str | None = None
@@ -60,14 +60,14 @@ class Property:
     """One property of a type, after interface expansion.
 
     Attributes:
-        annotations: those without a structured home, in canonical order.
-        property_constraints: which of `key`, `unique`, `index` were written in property form, sorted.
-        declared_directly: False when the property came from an interface.
-        satisfies: the (interface, property) pairs that this property fulfils, sorted.
-        rename_from: the property's former name, if the schema says so.
+        annotations: the annotations without a separate field, in canonical order.
+        property_constraints: the constraints in property form (`key`, `unique`, `index`), sorted.
+        declared_directly: False if the property is inherited from an interface.
+        satisfies: the (interface, property) pairs that this property implements, sorted.
+        rename_from: the former name of the property, if `@rename_from` names one.
         enum_renames: (new, old) pairs of enum values, sorted.
         allows: (code, reason) pairs of accepted lint findings.
-        span: where it is declared.
+        span: the location of the declaration.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index declaration. `options` are sorted by name; only single-property indexes carry any."""
+    """An index declaration. `options` are sorted by name. Only single-property indexes have options."""
 
     fields: tuple[str, ...]
     kind: IndexKind = IndexKind.AUTO
@@ -105,7 +105,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Inclusive bounds of a numeric property; None is open."""
+    """Inclusive bounds of a numeric property. None means no bound."""
 
     property: str
     min: int | float | None
@@ -114,7 +114,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An RE2 pattern that must be found in a String property."""
+    """An RE2 pattern that must match a part of a String property."""
 
     property: str
     pattern: str
@@ -125,7 +125,7 @@ Constraint = Key | Unique | Index | Range | Check
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """How many edges one endpoint may have; `max` None is unbounded."""
+    """The allowed number of edges per endpoint. None as `max` means unbounded."""
 
     min: int = 0
     max: int | None = None
@@ -133,7 +133,7 @@ class Cardinality:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceType:
-    """A property contract. `implementors` are the node types that fulfil it, sorted."""
+    """A set of properties that node types implement. `implementors` are these node types, sorted."""
 
     name: str
     properties: Mapping[str, Property]
@@ -158,7 +158,7 @@ class NodeType:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The properties that make up the id, by name; None when ids are given or generated."""
+        """The properties that form the id, by name; None if ids are given or generated."""
         return _key_of(self.constraints)
 
 
@@ -180,17 +180,17 @@ class EdgeType:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The fields that make up the id (`src` and `dst` among them); None when ids are given or generated."""
+        """The fields that form the id, including `src` and `dst`; None if ids are given or generated."""
         return _key_of(self.constraints)
 
     @property
     def word(self) -> str:
-        """The edge as a traversal spells it."""
+        """The name of the edge in traversals."""
         return self.name[0].lower() + self.name[1:]
 
     @property
     def same_type(self) -> bool:
-        """Whether both ends are of one type, so that direction cannot be told from types."""
+        """Whether both endpoints have the same type. Then the types do not determine the direction."""
         return self.from_type == self.to_type
 
 
@@ -222,13 +222,13 @@ class Catalog:
     __hash__ = None  # type: ignore[assignment]
 
     def edge_by_word(self, word: str) -> EdgeType | None:
-        """The edge type that a traversal or a load line means. Edge names differ after lower-casing, so this is one."""
+        """Find an edge type by name, ignoring case. Edge names are unique in lower case."""
         return self._words.get(word.lower())
 
     def edge_words(self) -> list[str]:
-        """How traversals spell the edge types."""
+        """The names of all edge types in traversals."""
         return [edge.word for edge in self.edges.values()]
 
     def edges_of(self, node: str) -> Iterator[EdgeType]:
-        """The edge types that a node type is an end of."""
+        """The edge types that start or end at a node type."""
         return (edge for edge in self.edges.values() if node in (edge.from_type, edge.to_type))

@@ -1,6 +1,6 @@
-"""The codes of the schema language: what a schema can get wrong, and what a schema change can do.
+"""The diagnostic codes of the schema language: schema errors, effects of schema changes, and lints.
 
-A number is never used for something else, and never goes away: a retired one is marked reserved.
+A code is never reused or removed. A retired code is marked as reserved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA_CHECKS = (
     _schema(10, "An enum names a value twice."),
     _schema(11, "The former name of an enum value is still a value, or belongs to two values."),
     # annotations
-    _schema(12, "An annotation stands where it has no meaning."),
+    _schema(12, "An annotation is in a position where it is not allowed."),
     _schema(13, "An annotation is repeated."),
     _schema(14, "An annotation has a missing, blank, unknown or superfluous argument."),
     # constraints
@@ -45,13 +45,13 @@ SCHEMA_CHECKS = (
     _schema(23, "@check names a property that is not a String."),
     _schema(24, "The pattern of @check is not an RE2 regular expression."),
     _schema(25, "The bounds of @card or @card_in are the wrong way round, or too large."),
-    _schema(26, "@embed stands on a property that is not a vector, or reads one that is not a String."),
+    _schema(26, "@embed is on a property that is not a vector, or its source is not a String."),
     _schema(27, "A default value does not fit its property."),
     _schema(28, "A property cannot have a default."),
     _schema(29, "The key of an edge type does not name both ends."),
     _schema(30, "@allow has no code, or no reason."),
-    _schema(31, "An annotation does not exist, and is spelled nearly like one that does."),
-    _schema(32, "The pattern of @check has something that RE2 lacks or reads differently."),
+    _schema(31, "An annotation does not exist, and its name is similar to an existing one."),
+    _schema(32, "The pattern of @check has a construct that RE2 lacks or interprets differently."),
     # stored schemas
     _schema(40, "A stored schema is damaged: its parts contradict each other."),
     _schema(41, "The schema files of a graph do not belong together."),
@@ -74,27 +74,27 @@ SCHEMA_CHANGES = (
     _change("OG-MF-104", "validated", "A nullable property becomes required; it has to be set everywhere.", _WARNING),
     _change("OG-MF-106", "destructive", "A property changes its type in a way that could lose values. Refused."),
     # constraint deletion
-    _change("OG-CD-101", "safe", "A rule about data is removed: what it kept out may come in.", _INFO),
+    _change("OG-CD-101", "safe", "A constraint is removed: rows that it rejected can be written.", _INFO),
     # backward incompatible
     _change("OG-BC-101", "destructive", "The key of a type is added, removed or changed. Refused."),
     _change("OG-BC-102", "destructive", "A property of a key changes so that ids would change. Refused."),
     _change(
         "OG-BC-103",
         "destructive",
-        "Two schemas differ and no step says how; refused rather than ignored.",
+        "Two schemas differ in a way that no step describes. Refused.",
         reserved=True,
     ),
     # naming
     _change("OG-NM-101", "destructive", "@rename_from names something that did not exist. Refused."),
     _change("OG-NM-102", "destructive", "@rename_from names a declaration of another kind. Refused."),
-    _change("OG-NM-103", "destructive", "@rename_from names something that another declaration already is. Refused."),
+    _change(
+        "OG-NM-103", "destructive", "@rename_from names something that another declaration already continues. Refused."
+    ),
     # ownership
     _change("OG-OW-101", "destructive", "@rename_from names a property of another type. Refused."),
-    _change("OG-OW-102", "destructive", "@rename_from stands on a property of a new type. Refused."),
+    _change("OG-OW-102", "destructive", "@rename_from is on a property of a new type. Refused."),
     # vectors
-    _change(
-        "OG-VE-101", "safe", "@embed changes; vectors stored before are stale until they are computed anew.", _INFO
-    ),
+    _change("OG-VE-101", "safe", "@embed changes; stored vectors are stale until they are computed again.", _INFO),
     # edge topology
     _change("OG-ED-101", "destructive", "An edge type begins or ends at another node type. Refused."),
 )
@@ -109,7 +109,7 @@ LINTS = (
     _lint("L211", "An edge type has neither @key nor @unique(src, dst), so the same edge can be stored twice."),
     _lint("L212", "A vector has neither @embed nor @index."),
     _lint("L213", "@allow names a code that does not exist."),
-    _lint("L214", "An annotation means nothing to OmniGraph."),
+    _lint("L214", "An annotation is unknown to OmniGraph."),
 )
 
 CODES: dict[str, Diagnostic] = {diagnostic.code: diagnostic for diagnostic in (*SCHEMA_CHECKS, *SCHEMA_CHANGES, *LINTS)}

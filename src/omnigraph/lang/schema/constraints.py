@@ -1,4 +1,4 @@
-"""Constraints: from body lines and property annotations to what every row must satisfy."""
+"""Read constraints from body lines and property annotations."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from omnigraph.lang.schema.catalog import Check, Constraint, Index, IndexKind, K
 from omnigraph.lang.schema.indexes import built_kind, read_index
 from omnigraph.lang.schema.owner import ENDPOINTS, Owner
 from omnigraph.lang.schema.problems import Problems
-from omnigraph.lang.schema.regex import difference, pattern_error
+from omnigraph.lang.schema.regex import misread_construct, pattern_error
 from omnigraph.lang.types import Scalar, ValueType
 
 MAX_CARDINALITY = 2**32 - 1
 
 _INTEGER_BOUNDS = (-(2**63), 2**64 - 1)
-"""All that some integer type can hold."""
+"""The range of all integer types together."""
 
 _ENDPOINT_TYPE = ValueType(Scalar.STRING)
 
 
 @dataclass(slots=True)
 class TypeConstraints:
-    """The constraints of one type while they are read."""
+    """Collects the constraints of one type."""
 
     problems: Problems
     owner: Owner
@@ -41,11 +41,11 @@ class TypeConstraints:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The fields of the key; empty when there is none."""
+        """The fields of the key; empty if there is no key."""
         return next((c.fields for c in self.found if isinstance(c, Key)), ())
 
     def add_form(self, owner: Owner, target: Property, form: ast.Annotation) -> None:
-        """`@key`, `@unique` or `@index` behind a property: the same as the body line over that property alone."""
+        """Add `@key`, `@unique` or `@index` of a property. It equals the body line with only this property."""
         name = ast.Name(target.name, form.span)
         if form.name == "index" and target.type.list:
             self._report_member("OG-SC-019", owner, name, "@index", target.type, "lists have no index")
@@ -59,7 +59,7 @@ class TypeConstraints:
                 self._add_index(ast.IndexConstraint((name,), span=form.span), owner)
 
     def add(self, written: ast.Constraint) -> None:
-        """A line of the body."""
+        """Add a constraint of the body."""
         match written:
             case ast.KeyConstraint(fields):
                 self._add_key(fields, written.span, self.owner)
@@ -87,7 +87,7 @@ class TypeConstraints:
                 good = self._report_member("OG-SC-017", owner, name, "@key", type_, hint)
         fields = _field_set(names)
         if self.owner.is_edge and not set(ENDPOINTS) <= set(fields):
-            hint = "write @key(src, dst), with further properties behind them"
+            hint = "write @key(src, dst), with further properties after them"
             self.problems.report("OG-SC-029", f"the key of {owner} does not name both ends", span, hint=hint)
             good = False
         if good and self._all_known(fields):
@@ -124,7 +124,7 @@ class TypeConstraints:
         self.found.append(index)
 
     def _contradicts(self, index: Index, types: Mapping[str, ValueType]) -> bool:
-        """Whether an earlier line asks for the same index in another way. A bare `@index` contradicts nothing."""
+        """Whether an earlier line declares the same index with other options. A plain `@index` has no conflict."""
         if index == Index(index.fields):
             return False
         kind = built_kind(index.kind, types[index.fields[0]])
@@ -156,7 +156,7 @@ class TypeConstraints:
         if fits:
             return value
         self.problems.report(
-            "OG-SC-022", "this bound is beyond every number that can be stored", literal.span, hint="leave it out"
+            "OG-SC-022", "this bound is outside of the range of all number types", literal.span, hint="leave it out"
         )
         return None
 
@@ -167,9 +167,9 @@ class TypeConstraints:
                 return
             reason = pattern_error(written.pattern.text)
             if reason is not None:
-                if difference(written.pattern.text) == reason:
+                if misread_construct(written.pattern.text) == reason:
                     self.problems.report(
-                        "OG-SC-032", f"this pattern means something else: {reason}", written.pattern.span
+                        "OG-SC-032", f"RE2 interprets this pattern differently: {reason}", written.pattern.span
                     )
                 else:
                     message = f"this is not an RE2 pattern: {reason}"
@@ -183,7 +183,7 @@ class TypeConstraints:
     def _members(
         self, what: str, names: tuple[ast.Name, ...], *, endpoints: bool = True
     ) -> Iterator[tuple[ast.Name, ValueType]]:
-        """The members that exist, with their types; the others are reported."""
+        """The existing members with their types. Unknown members are reported."""
         for name in names:
             type_ = self._type_of(name.text, endpoints)
             if type_ is not None:

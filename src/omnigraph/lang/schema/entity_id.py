@@ -1,6 +1,6 @@
-"""Entity ids: the text that a key value has, and the id that a key makes.
+"""Entity ids: the canonical text of a key value, and the id of a key.
 
-These functions define the ids. What computes them over whole columns must agree with them.
+These functions are the reference. The vectorised implementation must give the same ids.
 """
 
 # See docs/decisions/0013-an-edge-key-names-both-ends.md
@@ -18,21 +18,21 @@ from omnigraph.lang.schema.canonical import compact
 from omnigraph.lang.types import Scalar
 
 KeyValue = str | bool | int | float | date
-"""A value as stored. Dates and times may also be given as their number of days or milliseconds."""
+"""A stored value. A date or time can also be a number of days or milliseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def entity_id(members: Sequence[tuple[Scalar, KeyValue]]) -> str:
-    """The id of an entity, from the members of its key in key order.
+    """The id of an entity from the values of its key, in key order.
 
-    One member is its own text; several are a JSON array of their texts.
+    The id of a single value is its text. The id of several values is a JSON array of their texts.
 
     >>> entity_id([(Scalar.STRING, "KEW"), (Scalar.U64, 1042)])
     '["KEW","1042"]'
 
     Raises:
-        ValueError: a value has no text.
+        ValueError: a value has no canonical text.
     """
     if not members:
         raise ValueError("a key has at least one member")
@@ -41,7 +41,7 @@ def entity_id(members: Sequence[tuple[Scalar, KeyValue]]) -> str:
 
 
 def edge_id(src: str, dst: str, members: Sequence[tuple[Scalar, KeyValue]] = ()) -> str:
-    """The id of an edge with a key: like a composite key, with the ids of both ends first.
+    """The id of an edge with a key: a composite key that starts with the ids of both endpoints.
 
     >>> edge_id("ash", "oak")
     '["ash","oak"]'
@@ -50,13 +50,13 @@ def edge_id(src: str, dst: str, members: Sequence[tuple[Scalar, KeyValue]] = ())
 
 
 def canonical_text(scalar: Scalar, value: KeyValue) -> str:
-    """The text of a key value, as stored.
+    """The canonical text of a key value.
 
     >>> canonical_text(Scalar.F32, 0.1), canonical_text(Scalar.F64, 1e21), canonical_text(Scalar.F64, -0.0)
     ('0.1', '1000000000000000000000', '0')
 
     Raises:
-        ValueError: the value is not of the type, not finite, or of a type that cannot be a key.
+        ValueError: the value does not have the type, is not finite, or its type is not allowed in keys.
     """
     match scalar:
         case Scalar.STRING if isinstance(value, str):
@@ -71,11 +71,11 @@ def canonical_text(scalar: Scalar, value: KeyValue) -> str:
             return str(value)
         case _ if scalar.is_float and isinstance(value, int | float) and not isinstance(value, bool):
             return _float_text(float(value), scalar)
-    raise ValueError(f"{value!r} is no key value of type {scalar.value}")
+    raise ValueError(f"{value!r} is not a valid key value of type {scalar.value}")
 
 
 def _milliseconds(value: datetime) -> int:
-    # A time without a zone is UTC, as everywhere in the languages.
+    # The default zone is UTC, as in both languages.
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
@@ -91,7 +91,7 @@ def _float_text(value: float, scalar: Scalar) -> str:
 
 
 def _shortest_f32(value: float) -> str:
-    """The shortest decimal that reads as a 32-bit float: of several the nearest, of two as near the even one."""
+    """The shortest decimal that parses to a 32-bit float. Ties: the nearest one, then the even one."""
     bits = _f32_bits(abs(value))
     exact = _f32_value(bits)
     if bits == 0:
@@ -102,7 +102,7 @@ def _shortest_f32(value: float) -> str:
         mantissa, _, exponent = format(Decimal(float(exact)), f".{digits - 1}e").partition("e")
         step = Fraction(10) ** (int(exponent) - digits + 1)
         near = int(mantissa.replace(".", ""))
-        # Beside a power of two the interval is lopsided, so the next decimal may lie inside where the nearest does not.
+        # At a power of two the rounding interval is asymmetric. The next decimal can be inside when the nearest is not.
         inside = [
             number
             for number in (near - 1, near, near + 1)

@@ -1,7 +1,7 @@
-"""Identity over time: which declaration of a new schema is which of the old one.
+"""Identity of declarations across schema changes.
 
-A declaration keeps its identity by name, or else by `@rename_from`. Numbers are never reused, so a type that is
-dropped and declared again is another type.
+A declaration keeps its identity by its name or by `@rename_from`. Numbers are never reused, so a type that is dropped
+and declared again is a new type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TypeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class IdentityProblem:
-    """A rename hint that cannot be followed."""
+    """A rename hint that is not valid."""
 
     code: str
     entity: str
@@ -44,13 +44,13 @@ class IdentityProblem:
 
 @dataclass(slots=True)
 class Resolution:
-    """How a desired schema relates to an accepted one, by names.
+    """The mapping from the names of a desired schema to those of the accepted schema.
 
     Attributes:
-        types: the former name of every declaration that existed.
-        properties: for each declaration, the former name of every property that existed.
-        notes: hints that were ignored, and why.
-        problems: hints that cannot be followed.
+        types: the former name of every declaration that already existed.
+        properties: for each declaration, the former name of every property that already existed.
+        notes: ignored hints, with the reason.
+        problems: hints that are not valid.
     """
 
     types: dict[TypeKey, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Resolution:
     problems: list[IdentityProblem] = field(default_factory=list)
 
     def suggest(self, written: str, known: Iterable[str]) -> str:
-        """What to do about an unknown name. Looking for the nearest one takes time, so only the first get it."""
+        """A hint for an unknown name. The search for a similar name is slow, so only the first names get it."""
         near = did_you_mean(written, known) if len(self.problems) < MAX_SUGGESTIONS else None
         return near or "remove the hint"
 
@@ -75,12 +75,12 @@ def types_of(catalog: Catalog) -> Iterator[tuple[TypeKey, AnyType]]:
 
 
 def property_label(owner: TypeKey, name: str) -> str:
-    """A property as plans and notes call it."""
+    """The name of a property in plans and notes."""
     return f"{owner[0].value} property '{owner[1]}.{name}'"
 
 
 def creation_notes(catalog: Catalog) -> list[str]:
-    """The rename hints of a new graph's schema: there is nothing that they could rename."""
+    """Notes about the rename hints in the schema of a new graph. They have no effect."""
     notes = []
     for key, declaration in types_of(catalog):
         hints = [(f"{key[0].value} '{key[1]}'", declaration.rename_from)]
@@ -94,7 +94,7 @@ def creation_notes(catalog: Catalog) -> list[str]:
 
 
 def resolve(accepted: Catalog, desired: Catalog) -> Resolution:
-    """Match every declaration and property of `desired` with what it was in `accepted`."""
+    """Match every declaration and property of `desired` with its former version in `accepted`."""
     result = Resolution()
     former = dict(types_of(accepted))
     current = dict(types_of(desired))
@@ -144,7 +144,7 @@ def _match_properties(
             claimed.add(hint)
             matched[name] = hint
         elif not prop.declared_directly:
-            # The interface speaks to all its implementors; not every one of them had the property.
+            # The hint of an interface applies to all its node types, but not all of them had the property.
             result.notes.append(f'{entity}: @rename_from("{hint}") of its interface has no effect here')
         elif hint in known:
             _report_claimed(entity, f"'{hint}'", key, prop.span, result, name)

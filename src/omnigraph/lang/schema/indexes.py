@@ -1,4 +1,4 @@
-"""Index declarations: which kinds fit which types, and which options each kind takes."""
+"""Index declarations: the allowed kinds per type, and the options of each kind."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ OPTIONS: dict[IndexKind, dict[str, str | tuple[str, ...]]] = {
         "bits": POSITIVE,
     },
 }
-"""What each kind of index takes: the allowed words, or what sort of value."""
+"""The options of each index kind: the allowed words, or a description of the value."""
 
 
-def natural_kind(type_: ValueType) -> IndexKind | None:
-    """The kind that a plain `@index` builds; None when it builds none."""
+def default_kind(type_: ValueType) -> IndexKind | None:
+    """The default index kind of a type; None if a plain `@index` builds no index."""
     if type_.is_vector:
         return IndexKind.VECTOR
     if not type_.is_plain_scalar:
@@ -54,8 +54,8 @@ def natural_kind(type_: ValueType) -> IndexKind | None:
 
 
 def built_kind(declared: IndexKind, type_: ValueType) -> IndexKind | None:
-    """The kind that an `@index` builds, whether it names one or not; None when it builds none."""
-    return natural_kind(type_) if declared is IndexKind.AUTO else declared
+    """The index kind that an `@index` builds, explicit or by default; None if it builds no index."""
+    return default_kind(type_) if declared is IndexKind.AUTO else declared
 
 
 def kind_fits(kind: IndexKind, type_: ValueType) -> bool:
@@ -66,12 +66,12 @@ def kind_fits(kind: IndexKind, type_: ValueType) -> bool:
         return False
     if kind in (IndexKind.FTS, IndexKind.NGRAM):
         return type_.scalar is Scalar.STRING and not type_.is_enum
-    # A bitmap per distinct value is only sensible where values repeat exactly.
+    # A bitmap index needs values that repeat exactly.
     return kind is IndexKind.BTREE or not type_.scalar.is_float
 
 
 def read_index(problems: Problems, written: ast.IndexConstraint, type_of: dict[str, ValueType]) -> Index | None:
-    """An index with its options, or None after reporting why it cannot be."""
+    """Read an index with its options. Reports an invalid index and returns None."""
     fields = tuple(sorted({name.text for name in written.fields}))
     if not written.options:
         return Index(fields)

@@ -1,4 +1,4 @@
-"""Interface expansion: which properties a node type has, and which contracts they fulfil."""
+"""Interface expansion: the properties that a node type inherits from its interfaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Contract = Mapping[str, ast.Property]
 
 
 def implemented(problems: Problems, node: ast.Node, contracts: Mapping[str, Contract]) -> dict[str, ast.Name]:
-    """The interfaces of a node type that exist, in name order, with where each is named."""
+    """The existing interfaces of a node type by name, with the spans of their names."""
     found: dict[str, ast.Name] = {}
     for name in node.implements:
         if name.text in contracts:
@@ -34,15 +34,15 @@ def implemented(problems: Problems, node: ast.Node, contracts: Mapping[str, Cont
 def expand(
     problems: Problems,
     owner: Owner,
-    own: Mapping[str, ast.Property],
+    declared: Mapping[str, ast.Property],
     interfaces: Mapping[str, ast.Name],
     contracts: Mapping[str, Contract],
 ) -> dict[str, Source]:
-    """The node's own properties, and those of its interfaces that it does not declare.
+    """The declared properties of a node type, and the inherited properties of its interfaces.
 
-    A declared property keeps its own annotations. One that two interfaces supply must be the same in both.
+    A declared property keeps its annotations. A property that two interfaces supply must be the same in both.
     """
-    sources = {name: Source(tree) for name, tree in own.items()}
+    sources = {name: Source(tree) for name, tree in declared.items()}
     for interface, named_at in interfaces.items():
         for name, tree in contracts[interface].items():
             known = sources.get(name)

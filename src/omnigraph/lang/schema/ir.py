@@ -1,4 +1,4 @@
-"""Accepted schemas as JSON: the content of `_schema.ir.json`."""
+"""JSON encoding of accepted schemas: the content of `_schema.ir.json`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IR_VERSION = 2
 
 
 def ir_hash(accepted: AcceptedSchema) -> str:
-    """`sha256:` and the hash of the stored schema's compact JSON."""
+    """`sha256:` and the hash of the compact JSON of a stored schema."""
     return digest(compact(to_json(accepted)))
 
 
@@ -46,7 +46,7 @@ def dump_ir(accepted: AcceptedSchema) -> str:
 
 
 def to_json(accepted: AcceptedSchema) -> dict[str, Json]:
-    """The accepted schema as JSON, its members in their fixed order."""
+    """Encode an accepted schema as JSON, with members in a fixed order."""
     write = _Writer(accepted)
     catalog = accepted.catalog
     return {
@@ -109,7 +109,7 @@ class _Writer:
         return {
             "owner_type_id": identity.type_id,
             "owner_type_name": owner[1],
-            # An interface may embed a property that only its implementors have.
+            # The source property of an interface's `@embed` may exist only in its node types.
             "property_id": identity.properties.get(name),
             "property_name": name,
         }

@@ -1,4 +1,4 @@
-"""Reading `_schema.ir.json` back: what it says must be complete and agree with itself."""
+"""Decode `_schema.ir.json`, and check that it is complete and consistent."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from omnigraph.lang.types import Scalar, ValueType
 
 
 def load_ir(text: str | bytes) -> AcceptedSchema:
-    """The accepted schema that a `_schema.ir.json` holds.
+    """Decode the accepted schema of a `_schema.ir.json`.
 
     Raises:
-        CatalogError: it is no stored schema, or its parts contradict each other.
+        CatalogError: the content is not a stored schema, or is inconsistent.
     """
     try:
         value = json.loads(text, parse_constant=_no_constant)
@@ -58,14 +58,14 @@ def _damaged(reason: str) -> CatalogError:
 
 
 _Raw = dict[str, Any]
-"""JSON that is still to be judged."""
+"""JSON that is not validated yet."""
 
 
 def from_json(value: object) -> AcceptedSchema:
-    """The accepted schema of a JSON value.
+    """Decode the accepted schema of a JSON value.
 
     Raises:
-        CatalogError: it is no stored schema, or its parts contradict each other.
+        CatalogError: the content is not a stored schema, or is inconsistent.
     """
     if not isinstance(value, dict) or value.get("ir_version") != IR_VERSION:
         raise _damaged(f"it is not of version {IR_VERSION}")
@@ -74,9 +74,9 @@ def from_json(value: object) -> AcceptedSchema:
         again = to_json(accepted)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _damaged(f"{type(error).__name__} {error}") from None
-    # Whatever is superfluous, misnumbered or out of order does not come back the same.
+    # Encode again and compare: this detects unknown members, wrong numbers and wrong order.
     if again != value:
-        raise _damaged("its parts do not agree")
+        raise _damaged("its parts are inconsistent")
     _check_numbers(accepted)
     return accepted
 
@@ -114,7 +114,7 @@ def _check_numbers(accepted: AcceptedSchema) -> None:
     if any(type(number) is not int for number in [*numbers, accepted.next_id]):
         raise _damaged("an identity is not a number")
     if len(set(numbers)) != len(numbers) or (numbers and not 1 <= min(numbers) <= max(numbers) < accepted.next_id):
-        raise _damaged("its identities are not distinct")
+        raise _damaged("it has duplicate identities")
 
 
 def _read_node(raw: _Raw) -> NodeType:

@@ -1,4 +1,4 @@
-"""Whose property or constraint is being checked, and how an error names it."""
+"""The declaration that is being checked, and its name in errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from omnigraph.lang.schema.catalog import TypeKind
 
 ENDPOINTS = ("src", "dst")
-"""The built-in columns of an edge that constraints may name."""
+"""The built-in columns of an edge that constraints can use."""
 
 ROW_COLUMNS = frozenset({"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"})
 """Columns that the storage format adds to every table."""
@@ -18,7 +18,7 @@ EDGE_COLUMNS = frozenset({"id", "src", "dst", "from", "to"})
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A declaration while it is checked. `through` is the interface that a property came from."""
+    """A declaration that is being checked. `through` is the interface that supplies the property."""
 
     kind: TypeKind
     name: str
@@ -33,7 +33,7 @@ class Owner:
         return self.kind is TypeKind.EDGE
 
     def built_in(self, name: str) -> bool:
-        """Whether a property of this name would collide with a column of the table."""
+        """Whether the name is that of a built-in column of the table."""
         if name in ROW_COLUMNS:
             return True
         if self.kind is TypeKind.INTERFACE:

@@ -1,6 +1,6 @@
-"""From tokens to the tree. One method for each production of the grammar.
+"""The parser of `.pg`: one method per production of the grammar.
 
-The grammar does not nest, so neither does the parser: its depth is fixed.
+The grammar has no recursion, so the stack depth of the parser is fixed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from omnigraph.errors import ParseError, Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import ast
-from omnigraph.lang.schema.annotations import meant
+from omnigraph.lang.schema.annotations import similar_annotation
 from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.schema.term_parser import CARDINALITY_HEADS, CONSTRAINT_HEADS, TermParser
 from omnigraph.lang.tokens import read_source, schema_tokens
@@ -31,15 +31,15 @@ TYPE_ALIASES = {
     "boolean": "Bool",
     "embedding": "Vector(384)",
 }
-"""What other languages call the types."""
+"""Names of types in other languages."""
 
 
 def parse_schema(text: str | bytes, name: str | None = None) -> ast.Schema:
-    """The tree of a `.pg` text.
+    """Parse a `.pg` text.
 
     Args:
         text: the text, or its UTF-8 bytes.
-        name: the file name that errors show.
+        name: the file name in errors.
 
     Raises:
         ParseError: the text does not follow the grammar.
@@ -68,7 +68,7 @@ class _SchemaParser(TermParser):
         if self.kinds[self.i] == "}":
             hint = "there is one closing brace too many"
         elif self.kinds[self.i] == "at":
-            hint = "annotations stand behind the name of a type, or behind a property"
+            hint = "annotations come after the name of a type, or after a property"
         raise self.unexpected("'interface', 'node' or 'edge'", words=list(DECLARATION_WORDS), hint=hint)
 
     def _at_declaration(self) -> bool:
@@ -86,7 +86,7 @@ class _SchemaParser(TermParser):
                 raise self.unexpected(
                     "a property or '}'",
                     hint="an interface holds properties only; write the constraint in the node types, "
-                    "or use @key, @unique or @index without parentheses behind a property",
+                    "or use @key, @unique or @index without parentheses after a property",
                 )
             members.append(self._property())
         return ast.Interface(name, tuple(members), head, self.span_from(start))
@@ -161,17 +161,17 @@ class _SchemaParser(TermParser):
         return ast.Property(name, written, annotations, self.span_from(start))
 
     def _no_member(self) -> ParseError:
-        """What stands here is neither a property nor a constraint nor the end of the body."""
+        """The error for a token that is not a property, a constraint or the end of the body."""
         kind, text = self.kinds[self.i], self.texts[self.i]
         hint = None
         if kind == "at" and text in CONSTRAINT_HEADS:
-            hint = f"behind a property write @{text}; on a line of its own write @{text}(property)"
+            hint = f"after a property write @{text}; on a separate line write @{text}(property)"
         elif kind == "at" and text in CARDINALITY_HEADS:
-            hint = f"@{text} stands behind the end types of an edge: edge E: A -> B @{text}(0..1)"
-        elif kind == "at" and (near := meant(text)) is not None:
+            hint = f"@{text} comes after the end types of an edge: edge E: A -> B @{text}(0..1)"
+        elif kind == "at" and (near := similar_annotation(text)) is not None:
             hint = f"did you mean '@{near}'?"
         elif kind == "at":
-            hint = "annotations stand behind a property, or behind the name of the type"
+            hint = "annotations come after a property, or after the name of the type"
         elif kind == "type" and self.kinds[self.i + 1] == ":":
             hint = f"property names begin with a lower-case letter: {text[0].lower()}{text[1:]}"
         elif kind == ",":
@@ -220,7 +220,7 @@ class _SchemaParser(TermParser):
 
     def _no_type(self, kind: str, text: str) -> ParseError:
         if kind == "?":
-            return self.unexpected("a type", hint="'?' stands behind the type: String?")
+            return self.unexpected("a type", hint="'?' comes after the type: String?")
         if kind not in ("type", "name"):
             return self.unexpected("a type")
         alias = TYPE_ALIASES.get(text.lower())
@@ -297,7 +297,7 @@ class _SchemaParser(TermParser):
             raise self.unexpected("a property name", hint=f"property names are written without quotes: @{word}(name)")
         if self.kinds[index] == ")":
             empty = self.kinds[index - 1] == "("
-            hint = f"behind a property write @{word} without parentheses" if empty else "remove the comma before ')'"
+            hint = f"after a property write @{word} without parentheses" if empty else "remove the comma before ')'"
             raise self.unexpected("a property name", hint=hint)
         return ast.Name(self.expect("name", "a property name"), self.tokens.span(index))
 

@@ -1,4 +1,4 @@
-"""From the tree back to text: one canonical way to write each schema."""
+"""Printer and formatter of `.pg`: canonical source text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from omnigraph.lang.types import Scalar
 
 
 def print_schema(schema: ast.Schema) -> str:
-    """The canonical text of a tree. Parsing it gives the tree back."""
+    """Print a tree as canonical text. Parsing it gives an equal tree."""
     return _Printer(Layout()).print(schema)
 
 
 def format_schema(text: str | bytes, name: str | None = None) -> str:
-    """A text in canonical form, with its comments and single blank lines kept.
+    """Format a text. Comments and single blank lines are kept.
 
     Raises:
         ParseError: the text does not follow the grammar.
@@ -63,7 +63,7 @@ class _Printer:
             self.layout.line(text, tree.span)
 
     def _tall_enum(self, tree: ast.Property, values: tuple[ast.EnumValue, ...]) -> None:
-        """One value on each line, so that each keeps its comment."""
+        """Print an enum with one value per line, so that each value keeps its comment."""
         left, right = ("[", "]") if tree.type.list else ("", "")
         self.layout.open(f"{tree.name.text}: {left}enum(", Span(tree.span.start, tree.span.start))
         for i, value in enumerate(values):
@@ -82,7 +82,7 @@ def _words(*words: str | None) -> str:
 
 
 def _one_line_or_tall(head: list[str], brace: str) -> str:
-    """A declaration's head and its brace on one line, or, where that is too long, each part on a line of its own."""
+    """Print the head of a declaration on one line if it fits, else one part per line."""
     line = _words(*head, brace)
     if len(line) <= WIDTH or len(head) == 1:
         return line
@@ -90,7 +90,7 @@ def _one_line_or_tall(head: list[str], brace: str) -> str:
 
 
 def declaration_head(tree: ast.Declaration) -> list[str]:
-    """The parts of a declaration that stand before its body."""
+    """The parts of a declaration before its body."""
     match tree:
         case ast.Interface():
             return [f"interface {tree.name.text}"]
@@ -135,7 +135,7 @@ def annotation_text(tree: ast.Annotation) -> str:
     arguments = [*map(literal_text, tree.values), *map(_argument_text, tree.arguments)]
     if not arguments:
         return f"@{tree.name}"
-    # Without the gap this would read as a constraint, which is something else.
+    # Without the space, the parser would read this as a constraint.
     at = "@ " if tree.name in CONSTRAINT_HEADS else "@"
     return f"{at}{tree.name}({', '.join(arguments)})"
 

@@ -1,4 +1,4 @@
-"""What is wrong with a schema, collected so that a person can mend it in one go."""
+"""Collects the errors of a schema, so that all can be reported at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.codes import CODES
 
 MAX_REPORTED = 100
-"""How many problems are shown. Suggestions cost time, and nobody reads a thousand."""
+"""Maximum number of reported errors. The search for suggestions is slow."""
 
-YOUNG_RULES = frozenset({"OG-SC-031", "OG-SC-032"})
-"""Rules that came after the first graphs."""
+NEWER_RULES = frozenset({"OG-SC-031", "OG-SC-032"})
+"""Rules that are newer than the first graphs. They do not apply to accepted schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class _Problem:
 
 
 class Problems:
-    """Collects problems; each place has each kind of problem once.
+    """Collects problems, without duplicates of the same code and location.
 
     Args:
-        source: the text that is judged.
-        accepted: whether it was accepted before: rules that are younger than graphs do not make one unreadable.
+        source: the checked text.
+        accepted: whether the schema was accepted before. Newer rules then do not apply, so old graphs stay readable.
     """
 
     def __init__(self, source: SourceText, *, accepted: bool = False) -> None:
         self._source = source
-        self._ignored = YOUNG_RULES if accepted else frozenset()
+        self._ignored = NEWER_RULES if accepted else frozenset()
         self._problems: dict[tuple[str, Span], _Problem] = {}
 
     def report(
@@ -48,14 +48,14 @@ class Problems:
         hint: str | None = None,
         unknown: tuple[str, Iterable[str]] | None = None,
     ) -> None:
-        """Note a problem.
+        """Add a problem.
 
         Args:
-            code: its registered code.
-            message: what is wrong.
-            span: where.
-            hint: what to do.
-            unknown: a name that does not exist, and those that do; the nearest becomes the hint.
+            code: the diagnostic code.
+            message: the message.
+            span: the location.
+            hint: how to fix it.
+            unknown: an unknown name, and the known names. The most similar one becomes the hint.
         """
         assert code in CODES, code
         if code in self._ignored:
@@ -74,7 +74,7 @@ class Problems:
             raise self._error(min(self._problems.values(), key=lambda problem: problem.span))
 
     def muted(self) -> Problems:
-        """A collector that nobody reads."""
+        """A collector whose problems are discarded."""
         return Problems(self._source)
 
     def _error(self, problem: _Problem) -> CatalogError:

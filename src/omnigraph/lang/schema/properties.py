@@ -1,4 +1,4 @@
-"""Properties: their types, their names and what their annotations make of them."""
+"""Read properties: types, names and annotations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.lang.types import MAX_VECTOR_DIM, Scalar, ValueType
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A property as it takes part in a type: written there, or supplied by an interface."""
+    """A property of a type: declared there, or supplied by an interface."""
 
     tree: ast.Property
     through: str | None = None
@@ -22,7 +22,7 @@ class Source:
 
 
 def value_type(written: ast.TypeExpression) -> ValueType:
-    """The type that was written: the values of an enum are a sorted set."""
+    """The value type of a written type. The values of an enum are sorted and distinct."""
     values = None
     if written.enum_values is not None:
         values = tuple(sorted({value.text for value in written.enum_values}))
@@ -30,7 +30,7 @@ def value_type(written: ast.TypeExpression) -> ValueType:
 
 
 def check_type(problems: Problems, written: ast.TypeExpression) -> None:
-    """What the grammar allows and no value can have."""
+    """Report types that the grammar allows but that are not valid."""
     if written.dim is not None and not 1 <= written.dim <= MAX_VECTOR_DIM:
         problems.report(
             "OG-SC-008",
@@ -66,7 +66,7 @@ def check_name(problems: Problems, owner: Owner, name: ast.Name) -> None:
 
 
 def distinct_properties(problems: Problems, owner: Owner, members: tuple[ast.Member, ...]) -> dict[str, ast.Property]:
-    """The properties of a body by name; the first of each name counts."""
+    """The properties of a body by name. Duplicates are reported; the first one counts."""
     found: dict[str, ast.Property] = {}
     for member in members:
         if not isinstance(member, ast.Property):
@@ -82,26 +82,26 @@ def distinct_properties(problems: Problems, owner: Owner, members: tuple[ast.Mem
 
 
 def read_property(problems: Problems, owner: Owner, source: Source) -> tuple[Property, Annotated]:
-    """A property of a type, and what its annotations say beyond that."""
+    """Read a property of a type, and its annotations."""
     owner = Owner(owner.kind, owner.name, source.through)
     tree = source.tree
     if source.through is not None:
         check_name(problems, owner, tree.name)
-    said = read_property_annotations(problems, owner, tree.annotations)
+    annotated = read_property_annotations(problems, owner, tree.annotations)
     result = Property(
         tree.name.text,
         value_type(tree.type),
-        annotations=said.annotations,
-        property_constraints=tuple(sorted({form.name for form in said.forms})),
-        embed=said.embed,
+        annotations=annotated.annotations,
+        property_constraints=tuple(sorted({form.name for form in annotated.forms})),
+        embed=annotated.embed,
         declared_directly=source.through is None,
         satisfies=source.satisfies,
-        rename_from=said.rename_from,
+        rename_from=annotated.rename_from,
         enum_renames=read_enum_renames(problems, tree.type.enum_values or ()),
-        allows=said.sorted_allows,
+        allows=annotated.sorted_allows,
         span=tree.span,
     )
-    return result, said
+    return result, annotated
 
 
 def check_embed(
@@ -112,13 +112,13 @@ def check_embed(
     at: ast.Annotation,
     properties: dict[str, Property],
 ) -> None:
-    """A vector is computed from a text of the same node."""
+    """Check `@embed`: the property must be a vector, and its source a text of the same node."""
     if not target.type.is_vector:
         problems.report(
             "OG-SC-026",
-            f"{owner}: @embed stands on '{target.name}', which is {target.type}, not a Vector",
+            f"{owner}: @embed is on '{target.name}', which is {target.type}, not a Vector",
             at.span,
-            hint='@embed stands on the vector and names the text: vec: Vector(384) @embed("text")',
+            hint='put @embed on the vector, and name the text: vec: Vector(384) @embed("text")',
         )
         return
     source = properties.get(embed.source)

@@ -1,7 +1,7 @@
-r"""The regular expressions of `@check` and `matches`: RE2, so that every pattern takes linear time on every value.
+r"""Regular expressions of `@check` and `matches`. RE2 matches every pattern in linear time.
 
-RE2 knows `\w`, `\d`, `\s` and `\b` for ASCII only. The classes are rewritten as Unicode properties. A word boundary
-cannot be rewritten, because RE2 looks at single bytes for it: texts are tagged instead, see `WordTags`.
+RE2 supports `\w`, `\d`, `\s` and `\b` for ASCII only. The classes are rewritten as Unicode properties. A word boundary
+cannot be rewritten, because RE2 tests single bytes. Texts are tagged instead, see `WordTags`.
 """
 
 # See docs/decisions/0015-patterns-are-re2.md
@@ -23,10 +23,10 @@ _DIGIT = r"\p{Nd}"
 _SPACE = r"\t-\r\x20\x{85}\p{Z}"
 _LETTERS = r"\p{L}\p{M}\p{Nd}\p{Nl}\x{200C}\x{200D}"
 _CONNECTORS = r"\x{203F}\x{2040}\x{2054}\x{FE33}\x{FE34}\x{FE4D}-\x{FE4F}\x{FF3F}"
-"""Connecting punctuation, without the underscore."""
+"""Connector punctuation, without the underscore."""
 
 WORD = f"{_LETTERS}{_CONNECTORS}_"
-r"""What `\w` means, inside a class: letters, marks, digits and connectors, as Unicode's annex 18 has it."""
+r"""The content of the class `\w`: letters, marks, digits and connectors, as in Unicode Technical Standard 18."""
 
 _NOT_SPACE = (
     r"\x00-\x08\x0e-\x1f\x21-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}"
@@ -34,20 +34,20 @@ _NOT_SPACE = (
 )
 _TAG = "_"
 _UNDERSCORE = "\ufdd0"
-"""What stands for an underscore in tagged texts: a code point that no text has."""
+"""The replacement of underscores in tagged texts: a code point that does not occur in texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordTags:
-    r"""How `\b` is answered for texts that are not ASCII.
+    r"""Word tags: how `\b` is matched in texts that are not ASCII.
 
-    Every word character `c` of the text becomes `_c_`, so that RE2 sees an ASCII word character on its side of every
-    boundary. The pattern matches such units.
+    Every word character `c` of the text becomes `_c_`, so that RE2 finds an ASCII word character at every boundary. The
+    pattern is rewritten to match such units.
 
     Attributes:
         pattern: the pattern for tagged texts.
-        word: a pattern whose group is a word character, to replace by `_\1_` after underscores are `underscore`.
-        underscore: what stands for an underscore.
+        word: a pattern whose group is a word character, to replace by `_\1_` after replacing the underscores.
+        underscore: the replacement of underscores.
     """
 
     pattern: str
@@ -58,11 +58,11 @@ class WordTags:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    r"""A pattern as RE2 has to be given it.
+    r"""A translated pattern for RE2.
 
     Attributes:
-        text: for texts of ASCII, and for all texts when there are no word boundaries in it.
-        tags: for other texts, when there are.
+        text: the pattern for ASCII texts, and for all texts if it has no word boundaries.
+        tags: for other texts, if the pattern has word boundaries.
     """
 
     text: str
@@ -70,7 +70,7 @@ class Pattern:
 
 
 def pattern_error(pattern: str) -> str | None:
-    """Why a pattern cannot be used, or None when it can.
+    """The reason why a pattern is not valid; None if it is valid.
 
     >>> pattern_error("^[a-z]+$") is None
     True
@@ -82,27 +82,27 @@ def pattern_error(pattern: str) -> str | None:
     except re2.error as error:
         reason = error.args[0] if error.args else ""
         return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-    return difference(pattern)
+    return misread_construct(pattern)
 
 
-def difference(pattern: str) -> str | None:
-    """What RE2 would read otherwise than the author most likely means it; None when there is nothing.
+def misread_construct(pattern: str) -> str | None:
+    """A construct that RE2 interprets differently from other engines; None if there is none.
 
-    >>> difference("[a-z&&[^x]]")
-    "'&&' in a class is no intersection in RE2: write the class out, or a single '&' for the character"
+    >>> misread_construct("[a-z&&[^x]]")
+    "'&&' in a class is not an intersection in RE2: list the characters, or write one '&'"
     """
     for token in _tokens(pattern):
         if token.kind == "class" and "&&" in token.text:
-            return "'&&' in a class is no intersection in RE2: write the class out, or a single '&' for the character"
+            return "'&&' in a class is not an intersection in RE2: list the characters, or write one '&'"
         if token.kind == "flags" and "U" in token.text.partition("-")[0]:
-            return "(?U) makes RE2 lazy, and has nothing to do with Unicode, which is always on: leave it out"
+            return "(?U) makes quantifiers lazy in RE2; Unicode is always on: remove it"
         if token.text == r"\C":
-            return r"\C is a byte in RE2, and may be half a character: write . or (?s:.)"
+            return r"\C matches a single byte in RE2, which can be a part of a character: write . or (?s:.)"
     return None
 
 
-def is_found(pattern: str, text: str) -> bool:
-    """Whether a pattern is found anywhere in a text, which is what `@check` asks."""
+def matches_part(pattern: str, text: str) -> bool:
+    """Whether a pattern matches a part of a text. `@check` uses this rule."""
     made = translated(pattern)
     if made.tags is None or text.isascii():
         return re2.search(made.text, text, _OPTIONS) is not None
@@ -113,14 +113,14 @@ def is_found(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def translated(pattern: str) -> Pattern:
-    r"""A pattern with the Unicode meaning of `\w`, `\d`, `\s` and `\b`.
+    r"""Translate a pattern, so that `\w`, `\d`, `\s` and `\b` are Unicode-aware.
 
     >>> translated(r"^\d+$").text
     '^[\\p{Nd}]+$'
     """
     tokens = list(_tokens(pattern))
     text = "".join(map(_plain, tokens))
-    if re2_refuses(text):  # longer than RE2 takes, or read wrongly here: the pattern as it was
+    if re2_refuses(text):  # the translation is too long or wrong: use the original pattern
         return Pattern(pattern)
     tags = _tagged(tokens) if any(token.kind == "boundary" for token in tokens) else None
     return Pattern(text, None if tags is None or re2_refuses(tags) else WordTags(tags))
@@ -135,16 +135,16 @@ def re2_refuses(pattern: str) -> bool:
     return False
 
 
-# Reading a pattern
+# Tokenise a pattern
 
 
 class _Token(NamedTuple):
-    """A piece of a pattern.
+    """A token of a pattern.
 
     Attributes:
         kind: `char` (one character, or an escape for one), `class` (in brackets, or an escape for several), `dot`,
             `boundary`, `open`, `close`, `flags` (an opening with flags, or flags alone), `other`.
-        text: as it was written.
+        text: the source text.
     """
 
     kind: str
@@ -191,7 +191,7 @@ def _escaped(char: str) -> str:
 
 
 def _escape_end(pattern: str, i: int) -> int:
-    """Where an escape ends that begins at a place."""
+    """The end of the escape that starts at a position."""
     letter = pattern[i + 1 : i + 2]
     if letter in ("p", "P", "x") and pattern[i + 2 : i + 3] == "{":
         end = pattern.find("}", i)
@@ -211,7 +211,7 @@ def _escape_end(pattern: str, i: int) -> int:
 def _class_end(pattern: str, i: int) -> int:
     i += 1
     i += pattern[i : i + 1] == "^"
-    i += pattern[i : i + 1] == "]"  # the first one is a character
+    i += pattern[i : i + 1] == "]"  # a leading "]" is a literal character
     while i < len(pattern) and pattern[i] != "]":
         if pattern[i] == "\\":
             i = _escape_end(pattern, i)
@@ -235,7 +235,7 @@ def _group_end(pattern: str, i: int) -> tuple[int, str]:
 
 
 def _items(text: str) -> tuple[bool, list[str]]:
-    """Whether a class is negated, and what is in it: characters, escapes, named classes, and ranges as `a-b`."""
+    """Whether a class is negated, and its items: characters, escapes, named classes, and ranges as `a-b`."""
     inside = text[1:-1]
     negated = inside.startswith("^")
     inside = inside[negated:]
@@ -262,7 +262,7 @@ def _is_character(item: str) -> bool:
     return not item.startswith("[:") and not (item.startswith("\\") and item[1:2] in "dDwWsSpP")
 
 
-# Writing it for RE2
+# Translate a pattern for RE2
 
 
 def _plain(token: _Token) -> str:
@@ -293,7 +293,7 @@ def _in_class(item: str) -> str:
 
 @lru_cache(maxsize=1)
 def _not_word() -> str:
-    r"""The characters of `\W` as ranges: RE2 cannot put the complement of several properties into a class."""
+    r"""The characters of `\W` as ranges. RE2 has no complement of several properties inside a class."""
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
     ranges = []
     for run in re2.finditer(f"[^{WORD}]+", every, _OPTIONS):
@@ -303,7 +303,7 @@ def _not_word() -> str:
 
 
 def _tagged(tokens: list[_Token]) -> str | None:
-    """The pattern for tagged texts; None when a class of it holds an underscore that cannot be taken out."""
+    """The pattern for tagged texts; None if a class contains an underscore that cannot be removed."""
     made = [rf"\A(?:[^{_TAG}]|{_TAG}[^{_TAG}]{_TAG})*?(?:"]
     dotall = [False]
     for token in tokens:
@@ -329,7 +329,7 @@ def _tagged(tokens: list[_Token]) -> str | None:
 
 
 def _unit(token: _Token, dotall: bool) -> str | None:
-    """What matches one character, and never a tag."""
+    """A pattern that matches one character, but never a tag."""
     if token.kind == "dot":
         return f"[^{_TAG}]" if dotall else rf"[^{_TAG}\n]"
     if token.kind == "char":

@@ -1,8 +1,7 @@
-"""The shape of a schema: all that it means, without order, comments, former names and identities.
+"""The shape of a schema: its meaning, without order, comments, former names and identities.
 
-Two texts with the same shape are the same schema. Members that a schema does not use (defaults, incoming
-cardinalities, index options, accepted findings) do not appear, so that adding a feature to the language changes no
-hash that exists.
+Two texts with the same shape are the same schema. Unused members (defaults, incoming cardinalities, index options,
+accepted findings) are omitted, so a new language feature does not change existing hashes.
 """
 
 # See docs/decisions/0010-the-shape-grows-only-where-it-is-used.md
@@ -31,7 +30,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 
 def shape_hash(catalog: Catalog) -> str:
-    """`sha256:` and the hash of the shape's compact JSON."""
+    """`sha256:` and the hash of the compact JSON of the shape."""
     return digest(compact(shape(catalog)))
 
 
@@ -40,7 +39,7 @@ def digest(text: str) -> str:
 
 
 def shape(catalog: Catalog) -> dict[str, Json]:
-    """The shape as JSON, its members in their fixed order."""
+    """The shape as JSON, with members in a fixed order."""
     return {
         "interfaces": [_interface(interface) for interface in catalog.interfaces.values()],
         "nodes": [_node(node) for node in catalog.nodes.values()],
@@ -98,7 +97,7 @@ def _property(prop: Property) -> Json:
     return entry | default_json(prop.default) | allows_json(prop.allows)
 
 
-# ---- pieces that stored schemas write in the same way ----
+# ---- parts that stored schemas encode in the same way ----
 
 
 def type_json(type_: ValueType) -> dict[str, Json]:

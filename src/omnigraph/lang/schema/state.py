@@ -1,4 +1,4 @@
-"""The three schema files of a graph, and whether they belong together."""
+"""The three schema files of a graph, and the check that they match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE_FILE = "__schema_state.json"
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    """The content of `__schema_state.json`: what the other two files hash to."""
+    """The content of `__schema_state.json`: the hashes of the other two files."""
 
     shape_hash: str
     ir_hash: str
@@ -51,42 +51,42 @@ def load_state(text: str | bytes) -> SchemaState:
     """Read `__schema_state.json`.
 
     Raises:
-        CatalogError: it is no schema state of this version.
+        CatalogError: the content is not a schema state of this version.
     """
     try:
         raw = json.loads(text)
         state = SchemaState(raw["schema_shape_hash"], raw["schema_ir_hash"], raw["schema_identity_domain"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise _apart(f"{STATE_FILE} is no schema state") from None
+        raise _mismatch(f"{STATE_FILE} is not a valid schema state") from None
     if raw != state.to_json():
-        raise _apart(f"{STATE_FILE} is of another version")
+        raise _mismatch(f"{STATE_FILE} has another version")
     return state
 
 
 def check_contract(source: str | bytes, ir: str | bytes, state: str | bytes) -> AcceptedSchema:
-    """The accepted schema of a graph, after proving that its three files belong together.
+    """Check that the three schema files of a graph match, and return the accepted schema.
 
     Raises:
-        CatalogError: they do not, or one of them is damaged.
+        CatalogError: the files do not match, or one of them is damaged.
     """
     expected = load_state(state)
     accepted = load_ir(ir)
     if ir_hash(accepted) != expected.ir_hash or accepted.domain != expected.domain:
-        raise _apart(f"{IR_FILE} is not the one that was accepted")
+        raise _mismatch(f"the hash of {IR_FILE} does not match {STATE_FILE}")
     if shape_hash(accepted.catalog) != expected.shape_hash:
-        raise _apart(f"{IR_FILE} and {STATE_FILE} describe different schemas")
+        raise _mismatch(f"{IR_FILE} and {STATE_FILE} describe different schemas")
     try:
         written = shape_hash(compile_schema(source, SOURCE_FILE, accepted=True))
     except CompileError as error:
-        raise _apart(f"{SOURCE_FILE} does not compile: {error.message}") from error
+        raise _mismatch(f"{SOURCE_FILE} does not compile: {error.message}") from error
     if written != expected.shape_hash:
-        raise _apart(f"{SOURCE_FILE} {'was changed by hand' if source.strip() else 'is empty'}")
+        raise _mismatch(f"{SOURCE_FILE} {'was changed by hand' if source.strip() else 'is empty'}")
     return accepted
 
 
-def _apart(reason: str) -> CatalogError:
+def _mismatch(reason: str) -> CatalogError:
     return CatalogError(
-        f"the schema files of this graph do not belong together: {reason}",
+        f"the schema files of this graph do not match: {reason}",
         diagnostic="OG-SC-041",
-        hint="editing these files changes no schema; put them back as they were, from a backup or from __schemas",
+        hint="do not edit these files; restore them from a backup or from __schemas",
     )

@@ -1,4 +1,4 @@
-"""The small pieces of the grammar: annotations and their arguments, literals, numbers and names."""
+"""Parser of annotations with their arguments, literals, numbers and names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind
 
 MAX_DIGITS = 400
-"""Longest number that is read. It keeps every conversion cheap and is far beyond any type's range."""
+"""Maximum number of digits. It keeps conversions fast, and is far above the range of all types."""
 
 CONSTRAINT_HEADS = frozenset({"key", "unique", "index", "range", "check"})
 CARDINALITY_HEADS = frozenset({"card", "card_in"})
@@ -20,7 +20,7 @@ _VALUE_HINTS = {
 
 
 class TermParser(Cursor):
-    """What the parser of declarations is built on."""
+    """The base class of the schema parser."""
 
     __slots__ = ()
 
@@ -50,9 +50,9 @@ class TermParser(Cursor):
         if self.kinds[self.i] != "(":
             message, hint = f"@{name} needs bounds", f"write @{name}(0..1), or @{name}(1..) for no upper bound"
         else:
-            message = f"@{name} cannot stand here"
+            message = f"@{name} is not allowed here"
             hint = (
-                "@card and then @card_in come right behind the end types of an edge, "
+                "@card and then @card_in come directly after the end types of an edge, "
                 "once each and before every other annotation"
             )
         return self.error(message, span=self.span_from(start), hint=hint)
@@ -171,7 +171,7 @@ class TermParser(Cursor):
         return ast.Name(self.expect("type", purpose), self.tokens.span(index))
 
     def _word(self, purpose: str) -> str:
-        """Letters, digits, underscores and hyphens without a gap, which the tokens hold in pieces."""
+        """Parse a word of letters, digits, underscores and hyphens. It can consist of several adjacent tokens."""
         start = self.i
         while self.kinds[self.i] in ("name", "type", "int", "-"):
             if self.i > start and self.starts[self.i] != self.ends[self.i - 1]:

@@ -21,7 +21,7 @@ class TypeKey(NamedTuple):
         'Knows'
 
         Raises:
-            ValueError: it is no type key.
+            ValueError: the text is not a type key.
         """
         kind, _, name = key.partition(":")
         return cls(TypeKind(kind), name)

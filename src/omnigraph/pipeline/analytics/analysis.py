@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from omnigraph.amounts import format_size
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.engine.engines import Choice, Engine, engine_named
+from omnigraph.engine.engines import Choice, Engine, parse_engine
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
 from omnigraph.graph.graph import Graph
@@ -78,7 +78,7 @@ def analyse(
     view = graph.session.snapshot_at(branch, at)
     accepted = graph.session.schemas.at(view)
     parts = Parts.chosen(accepted.catalog, nodes, edges, weight)
-    where = _placed(engine_named(engine), view, parts)
+    where = _placed(parse_engine(engine), view, parts)
     if where.engine is Engine.SPARK:
         check_installed()  # before anything that imports it
     return Analysis(graph, view, graph.session.views.of(view, accepted), accepted.catalog, parts, where, session)
@@ -86,7 +86,7 @@ def analyse(
 
 def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:
     if engine is not Engine.AUTO:
-        return Choice(engine, "as was asked for")
+        return Choice(engine, "as requested")
     counts = [view.pin(node_key(name)).row_count * _NODE_BYTES for name in parts.nodes]
     counts += [view.pin(edge_key(name)).row_count * _EDGE_BYTES for name in parts.edges]
     room = query_memory()

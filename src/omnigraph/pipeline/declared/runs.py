@@ -23,7 +23,7 @@ from omnigraph.commit.commit_metadata import LONGEST_NAME, check_text
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.ref_names import branch_name
-from omnigraph.engine.engines import Choice, Engine, JobProgress, SparkOptions, engine_named
+from omnigraph.engine.engines import Choice, Engine, JobProgress, SparkOptions, parse_engine
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.requests import LoadRequest, MergeRequest
@@ -335,7 +335,7 @@ class _Run:
         """The rows to load, and whether they are DataFrames of SQL, which only Spark can read."""
         if not self.document.needs_spark:
             return load_source(self.document, self.pinned), False
-        if engine_named(self.request.engine) is Engine.LOCAL:
+        if parse_engine(self.request.engine) is Engine.LOCAL:
             raise InputError(f"{self.document.file}: SQL needs Spark", hint="leave out --engine (engine=)")
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.embed import Embedder, Sought, embed_queries
+from omnigraph.embed import Embedder, SearchText, embed_queries
 from omnigraph.errors import ParameterError
 from omnigraph.evaluate import Request
 from omnigraph.lang.query import ir
@@ -227,12 +227,12 @@ class Search:
 
     def _embed(self, wanted: Mapping[ir.Nearest, Sequence[str]]) -> None:
         """Find query vectors. All query texts are embedded in one request."""
-        sought: dict[ir.Nearest, Sought] = {}
+        sought: dict[ir.Nearest, SearchText] = {}
         for expr, types in wanted.items():
             given = _query_value(expr.query, self._request)
             if isinstance(given, str) and types:
                 target = self._catalog.nodes[types[0]].properties[expr.field.name]
-                sought[expr] = Sought(given, target, types[0])
+                sought[expr] = SearchText(given, target, types[0])
             else:
                 known = given is not None and not isinstance(given, str)
                 self._queries[expr] = np.array(given, np.float32) if known else None

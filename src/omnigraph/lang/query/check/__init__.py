@@ -1,4 +1,4 @@
-"""Checking queries against a schema. What comes out is the IR."""
+"""The type checker: check a query against a schema, and lower it to the IR."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["check_names", "check_query"]
 
 
 def check_query(query: ast.Query, catalog: Catalog, source: SourceText | None = None) -> ir.Query:
-    """One query, checked and lowered.
+    """Check a query and lower it to the IR.
 
     Raises:
-        TypeCheckError: the first rule that the query breaks.
+        TypeCheckError: the query breaks a rule. Only the first error is reported.
     """
     try:
         return check_with_context(query, catalog)[0]
@@ -27,7 +27,7 @@ def check_query(query: ast.Query, catalog: Catalog, source: SourceText | None = 
 
 
 def check_with_context(query: ast.Query, catalog: Catalog) -> tuple[ir.Query, Context]:
-    """As `check_query`, with what lint wants to know about the names."""
+    """Like `check_query`, and also return the resolved names for lints."""
     reads = isinstance(query.body, ast.Read)
     context = Context(catalog, parameters(query.params, catalog, reads=reads))
     try:
@@ -39,21 +39,21 @@ def check_with_context(query: ast.Query, catalog: Catalog) -> tuple[ir.Query, Co
 
 
 def check_names(file: ast.QueryFile) -> None:
-    """Refuse two queries of one name.
+    """Reject duplicate query names.
 
     Raises:
-        TypeCheckError: T40, at the second of them.
+        TypeCheckError: T40, at the second query.
     """
     seen: set[str] = set()
     for query in file.queries:
         if query.name in seen:
-            error = name_taken(query)
+            error = duplicate_name(query)
             error.source = file.source
             raise error
         seen.add(query.name)
 
 
-def name_taken(query: ast.Query) -> TypeCheckError:
-    """The error for a query whose name an earlier one has."""
+def duplicate_name(query: ast.Query) -> TypeCheckError:
+    """The error for a duplicate query name."""
     hint = "rename one of them"
     return fail("T40", f"an earlier query is called '{query.name}' too", query.name_span, hint=hint)

@@ -1,4 +1,4 @@
-"""Aggregates: what each takes, and what it gives."""
+"""Type rules of aggregates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def aggregate(node: ast.Aggregate, expressions: Expressions) -> ir.Aggregate:
-    """A checked aggregate. Its argument may hold neither aggregates nor ranks."""
+    """Check an aggregate. Its argument must not contain aggregates or ranks."""
     function = ir.AggregateFunction(node.function)
     if node.arg is None:
         return ir.Aggregate(function, None, False, ir.I64)
@@ -42,7 +42,7 @@ def aggregate(node: ast.Aggregate, expressions: Expressions) -> ir.Aggregate:
 
 
 def _argument(node: ast.Expr, expressions: Expressions) -> ir.Expr:
-    """The argument. A bare node variable stands for its id, so that `count($v)` counts its rows."""
+    """Check the argument. A bare node variable means its id, so `count($v)` counts rows."""
     for part in walk(node):
         if isinstance(part, ast.Aggregate):
             raise fail("T30", "aggregates do not nest", part.span)

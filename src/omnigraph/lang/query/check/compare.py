@@ -1,4 +1,4 @@
-"""Which values can be compared, and which functions and operators take what."""
+"""Type rules of comparisons, `contains`, `in` and regular expressions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _TEXT_OPS = {"starts_with", "ends_with", "matches"}
 
 
 def comparable(left: ValueType, right: ValueType) -> bool:
-    """Whether two scalars can be compared: the same type, or both numbers."""
+    """Whether two scalars can be compared: they have the same type, or both are numbers."""
     return left.scalar == right.scalar or (left.scalar.is_numeric and right.scalar.is_numeric)
 
 
 def comparison(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-    """A checked comparison."""
+    """Check a comparison."""
     op = node.op
     if op == "contains":
         return _contains(node, left, right)
@@ -39,7 +39,7 @@ def comparison(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 
 
 def incompatible(left: ValueType, right: ValueType, node: ast.Comparison | ast.Membership) -> Exception:
-    """The error for two types that no comparison joins."""
+    """The error for two types that cannot be compared."""
     hint = None
     times = {Scalar.DATE, Scalar.DATETIME}
     if Scalar.STRING in (left.scalar, right.scalar) and times & {left.scalar, right.scalar}:
@@ -62,7 +62,7 @@ def _contains(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 
 
 def membership(node: ast.Membership, value: ir.Expr, items: ir.Expr) -> ir.Expr:
-    """A checked `in`."""
+    """Check `in`."""
     if not items.type.list:
         raise fail("T7", f"'in' takes a list on its right, this is {items.type}", node.right.span)
     if not value.type.is_plain_scalar:
@@ -73,7 +73,7 @@ def membership(node: ast.Membership, value: ir.Expr, items: ir.Expr) -> ir.Expr:
 
 
 def check_pattern(pattern: ir.Expr, span: Span) -> None:
-    """Refuse a written regular expression that does not compile; a parameter is checked when it is bound."""
+    """Reject an invalid regular expression in a literal. A parameter is checked when it is bound."""
     if isinstance(pattern, ir.Const):
         reason = pattern_error(str(pattern.value))
         if reason is not None:

@@ -1,4 +1,4 @@
-"""Checking expressions: names are resolved, types are derived, and the IR comes out."""
+"""Check expressions: resolve names, derive types, and lower to the IR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 
 class Allow(Flag):
-    """What may stand in an expression beside plain values; it depends on where the expression stands."""
+    """The constructs that an expression may contain. They depend on its position in the query."""
 
     NOTHING = 0
     TEXT_FILTERS = auto()
@@ -24,10 +24,10 @@ class Allow(Flag):
 
 
 class Expressions:
-    """Checks the expressions of one place in a query.
+    """Checks the expressions at one position of a query.
 
     Attributes:
-        resolve: what a bare name means here (an alias, a property); None where names mean nothing.
+        resolve: resolves a bare name (an alias or a property); None if bare names are not allowed.
     """
 
     __slots__ = ("aggregates", "allow", "resolve", "scope")
@@ -42,28 +42,28 @@ class Expressions:
         self.allow = allow
         self.resolve = resolve
         self.aggregates = 0
-        """How many aggregates have been seen: the caller asks whether an expression had any."""
+        """The number of checked aggregates, so that the caller can find out whether an expression contains one."""
 
     def check(self, node: ast.Expr) -> ir.Expr:
-        """The checked form of an expression.
+        """Check an expression.
 
         Raises:
-            TypeCheckError: it breaks one of the rules.
+            TypeCheckError: the expression breaks a rule.
         """
         return _CHECKS[type(node)](self, node)
 
     def condition(self, node: ast.Expr) -> ir.Expr:
-        """An expression that must be true or false."""
+        """Check an expression that must be boolean."""
         checked = self.check(node)
         if checked.type.scalar is not Scalar.BOOL or checked.type.list:
             raise fail("T33", f"a filter is true or false, this is {checked.type}", node.span)
         return checked
 
     def inside_aggregate(self) -> Expressions:
-        """The same place, for the argument of an aggregate: neither aggregates nor ranks."""
+        """The checker for the argument of an aggregate: it allows neither aggregates nor ranks."""
         return Expressions(self.scope, Allow.NOTHING, self.resolve)
 
-    # Names and places
+    # Literals and names
 
     def _literal(self, node: ast.Literal) -> ir.Expr:
         return values.literal(node)
@@ -75,17 +75,17 @@ class Expressions:
         return ir.Now()
 
     def _var(self, node: ast.Var) -> ir.Expr:
-        """A parameter. A node variable is a value only where `entity` is asked."""
+        """Check a parameter. A node variable is not a value, except where entities are allowed."""
         param = self.scope.context.param(node.name)
         if param is not None:
             return param
         variable = self.find(node.name, node)
         if variable.kind is VarKind.NODE:
             raise fail("T7", f"${node.name} is a node, not a value", node.span, hint=f"did you mean ${node.name}.id?")
-        raise misused(variable, node)
+        raise misplaced_variable(variable, node)
 
     def find(self, name: str, node: ast.Var | ast.Access) -> Variable:
-        """The variable of this name, which must be bound."""
+        """Find a variable by name. It must be bound."""
         variable = self.scope.find(name)
         if variable is None:
             raise self.scope.unbound(name, node.span, "T6" if isinstance(node, ast.Access) else "T26")
@@ -96,7 +96,7 @@ class Expressions:
             hint = f"a variable is written ${node.name}, a text in double quotes"
             if node.name in ("and", "or"):
                 hint = "it joins two filters; clauses need nothing between them"
-            raise fail("T26", f"'{node.name}' means nothing here", node.span, hint=hint)
+            raise fail("T26", f"the name '{node.name}' is not allowed here", node.span, hint=hint)
         return self.resolve(node)
 
     def _access(self, node: ast.Access) -> ir.Expr:
@@ -109,9 +109,9 @@ class Expressions:
         variable = self.find(node.var, node)
         name = node.property
         if variable.kind is VarKind.PATH:
-            raise misused(variable, node)
+            raise misplaced_variable(variable, node)
         if name == "*":
-            raise fail("T30", f"${node.var}.* stands for several columns, so it cannot be a value", node.span)
+            raise fail("T30", f"${node.var}.* means several columns, so it cannot be a value", node.span)
         if name == "id":
             return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
         if variable.kind is VarKind.EDGE and name in ("from", "to"):
@@ -128,7 +128,7 @@ class Expressions:
         if variable.kind is VarKind.EDGE:
             known += ["from", "to"]
         verb = "has" if len(variable.interfaces or variable.types) == 1 else "have" if variable.interfaces else "share"
-        subject = f"{variable.what} {verb} no property '{node.property}'"
+        subject = f"{variable.type_label} {verb} no property '{node.property}'"
         return fail("T6", subject, node.property_span, hint=did_you_mean(node.property, known))
 
     # Operators
@@ -155,7 +155,7 @@ class Expressions:
         return self.check(node)
 
     def _entities(self, node: ast.Comparison) -> ir.Expr | None:
-        """`$a = $b` and `$a != $b` for node variables; None when this is another comparison."""
+        """Check `$a = $b` and `$a != $b` for node variables; None for other comparisons."""
         if not (isinstance(node.left, ast.Var) and isinstance(node.right, ast.Var)):
             return None
         params = self.scope.context.params
@@ -164,7 +164,7 @@ class Expressions:
         left, right = self.find(node.left.name, node.left), self.find(node.right.name, node.right)
         for variable, written in ((left, node.left), (right, node.right)):
             if variable.kind is not VarKind.NODE:
-                raise misused(variable, written)
+                raise misplaced_variable(variable, written)
         if node.op not in ("=", "!="):
             raise fail("T7", f"nodes can be equal or not, but '{node.op}' has no meaning", node.span)
         if not set(left.types) & set(right.types):
@@ -194,7 +194,7 @@ class Expressions:
     def _logical_operand(self, node: ast.Expr, op: str) -> ir.Expr:
         checked = self.check(node)
         if checked.type.scalar is not Scalar.BOOL or checked.type.list:
-            raise fail("T33", f"'{op}' takes what is true or false, this is {checked.type}", node.span)
+            raise fail("T33", f"'{op}' takes conditions, this is {checked.type}", node.span)
         return checked
 
     def _arithmetic(self, node: ast.Arithmetic) -> ir.Expr:
@@ -209,11 +209,11 @@ class Expressions:
         name = node.function
         if name in search.TEXT_FILTERS:
             if Allow.TEXT_FILTERS not in self.allow:
-                raise fail("T33", f"{name}(…) filters a match and cannot stand here", node.span)
+                raise fail("T33", f"{name}(…) is a filter of a match and is not allowed here", node.span)
             return search.text_filter(node, self)
         if name in search.RANKS:
             if Allow.RANKS not in self.allow:
-                raise fail("T32", f"{name}(…) ranks a result: it stands in 'return' or 'order'", node.span)
+                raise fail("T32", f"{name}(…) ranks a result: it is only allowed in 'return' and 'order'", node.span)
             return search.rank(node, self)
         if name == "type":
             return self._type_of(node)
@@ -236,11 +236,11 @@ class Expressions:
             raise fail("T31", "type takes a variable: type($v)", node.span)
         variable = self.find(arg.name, arg)
         if variable.kind is VarKind.PATH:
-            raise misused(variable, arg)
+            raise misplaced_variable(variable, arg)
         return ir.TypeOf(variable.name, variable.nullable)
 
     def _path_part(self, node: ast.Call) -> ir.Expr | None:
-        """`length($p)`, `nodes($p)`, `edges($p)`; None when this is no function of a path."""
+        """Check `length($p)`, `nodes($p)` and `edges($p)`; None for other functions."""
         if node.function not in ("length", "nodes", "edges"):
             return None
         arg = node.args[0] if len(node.args) == 1 and not node.options else None
@@ -257,18 +257,18 @@ class Expressions:
     def _aggregate(self, node: ast.Aggregate) -> ir.Expr:
         if Allow.AGGREGATES not in self.allow:
             hint = "give it an alias in 'return' and use the alias"
-            raise fail("T30", f"{node.function}(…) can stand in 'return' and 'having' only", node.span, hint=hint)
+            raise fail("T30", f"{node.function}(…) is only allowed in 'return' and 'having'", node.span, hint=hint)
         self.aggregates += 1
         return aggregate(node, self)
 
 
-def misused(variable: Variable, node: ast.Var | ast.Access) -> TypeCheckError:
-    """The error for an edge or path variable that stands where only values or nodes can."""
+def misplaced_variable(variable: Variable, node: ast.Var | ast.Access) -> TypeCheckError:
+    """The error for an edge or path variable where only values or nodes are allowed."""
     if variable.kind is VarKind.PATH:
         hint = f"use length(${variable.name}), nodes(${variable.name}) or edges(${variable.name})"
         return fail("T35", f"${variable.name} is a path", node.span, hint=hint)
     hint = f"use its properties: ${variable.name}.id, ${variable.name}.from, ${variable.name}.to, …"
-    return fail("T23", f"${variable.name} is an edge and cannot stand alone", node.span, hint=hint)
+    return fail("T23", f"${variable.name} is an edge and cannot be used alone", node.span, hint=hint)
 
 
 _CHECKS: dict[type, Callable[..., ir.Expr]] = {

@@ -20,7 +20,7 @@ SCALAR_FUNCTIONS = _OWN_CHECKS | {name for name, function in FUNCTIONS.items() i
 
 
 def apply(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
-    """A checked call of a scalar function."""
+    """Check a call of a scalar function."""
     name = node.function
     if node.options:
         raise fail("T31", f"{name} takes no named arguments", node.span)
@@ -39,7 +39,7 @@ def apply(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
 
 
 def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
-    """The first argument that is not null; None stands for a written null, which adds nothing."""
+    """Check `coalesce`. None stands for a literal null, which is dropped."""
     given = [arg for arg in args if arg is not None]
     if len(args) < 2 or not given or node.options:
         raise fail("T31", "coalesce takes two or more values", node.span)
@@ -60,7 +60,7 @@ def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
 
 
 def _common_number(values: list[ir.Expr]) -> Scalar:
-    """The number type that mixed ones become. U64 stays itself beside what is never negative."""
+    """The common type of mixed numbers. It is U64 if all values are never negative."""
     if any(value.type.scalar.is_float for value in values):
         return Scalar.F64
     return Scalar.U64 if all(map(_never_negative, values)) else Scalar.I64
@@ -76,7 +76,7 @@ def _never_negative(value: ir.Expr) -> bool:
 
 
 def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-    """Checked arithmetic. Integers give I64, `/` and anything with a float give F64."""
+    """Check arithmetic. Integers give I64. `/`, and operations with a float, give F64."""
     nullable = left.type.nullable or right.type.nullable
     if node.op == "+" and is_text(left.type) and is_text(right.type):
         return ir.Arith(ir.ArithOp.CONCAT, left, right, ir.STRING.with_nullable(nullable))
@@ -95,7 +95,7 @@ def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 def negate(node: ast.Negate, value: ir.Expr) -> ir.Expr:
     if not is_number(value.type):
         raise fail("T31", f"'-' takes a number, this is {value.type}", node.operand.span)
-    return ir.Negate(value, wide(value.type))
+    return ir.Negate(value, arithmetic_type(value.type))
 
 
 def unknown_function(node: ast.Call) -> Exception:
@@ -107,8 +107,8 @@ def is_number(value: ValueType) -> bool:
     return value.scalar.is_numeric and not value.list
 
 
-def wide(value: ValueType) -> ValueType:
-    """The type that arithmetic on a number gives."""
+def arithmetic_type(value: ValueType) -> ValueType:
+    """The result type of arithmetic on a number."""
     return (ir.I64 if value.scalar.is_integer else ir.F64).with_nullable(value.nullable)
 
 
@@ -129,12 +129,12 @@ def _require(holds: bool, node: ast.Call, index: int, args: list[ir.Expr], wante
 
 def _round(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
     if not 1 <= len(args) <= 2:
-        raise fail("T31", "round takes a number and, if wanted, how many digits", node.span)
+        raise fail("T31", "round takes a number and an optional number of digits", node.span)
     _require(is_number(args[0].type), node, 0, args, "a number")
     if len(args) == 2:
         _require(args[1].type.scalar.is_integer and not args[1].type.list, node, 1, args, "an integer of digits")
     nullable = any(arg.type.nullable for arg in args)
-    return ir.Apply(ir.Function.ROUND, tuple(args), wide(args[0].type).with_nullable(nullable))
+    return ir.Apply(ir.Function.ROUND, tuple(args), arithmetic_type(args[0].type).with_nullable(nullable))
 
 
 def _unit(node: ast.Call, args: list[ir.Expr]) -> ir.TimeUnit:

@@ -1,4 +1,4 @@
-"""Checking `match`: patterns, blocks and their scopes."""
+"""Check `match`: patterns, blocks and their scopes."""
 
 # See docs/decisions/0003-optional-binds-from-where-it-stands.md
 
@@ -19,10 +19,10 @@ from omnigraph.lang.types import Scalar, ValueType
 
 
 def block(clauses: Sequence[ast.Clause], scope: Scope) -> ir.Block:
-    """The conjunction of some clauses.
+    """Check the clauses of a block.
 
-    Clauses that bind are taken in textual order, because each tells the next what it knows. Filters and `not` blocks
-    come after, so that they may stand before the clause that binds what they mention.
+    Binding clauses are checked in source order, because each can use the variables of the clauses before it. Filters
+    and `not` blocks are checked last, so they can be written before the clause that binds their variables.
     """
     filters: list[ir.Expr] = []
     expands: list[ir.Expand] = []
@@ -66,7 +66,7 @@ def _negation(clause: ast.Negation, scope: Scope) -> ir.Block:
 
 
 def _optional(clause: ast.Optional, scope: Scope) -> ir.Block:
-    """An optional block. What it binds is visible from here on, and may be null."""
+    """Check an optional block. Later clauses can use its variables, which may be null."""
     inner = Scope(scope.context, scope)
     checked = block(clause.clauses, inner)
     if not inner.outer:
@@ -74,7 +74,7 @@ def _optional(clause: ast.Optional, scope: Scope) -> ir.Block:
             "T34",
             "this 'optional' block mentions no variable that is bound before it",
             clause.span,
-            hint="put it behind the clauses that it extends",
+            hint="put it after the clauses that it extends",
         )
     for variable in inner.vars.values():
         variable.nullable = True
@@ -97,7 +97,7 @@ def _pattern(clause: ast.Pattern, scope: Scope, filters: list[ir.Expr]) -> None:
         span = _var_span(clause)
         variable = scope.bind(Variable(scope.context.fresh(clause.var), VarKind.NODE, types, span, interfaces))
         if not types:
-            # No node type implements the interface, so nothing can match; the IR says it with an empty range.
+            # No node type implements the interface, so there is no match. The IR has an empty range.
             filters.append(ir.Const(False, ir.BOOL))
     else:
         variable = _narrow(clause, variable, types, interfaces, scope, filters)
@@ -113,7 +113,7 @@ def _narrow(
     scope: Scope,
     filters: list[ir.Expr],
 ) -> Variable:
-    """A pattern for a variable that is already bound: it must be of that type as well."""
+    """Check a pattern for a variable that is already bound. It narrows the type of the variable."""
     if variable.kind is not VarKind.NODE:
         kind, code = ("an edge", "T23") if variable.kind is VarKind.EDGE else ("a path", "T35")
         raise fail(code, f"${clause.var} is {kind}, so it cannot be a {clause.type_name}", _var_span(clause))
@@ -123,7 +123,7 @@ def _narrow(
         message = f"${clause.var} is {known}, so it cannot be {clause.type_name}"
         hint = "an earlier clause says what it is: put this pattern first, or use another variable"
         raise fail("T25", message, clause.type_span, hint=hint)
-    # A node type says all there is to say; interfaces add up.
+    # A node type fixes the type. Interfaces are intersected.
     if interfaces and variable.interfaces:
         interfaces = tuple(sorted({*variable.interfaces, *interfaces}))
     elif interfaces:
@@ -157,9 +157,9 @@ def _unknown_type(clause: ast.Pattern, context: Context) -> Exception:
 
 
 def _matcher(matcher: ast.Assign, variable: Variable, scope: Scope) -> ir.Expr:
-    """`name: value` as a filter: equality, or membership of a scalar in a list property."""
+    """Lower `name: value` to a filter: equality, or membership of a scalar in a list property."""
     catalog = scope.context.catalog
-    what = f"{variable.what}.{matcher.name}"
+    what = f"{variable.type_label}.{matcher.name}"
     field: ir.Expr
     if matcher.name == "id":
         field = ir.Ident(variable.name, ir.Role.ID, variable.nullable)
@@ -167,7 +167,7 @@ def _matcher(matcher: ast.Assign, variable: Variable, scope: Scope) -> ir.Expr:
         found = property_type(catalog, variable, matcher.name)
         if found is None:
             hint = did_you_mean(matcher.name, properties_of(catalog, variable))
-            raise fail("T2", f"{variable.what} has no property '{matcher.name}'", matcher.name_span, hint=hint)
+            raise fail("T2", f"{variable.type_label} has no property '{matcher.name}'", matcher.name_span, hint=hint)
         field = ir.Prop(variable.name, matcher.name, found)
     kind = field.type
     if kind.scalar in (Scalar.BLOB, Scalar.VECTOR):
@@ -185,7 +185,7 @@ def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, variable: Va
         if node.kind is ast.LiteralKind.NULL:
             raise fail("T3", "a matcher never matches null", node.span, hint="write a filter with 'is null'")
         if node.kind in (ast.LiteralKind.INT, ast.LiteralKind.FLOAT) and kind.scalar.is_numeric:
-            # Kept as written: a number that the property cannot hold matches nothing.
+            # Do not convert the number: a value outside of the range of the property matches nothing.
             return Expressions(scope, Allow.NOTHING).check(node)
         return fit(node, kind.item, f"an item of {what}" if kind.list else what)
     if isinstance(node, ast.Now):

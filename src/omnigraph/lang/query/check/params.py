@@ -1,4 +1,4 @@
-"""Checking declared parameters."""
+"""Check declared parameters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RESERVED_PREFIX = "__"
 
 
 def parameters(declared: Sequence[ast.Param], catalog: Catalog, *, reads: bool) -> dict[str, ir.Parameter]:
-    """The parameters by name.
+    """Check the parameters, and return them by name.
 
     Raises:
-        TypeCheckError: T27 for a name or type that cannot be; T24 for a Blob in a read; T3 for a default that
-            does not fit.
+        TypeCheckError: T27 for an invalid name or type; T24 for a Blob in a read; T3 for a default of the wrong
+            type.
     """
     params: dict[str, ir.Parameter] = {}
     for param in declared:
@@ -43,7 +43,7 @@ def parameters(declared: Sequence[ast.Param], catalog: Catalog, *, reads: bool) 
 
 
 def _enum_type(written: ast.EnumOf, catalog: Catalog) -> ValueType:
-    """The enum that a parameter borrows from a property."""
+    """Resolve the enum of a property that a parameter refers to."""
     known: dict[str, NodeType | EdgeType | InterfaceType] = {
         **catalog.edges,
         **catalog.interfaces,

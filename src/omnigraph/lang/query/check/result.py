@@ -1,4 +1,4 @@
-"""Checking what a read gives back: `return`, `having`, `order`, `limit`, `offset`."""
+"""Check the result clauses of a read: `return`, `having`, `order`, `limit` and `offset`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from omnigraph.lang.types import INTEGER_RANGES, Scalar
 
 _RANKED = (ir.Nearest, ir.Bm25, ir.Fusion)
 _ROW_VALUES = (ir.Prop, ir.Ident, ir.Entity, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column)
-"""What can differ from row to row."""
+"""Expressions whose value can differ between rows."""
 
 
 def read(node: ast.Read, context: Context) -> ir.Read:
-    """A checked read query."""
+    """Check a query that reads."""
     scope = Scope(context)
     match = block(node.match, scope)
     result = _Result(node, scope)
@@ -36,14 +36,14 @@ def read(node: ast.Read, context: Context) -> ir.Read:
 
 
 class _Result:
-    """The columns of a read, as they become known."""
+    """Checks the columns of a read, one after the other."""
 
     def __init__(self, node: ast.Read, scope: Scope) -> None:
         self.node = node
         self.scope = scope
         self.columns: dict[str, ir.OutColumn] = {}
         self.written: dict[ast.Expr, str] = {}
-        """Column names by the expression they were written with, for sort keys that repeat a projection."""
+        """Column names by source expression, for sort keys that repeat a projection."""
         self.aggregated: set[str] = set()
         self.grouped = any(_has_aggregate(p.expr) for p in node.projections)
 
@@ -67,13 +67,13 @@ class _Result:
             self.written.setdefault(projection.expr, name)
 
     def _projected(self, node: ast.Expr, expressions: Expressions) -> ir.Expr:
-        """A projection. A bare node variable gives its id."""
+        """Check a projection. A bare node variable means its id."""
         if isinstance(node, ast.Var) and node.name not in self.scope.context.params:
             variable = expressions.find(node.name, node)
             if variable.kind is VarKind.NODE:
                 return entity(variable)
         if isinstance(node, ast.Literal) and node.kind is ast.LiteralKind.NULL:
-            raise fail("T30", "a column of nothing but null has no type", node.span)
+            raise fail("T30", "a column that is always null has no type", node.span)
         expr = expressions.check(node)
         if expr.type.scalar is Scalar.BLOB:
             raise fail("T24", "a Blob cannot be returned by a query", node.span)
@@ -108,7 +108,7 @@ class _Result:
     def _earlier_alias(self, node: ast.Name) -> ir.Expr:
         column = self.columns.get(node.name)
         if column is None:
-            hint = did_you_mean(node.name, self.columns) or "an alias can be used behind the column that it names"
+            hint = did_you_mean(node.name, self.columns) or "an alias can only be used after its column"
             if node.name == "distinct":
                 hint = "write return distinct { … }"
             raise fail("T30", f"no earlier column is called '{node.name}'", node.span, hint=hint)
@@ -116,25 +116,25 @@ class _Result:
 
     def _check_groupable(self, expr: ir.Expr, node: ast.Expr) -> None:
         if _contains_rank(expr):
-            raise fail("T9", "a rank belongs to one row, so it cannot stand beside an aggregate", node.span)
+            raise fail("T9", "a rank belongs to one row, so it cannot be combined with an aggregate", node.span)
         if expr.type.is_vector:
             raise fail("T9", "rows cannot be grouped by a vector", node.span)
         if not isinstance(expr, ir.Param) and not any(isinstance(part, _ROW_VALUES) for part in walk(expr)):
             raise fail("T9", "a constant cannot be a grouping key", node.span, hint="leave it out of this query")
 
     def _uses_aggregated(self, node: ast.Expr) -> bool:
-        """Whether an alias of an aggregate is used, which makes this a value of the group as well."""
+        """Whether the expression uses the alias of an aggregate. If so, it is a value of the group, too."""
         return any(isinstance(part, ast.Name) and part.name in self.aggregated for part in walk(node))
 
     def _check_nesting(self, node: ast.Expr) -> None:
-        """Aggregates do not nest, through an alias either."""
+        """Reject nested aggregates, also through an alias."""
         for part in walk(node):
             if isinstance(part, ast.Aggregate) and part.arg is not None and self._uses_aggregated(part.arg):
                 message = f"{part.function}(…) takes values of rows, and this is a value of the group"
                 raise fail("T30", message, part.arg.span, hint="aggregates do not nest")
 
     def _check_mixed(self, node: ast.Expr) -> None:
-        """Beside an aggregate inside one expression, only constants, parameters and aliases have one value a group."""
+        """An expression with an aggregate may otherwise contain only constants, parameters and aliases."""
         for leaf in _outside_aggregates(node):
             if isinstance(leaf, ast.Access | ast.Call) or (
                 isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
@@ -187,7 +187,7 @@ class _Result:
 
     def order(self) -> tuple[ir.SortKey, ...]:
         keys = [self._sort_key(sort, first=i == 0) for i, sort in enumerate(self.node.order)]
-        ranked = [self._rank_behind(key.expr) for key in keys]
+        ranked = [self._rank_of(key.expr) for key in keys]
         for sort, rank in zip(self.node.order, ranked, strict=True):
             if rank is None or self.node.limit is not None:
                 continue
@@ -206,7 +206,7 @@ class _Result:
             )
         return tuple(keys)
 
-    def _rank_behind(self, expr: ir.Expr) -> ir.Rank | None:
+    def _rank_of(self, expr: ir.Expr) -> ir.Rank | None:
         while isinstance(expr, ir.Column):
             expr = self.columns[expr.name].expr
         return expr if isinstance(expr, _RANKED) else None
@@ -225,8 +225,8 @@ class _Result:
         descending = bool(sort.descending)
         nulls_first = sort.nulls_first
         if nulls_first is None:
-            # Null is the lowest value, but an entity that has no rank is never the best one.
-            nulls_first = not descending and self._rank_behind(expr) is None
+            # Null is the lowest value, but an entity without a rank must not come first.
+            nulls_first = not descending and self._rank_of(expr) is None
         return ir.SortKey(expr, descending, nulls_first)
 
     def _sort_expr(self, sort: ast.Sort) -> ir.Expr:
@@ -250,7 +250,7 @@ class _Result:
         return Expressions(self.scope, Allow.RANKS, self._any_alias).check(node)
 
     def _known(self) -> set[str]:
-        """The names that are written with $."""
+        """The names of variables and parameters, with $."""
         return {*self.scope.vars, *self.scope.context.params}
 
     def _not_in_result(self, node: ast.Expr) -> TypeCheckError:
@@ -259,7 +259,7 @@ class _Result:
         what = "groups" if self.grouped else "distinct rows"
         return fail(
             "T30",
-            f"{what} are sorted by columns of the result, and this is none",
+            f"{what} are sorted by columns of the result, and this is not a column",
             node.span,
             hint="give it an alias in 'return' and sort by the alias",
         )
@@ -276,14 +276,14 @@ class _Result:
         return ir.SortKey(expr, not nearest, False)
 
     def ties(self) -> tuple[ir.Expr, ...]:
-        """What makes any order total: all columns of groups and distinct rows, otherwise the ids of all variables.
+        """The tie-breakers that make the order total: all columns of groups or distinct rows, else the ids.
 
-        Lists and vectors compare item by item.
+        Lists and vectors are compared item by item.
         """
         if self.grouped or self.node.distinct:
             return tuple(ir.Column(c.name, c.expr.type) for c in self.columns.values() if c.name not in self.aggregated)
         keys: list[ir.Expr] = []
-        # Rows that differ in a nameless node alone look the same, unless a path leads to it.
+        # Skip anonymous nodes: rows that differ only in them are equal in the result, unless a path contains the node.
         paths = any(variable.kind is VarKind.PATH for variable in self.scope.vars.values())
         for name, variable in sorted(self.scope.vars.items(), key=lambda item: ("#" in item[0], item[0])):
             if variable.kind is VarKind.PATH or ("#" in name and not paths):
@@ -309,15 +309,17 @@ def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> i
     param = context.param(node.name)
     if param is None:
         hint = did_you_mean(node.name, context.params)
-        raise fail("T36", f"{word} takes a number or a parameter, and ${node.name} is none", node.span, hint=hint)
+        raise fail(
+            "T36", f"{word} takes a number or a parameter, and ${node.name} is not a parameter", node.span, hint=hint
+        )
     if not param.type.scalar.is_integer or param.type.list or param.type.nullable:
-        hint = "null is no number: declare it without '?'" if param.type.nullable else None
+        hint = "null is not a number: declare it without '?'" if param.type.nullable else None
         raise fail("T36", f"{word} takes a whole number, ${node.name} is {param.type}", node.span, hint=hint)
     return param
 
 
 def _column_name(node: ast.Expr) -> str:
-    """What a column is called without an alias."""
+    """The default name of a column without an alias."""
     match node:
         case ast.Access():
             return f"{node.var}.{node.property}"
@@ -354,7 +356,7 @@ def _has_aggregate(node: ast.Expr) -> bool:
 
 
 def _outside_aggregates(node: ast.Expr) -> list[ast.Expr]:
-    """The leaves and search calls of an expression that are not inside an aggregate."""
+    """The leaves and search calls of an expression outside of its aggregates."""
     if isinstance(node, ast.Aggregate):
         return []
     children = _children(node)

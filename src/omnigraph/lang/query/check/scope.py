@@ -1,4 +1,4 @@
-"""What a query's names mean: parameters, and variables by block."""
+"""Name resolution: parameters, and the variables of each block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.lang.types import ValueType
 
 
 def fail(code: str, message: str, span: Span, hint: str | None = None) -> TypeCheckError:
-    """A static error. The caller raises it; the source is attached where the query is checked."""
+    """Create a type error. The caller raises it. `check_query` adds the source text."""
     return TypeCheckError(message, span=span, diagnostic=code, hint=hint)
 
 
@@ -30,9 +30,9 @@ class Variable:
     """A bound variable.
 
     Attributes:
-        types: the declared types that it ranges over, sorted. Narrowed as clauses say more; empty for a path.
-        interfaces: the interfaces that it was declared with, whose properties it has; none once its node type is.
-        nullable: whether it comes from an optional block.
+        types: the possible types, sorted. Later clauses can narrow them. Empty for a path.
+        interfaces: the declared interfaces, which define its properties; empty if the node type is known.
+        nullable: whether an optional block binds the variable.
     """
 
     name: str
@@ -43,31 +43,31 @@ class Variable:
     nullable: bool = False
 
     @property
-    def what(self) -> str:
-        """Whose properties it has, as an error names it."""
+    def type_label(self) -> str:
+        """The types or interfaces of the variable, for error messages."""
         return " and ".join(self.interfaces or self.types)
 
 
 @dataclass(slots=True)
 class Context:
-    """What one query is checked against."""
+    """The context of checking one query: schema, parameters and names."""
 
     catalog: Catalog
     params: dict[str, ir.Parameter]
     used_params: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
-    """The variables that are local to a `not` block."""
+    """The local variables of `not` blocks."""
     anonymous: int = 0
 
     def fresh(self, name: str) -> str:
-        """The variable's name; each `$_` gets one of its own that no text can spell."""
+        """The name of a variable. Each `$_` gets a unique name that cannot occur in source text."""
         if name != ANONYMOUS:
             return name
         self.anonymous += 1
         return f"_#{self.anonymous}"
 
     def param(self, name: str) -> ir.Param | None:
-        """The parameter of this name, which counts as used from now on."""
+        """Find a parameter by name, and mark it as used."""
         declared = self.params.get(name)
         if declared is None:
             return None
@@ -76,7 +76,7 @@ class Context:
 
 
 class Scope:
-    """The variables of one block. A name that is not bound here is looked up outside."""
+    """The variables of one block. Lookups continue in the enclosing blocks."""
 
     __slots__ = ("context", "narrowed", "outer", "parent", "vars")
 
@@ -85,11 +85,11 @@ class Scope:
         self.parent = parent
         self.vars: dict[str, Variable] = {}
         self.narrowed: dict[str, Variable] = {}
-        """Variables of enclosing blocks of which a pattern here says more."""
+        """Variables of enclosing blocks that a pattern of this block narrows."""
         self.outer: set[str] = set()
 
     def find(self, name: str) -> Variable | None:
-        """The variable of this name. One from outside is noted as such, in every block between."""
+        """Find a variable by name. Records the use of outer variables in every block on the way."""
         found = self.narrowed.get(name) or self.vars.get(name)
         if found is None and self.parent is not None:
             found = self.parent.find(name)
@@ -98,7 +98,7 @@ class Scope:
         return found
 
     def owns(self, variable: Variable) -> bool:
-        """Whether the variable was introduced in this block, and is not optional here."""
+        """Whether this block binds the variable, outside of its optional blocks."""
         return self.vars.get(variable.name) is variable and not variable.nullable
 
     def bind(self, variable: Variable) -> Variable:
@@ -113,7 +113,7 @@ class Scope:
         return variable
 
     def all_names(self) -> Iterator[str]:
-        """Every name that could have been meant here: variables, then parameters."""
+        """All visible names, for suggestions: variables, then parameters."""
         scope: Scope | None = self
         while scope is not None:
             yield from (name for name in scope.vars if "#" not in name)
@@ -123,21 +123,21 @@ class Scope:
     def unbound(self, name: str, span: Span, code: str = "T26") -> TypeCheckError:
         hint = did_you_mean(f"${name}", (f"${known}" for known in self.all_names()))
         if name in self.context.hidden:
-            hint = "a 'not' block binds it, and what is bound there cannot be seen outside"
+            hint = "a 'not' block binds it, and its variables are not visible outside"
         if name == ANONYMOUS:
             return fail(code, "$_ has no name that could be used again", span, hint="give the variable a name")
         return fail(code, f"nothing binds ${name}", span, hint=hint)
 
 
 def entity(variable: Variable) -> ir.Expr:
-    """A node variable as a value: its id. Where it may be of several types, the type is part of what it is."""
+    """A node variable as a value: its id. If it can have several types, the type is part of the value."""
     if len(variable.types) > 1:
         return ir.Entity(variable.name, variable.nullable)
     return ir.Ident(variable.name, ir.Role.ID, variable.nullable)
 
 
 def properties_of(catalog: Catalog, variable: Variable) -> dict[str, Property]:
-    """The properties that a variable has: those of its interfaces, or those that all of its types share."""
+    """The properties of a variable: those of its interfaces, or those that all its types share."""
     if variable.interfaces:
         return {n: prop for name in variable.interfaces for n, prop in catalog.interfaces[name].properties.items()}
     declared = catalog.edges if variable.kind is VarKind.EDGE else catalog.nodes
@@ -152,12 +152,12 @@ def properties_of(catalog: Catalog, variable: Variable) -> dict[str, Property]:
 
 
 def _same(left: ValueType, right: ValueType) -> bool:
-    """Whether two types are one for a reader: nullability does not matter, the set of an enum does."""
+    """Whether two property types are equal, apart from nullability. Enums must have the same values."""
     return left.with_nullable(False) == right.with_nullable(False)
 
 
 def property_type(catalog: Catalog, variable: Variable, name: str) -> ValueType | None:
-    """The type of a property of a variable, nullable as soon as one of its types or the variable is."""
+    """The type of a property of a variable. Nullable if the variable, or the property in one type, is nullable."""
     declared = catalog.edges if variable.kind is VarKind.EDGE else catalog.nodes
     if len(variable.types) == 1 and not variable.interfaces:
         prop = declared[variable.types[0]].properties.get(name)

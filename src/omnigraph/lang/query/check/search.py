@@ -1,4 +1,4 @@
-"""Search and rank functions: `search`, `match_text`, `fuzzy`, `bm25`, `nearest`, `rrf`."""
+"""Type rules of search and rank functions: `search`, `match_text`, `fuzzy`, `bm25`, `nearest`, `rrf`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NUMBERS = (ast.LiteralKind.INT, ast.LiteralKind.FLOAT)
 
 
 def text_filter(node: ast.Call, expressions: Expressions) -> ir.TextMatch:
-    """`search`, `match_text` or `fuzzy`."""
+    """Check `search`, `match_text` or `fuzzy`."""
     name = node.function
     code = "T20" if name == "match_text" else "T19"
     allowed = 3 if name == "fuzzy" else 2
     if not 2 <= len(node.args) <= allowed:
-        wanted = "a text property, a text and, if wanted, a number of edits" if allowed == 3 else _TWO
+        wanted = "a text property, a text and an optional number of edits" if allowed == 3 else _TWO
         raise fail(code, f"{name} takes {wanted}", node.span)
     field, analyzer = _text_field(node, expressions, code)
     query = _text_query(node, expressions, code)
@@ -47,7 +47,7 @@ _TWO = "a text property and a text"
 def _all_tokens(node: ast.Call) -> bool:
     for option, value in node.options:
         if option != "all" or not isinstance(value, ast.Literal) or not isinstance(value.value, bool):
-            raise fail("T19", "search takes all=true or all=false beside its two arguments", node.span)
+            raise fail("T19", "the only option of search is all=true or all=false", node.span)
     return any(isinstance(v, ast.Literal) and v.value is True for _, v in node.options)
 
 
@@ -61,7 +61,7 @@ def _edits(node: ast.Call, expressions: Expressions) -> ir.Const | ir.Param:
 
 
 def _whole_number(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Param | None:
-    """An integer literal or parameter, or None when it is neither."""
+    """An integer literal or parameter; None for other expressions."""
     if isinstance(node, ast.Literal | ast.Var):
         value = expressions.check(node)
         if isinstance(value, ir.Const | ir.Param) and value.type.scalar.is_integer and not value.type.list:
@@ -70,7 +70,7 @@ def _whole_number(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Par
 
 
 def rank(node: ast.Call, expressions: Expressions) -> ir.Rank:
-    """`nearest`, `bm25` or `rrf`."""
+    """Check `nearest`, `bm25` or `rrf`."""
     if node.function == "rrf":
         return _fusion(node, expressions)
     return _single_rank(node, expressions)
@@ -127,22 +127,22 @@ def _arm(node: ast.Expr, expressions: Expressions) -> ir.Arm:
             raise fail("T21", "the weight of an arm is a number", factor.span)
         weight = float(factor.value)  # type: ignore[arg-type]
         if weight <= 0:
-            raise fail("T21", "the weight of an arm is above zero", factor.span)
+            raise fail("T21", "the weight of an arm must be above zero", factor.span)
         node = ranked
     if not isinstance(node, ast.Call) or node.function not in ("nearest", "bm25"):
-        raise fail("T21", "an arm of rrf is nearest(…) or bm25(…), with a weight if wanted", node.span)
+        raise fail("T21", "an arm of rrf is nearest(…) or bm25(…), with an optional weight", node.span)
     return ir.Arm(_single_rank(node, expressions), weight)
 
 
 def _fusion_constant(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Param:
     value = _whole_number(node, expressions)
     if value is None or (isinstance(value, ir.Const) and not (isinstance(value.value, int) and value.value > 0)):
-        raise fail("T21", "k of rrf is a whole number above zero, or a parameter", node.span)
+        raise fail("T21", "k of rrf must be an integer above zero, or a parameter", node.span)
     return value
 
 
 def _target(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Prop, Variable]:
-    """The property that is searched, which must be a node's."""
+    """The searched property. It must belong to a node."""
     target = node.args[0]
     if not isinstance(target, ast.Access):
         raise fail(code, f"{node.function} searches a property: $variable.property", target.span)
@@ -164,7 +164,7 @@ def _text_field(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir
     if len(found) > 1:
         raise fail(
             code,
-            f"the types behind ${variable.name} split {field.name} into words differently",
+            f"the types of ${variable.name} have different analyzers for {field.name}",
             node.args[0].span,
             hint="search one node type at a time",
         )
@@ -172,7 +172,7 @@ def _text_field(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir
 
 
 def _analyzer(node: NodeType, name: str) -> ir.Analyzer:
-    """What the schema says about the words of a property, with its full-text index."""
+    """The analyzer of a text property, from its full-text index in the schema."""
     type_ = node.properties[name].type
     for index in node.constraints:
         match index:
@@ -214,15 +214,15 @@ def _vector_query(node: ast.Expr, field: ir.Prop, expressions: Expressions) -> i
 
 
 def _declared(scope: Scope, variable: Variable, name: str) -> tuple[ir.Metric, str | None]:
-    """Metric and model of a vector property. All types behind a variable must agree on them."""
+    """Metric and model of a vector property. They must be the same for all types of the variable."""
     catalog = scope.context.catalog
     found = {(_metric(catalog, t, name), _model(catalog, t, name)) for t in variable.types}
     if not found:
-        return ir.Metric.L2, None  # an interface that nothing implements has nothing to measure
+        return ir.Metric.L2, None  # no type implements the interface, so there is nothing to rank
     if len(found) > 1:
         raise fail(
             "T15",
-            f"the types behind ${variable.name} measure {name} differently",
+            f"the types of ${variable.name} have different metrics or models for {name}",
             variable.span,
             hint="rank one node type at a time",
         )

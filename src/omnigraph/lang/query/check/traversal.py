@@ -1,4 +1,4 @@
-"""Checking traversals: which edges, in which direction, between which types."""
+"""Check traversals: edge types, directions, and the types of both ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType
 
 
 def traversal(clause: ast.Traversal, scope: Scope) -> ir.Expand:
-    """A checked traversal. Ends that are not bound yet get their types from the edge."""
+    """Check a traversal. An unbound end gets its types from the edge."""
     catalog = scope.context.catalog
     edges = _edges(clause, catalog)
     hops = _hops(clause)
@@ -29,8 +29,8 @@ def traversal(clause: ast.Traversal, scope: Scope) -> ir.Expand:
         raise _does_not_fit(clause, edges, left, right)
     reached = [step for step in steps if right_types is None or step.right_type in right_types]
     started = [step for step in steps if left_types is None or step.left_type in left_types]
-    left = _settle(clause.left, left, {s.left_type for s in started}, scope)
-    right = left if same else _settle(clause.right, right, {s.right_type for s in reached}, scope)
+    left = _narrow_end(clause.left, left, {s.left_type for s in started}, scope)
+    right = left if same else _narrow_end(clause.right, right, {s.right_type for s in reached}, scope)
     return ir.Expand(
         left.name,
         right.name,
@@ -57,12 +57,12 @@ def _edges(clause: ast.Traversal, catalog: Catalog) -> list[EdgeType]:
 
 
 def _word_spans(clause: ast.Traversal) -> tuple[Span, ...]:
-    """Where each word stands; a tree that was built by hand has no places."""
+    """The spans of the edge words. A tree that was built by a program has none."""
     return clause.word_spans or (clause.word_span,) * len(clause.words)
 
 
 def _word_span(clause: ast.Traversal, edge: EdgeType) -> Span:
-    """Where an edge type was written."""
+    """The span of one edge word."""
     spans = dict(zip((word.lower() for word in clause.words), _word_spans(clause), strict=True))
     return spans.get(edge.name.lower(), clause.word_span)
 
@@ -73,22 +73,22 @@ def _hops(clause: ast.Traversal) -> ir.HopRange | None:
         if clause.path_var is not None:
             raise fail(
                 "T35",
-                "a shortest path needs the range of its length",
+                "a shortest path needs a hop range",
                 clause.word_span,
                 hint=f"for example {clause.words[0] if clause.words else '(*)'}{{1,}}",
             )
         return None
     if clause.edge_var is not None:
-        raise fail("T23", "an edge variable holds one edge, so it cannot be combined with hops", hops.span)
+        raise fail("T23", "an edge variable holds one edge, so it cannot be combined with a hop range", hops.span)
     if hops.min < 1:
-        raise fail("T15", "a hop range begins at 1 or more", hops.span)
+        raise fail("T15", "a hop range must begin at 1 or more", hops.span)
     if hops.max is not None and hops.max < hops.min:
         raise fail("T15", f"the range ends ({hops.max}) before it begins ({hops.min})", hops.span)
     return ir.HopRange(hops.min, hops.max)
 
 
 def _end(var: ast.Var, scope: Scope) -> Variable | None:
-    """The variable at one end, if it is bound already."""
+    """The variable at one end; None if it is not bound yet."""
     if var.name == ast.ANONYMOUS:
         return None
     variable = scope.find(var.name)
@@ -101,8 +101,8 @@ def _end(var: ast.Var, scope: Scope) -> Variable | None:
     return variable
 
 
-def _settle(var: ast.Var, variable: Variable | None, types: Iterable[str], scope: Scope) -> Variable:
-    """What the traversal says about the types of one end."""
+def _narrow_end(var: ast.Var, variable: Variable | None, types: Iterable[str], scope: Scope) -> Variable:
+    """Narrow the types of one end to those that the traversal allows."""
     found = tuple(sorted(types))
     if variable is None:
         return scope.bind(Variable(scope.context.fresh(var.name), VarKind.NODE, found, var.span))
@@ -114,7 +114,7 @@ def _settle(var: ast.Var, variable: Variable | None, types: Iterable[str], scope
 def _steps(
     clause: ast.Traversal, edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None
 ) -> list[Step]:
-    """Every way in which the clause can be walked."""
+    """All combinations of edge type and direction that fit the clause."""
     if clause.undirected:
         return _undirected(clause, edges, left, right)
     if clause.hops is not None and len(edges) > 1:
@@ -156,7 +156,7 @@ def _undirected(
 
 
 def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -> list[Step]:
-    """How one edge joins the two ends: forward where the types allow it, reverse where only that does."""
+    """The directions of one edge type that fit the types of both ends, forward first."""
     source, target = edge.from_type, edge.to_type
     forward = (left is None or source in left) and (right is None or target in right)
     reverse = (left is None or target in left) and (right is None or source in right)
@@ -169,12 +169,12 @@ def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -
 
 
 def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None) -> list[Step]:
-    """Alternative edges over several hops: each is walked in the direction in which the walk first reaches it."""
+    """The directions of alternative edge types over several hops. The first reached node type fixes the direction."""
     backwards = left is None and right is not None
     reached = set(right or ()) if backwards else set(left or (edge.from_type for edge in edges))
     steps: dict[str, Step] = {}
     while True:
-        # Whole rounds, so that the order in which the alternatives are written does not matter.
+        # Process complete rounds, so that the written order of the alternatives does not matter.
         before = frozenset(reached)
         for edge in edges:
             if edge.name in steps:

@@ -1,4 +1,4 @@
-"""Literals and what they fit: the value of a written literal, and how it becomes a property's value."""
+"""Literals: their values, and their conversion to the type of a property or parameter."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def literal(node: ast.Literal) -> ir.Const:
 
 
 def list_literal(node: ast.ListLiteral) -> ir.Const:
-    """A list of one family of values. Integers beside floats are floats."""
+    """Check a list literal. All items must have one kind. Integers in a list with floats become floats."""
     items: list[ir.Const] = []
     for item in node.items:
         if isinstance(item, ast.ListLiteral):
@@ -66,20 +66,20 @@ def list_literal(node: ast.ListLiteral) -> ir.Const:
 
 
 def _common_scalar(items: list[ir.Const], node: ast.ListLiteral) -> Scalar:
-    """The type that holds every item; an empty list is one of texts."""
+    """The common type of the items. An empty list is a list of texts."""
     scalars = {item.type.scalar for item in items} or {Scalar.STRING}
     if len(scalars) == 1:
         return scalars.pop()
     if Scalar.F64 in scalars:
         return Scalar.F64
-    # What is left are integers of which some exceed I64.
+    # The remaining case: integers, some of them larger than I64.
     if any(item.value < 0 for item in items):  # type: ignore[operator]
         raise fail("T28", "no integer type holds all of these numbers", node.span)
     return Scalar.U64
 
 
 def is_empty_list(value: ir.Expr) -> bool:
-    """Whether this is `[]`, which is a list of anything."""
+    """Whether this is `[]`, which fits every list type."""
     return isinstance(value, ir.Const) and value.value == ()
 
 
@@ -88,15 +88,15 @@ def _same_family(left: ValueType, right: ValueType) -> bool:
 
 
 def fit(node: ast.Literal | ast.ListLiteral, target: ValueType, what: str) -> ir.Const:
-    """A literal as a value of a declared type, converted where nothing is lost.
+    """Convert a literal to a declared type. The conversion must be lossless.
 
     Args:
         node: the literal.
         target: the declared type.
-        what: the property or parameter, as an error names it.
+        what: the property or parameter, for error messages.
 
     Raises:
-        TypeCheckError: T3 when the literal is no value of the type.
+        TypeCheckError: T3 if the literal is not a value of the type.
     """
     if isinstance(node, ast.Literal) and node.kind is LiteralKind.NULL:
         if not target.nullable:
@@ -107,7 +107,7 @@ def fit(node: ast.Literal | ast.ListLiteral, target: ValueType, what: str) -> ir
     if isinstance(node, ast.ListLiteral):
         if not target.list:
             raise fail("T3", f"{what} is {target}, not a list", node.span)
-        items = list_literal(node)  # refuses nesting, mixing and nulls
+        items = list_literal(node)  # rejects nested lists, mixed types and nulls
         assert isinstance(items.value, tuple)
         item = target.item
         return ir.Const(tuple(_fit_scalar(n, item, what) for n in node.items), target)  # type: ignore[arg-type]
@@ -159,13 +159,13 @@ def _fit_scalar(node: ast.Literal, target: ValueType, what: str) -> ir.ConstValu
 
 def _check_f32(number: float, what: str, node: ast.Literal | ast.ListLiteral) -> None:
     try:
-        struct.pack("<f", number)  # native packing would give infinity
+        struct.pack("<f", number)  # unlike native packing, this raises an error instead of giving infinity
     except OverflowError:
         raise fail("T3", f"{number} is too large for {what} (F32)", node.span) from None
 
 
 def not_in_enum(value: str, target: ValueType, what: str, node: ast.Literal) -> Exception:
-    """The error for a text that is not one of an enum's values."""
+    """The error for a text that is not a value of an enum."""
     assert target.enum_values is not None
     hint = did_you_mean(value, target.enum_values)
     return fail("T3", f'"{value}" is not a value of {what}', node.span, hint=hint or f"the values: {target.item}")

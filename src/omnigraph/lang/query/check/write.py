@@ -1,4 +1,4 @@
-"""Checking mutations: what is written, to what, and under which condition."""
+"""Check mutations: target types, assignments and conditions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from omnigraph.lang.types import Scalar, ValueType
 
 _ENDPOINTS = ("from", "to")
 _PARSE = {Scalar.DATE: parse_date, Scalar.DATETIME: parse_datetime}
-"""How the schema's text of a day or a time becomes the number that the IR has."""
+"""Convert a date or time text of the schema to the number in the IR."""
 
 
 def write(node: ast.Write, context: Context) -> ir.Write:
-    """A checked mutation: constructive or destructive, never both."""
+    """Check a mutation. A query either writes or deletes, never both."""
     statements = tuple(_statement(statement, context) for statement in node.statements)
     deletes = [isinstance(statement, ast.Delete) for statement in node.statements]
     if any(deletes) and not all(deletes):
@@ -65,7 +65,7 @@ def _target(node: ast.Statement, context: Context) -> NodeType | EdgeType:
             types = ", ".join(context.catalog.interfaces[name].implementors)
             raise fail(
                 "T10",
-                f"{name} is an interface, which holds nothing itself",
+                f"{name} is an interface, which has no entities of its own",
                 node.type_span,
                 hint=f"write to a type that implements it: {types}" if types else None,
             )
@@ -85,7 +85,7 @@ class _Assignments:
         self.context = context
         self.is_edge = isinstance(target, EdgeType)
         if not node.assigns:
-            raise fail("T10", f"this assigns nothing to {target.name}", node.span)
+            raise fail("T10", f"this statement assigns no property of {target.name}", node.span)
         self.values = self._values(node.assigns)
 
     def _values(self, assigns: Sequence[ast.Assign]) -> dict[str, ir.Expr]:
@@ -116,7 +116,7 @@ class _Assignments:
         return fail("T11", f"{self.target.name} has no property '{assign.name}'", assign.name_span, hint=hint)
 
     def _check_fixed(self, assign: ast.Assign) -> None:
-        """An update may change neither identity nor ends."""
+        """Reject updates of key properties and endpoints."""
         if self.is_edge and assign.name in _ENDPOINTS:
             hint = "delete the edge and insert another"
             raise fail("T16", "the ends of an edge cannot be changed", assign.name_span, hint=hint)
@@ -178,7 +178,7 @@ class _Assignments:
         return tuple(made)
 
     def _embeds(self) -> tuple[ir.EmbedOnWrite, ...]:
-        """The vectors that follow from a text that is written here, and are not written themselves."""
+        """The `@embed` vectors whose source text is assigned, and which are not assigned themselves."""
         return tuple(
             ir.EmbedOnWrite(name, prop.embed.source, prop.embed.model)
             for name, prop in self.target.properties.items()
@@ -186,7 +186,7 @@ class _Assignments:
         )
 
     def _check_complete(self, node: ast.Insert, embedded: set[str], mode: ir.InsertMode) -> None:
-        """Everything that the new entity must have is there. A merge may lean on what exists, but for the key."""
+        """Check that all required properties are assigned. A merge needs only the key, because the entity may exist."""
         missing = [e for e in _ENDPOINTS if self.is_edge and e not in self.values]
         for name, prop in self.target.properties.items():
             if name in self.values or name in embedded or prop.default is not None or prop.type.nullable:
@@ -194,7 +194,7 @@ class _Assignments:
             if mode is ir.InsertMode.MERGE and name not in (self.target.key or ()):
                 continue
             missing.append(name)
-        # A vector that is computed from a text is no more to ask for than the text.
+        # In place of a missing vector, report the source text that it is computed from, once.
         embeds = {name: prop.embed.source for name, prop in self.target.properties.items() if prop.embed is not None}
         missing = [embeds.get(name, name) for name in missing if embeds.get(name) not in missing]
         if missing:
@@ -203,7 +203,7 @@ class _Assignments:
 
 
 def default_value(prop: Property) -> ir.Const | ir.Now:
-    """A property's default as the IR has it."""
+    """The default of a property as an IR constant."""
     assert prop.default is not None
     if prop.default.now:
         return ir.Now()
@@ -224,7 +224,7 @@ def _assignable(value: ValueType, target: ValueType) -> bool:
 
 
 class _Where:
-    """The condition of an update or delete: a boolean expression over the type's own properties."""
+    """The condition of an update or delete: a boolean expression over the properties of the type."""
 
     def __init__(self, target: NodeType | EdgeType, context: Context) -> None:
         self.target = target
@@ -251,7 +251,7 @@ class _Where:
 
 
 class _WhereExpressions(Expressions):
-    """In a `where`, a variable can only be a parameter."""
+    """Checks the expressions of a `where`, in which every variable is a parameter."""
 
     __slots__ = ()
 

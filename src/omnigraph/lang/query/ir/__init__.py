@@ -1,4 +1,4 @@
-"""The typed IR of queries: the contract between the language and everything that runs it."""
+"""The typed IR of queries: the interface between the compiler and the executors."""
 
 from omnigraph.lang.query.ir.codec import dumps as dumps
 from omnigraph.lang.query.ir.codec import fingerprint as fingerprint

@@ -1,7 +1,7 @@
-"""The IR as JSON, and its fingerprint.
+"""JSON encoding and fingerprint of the IR.
 
-A node is an object whose `kind` is the class name, members in declaration order; members at their default are left
-out, so that adding one later does not change the text of older queries.
+A node is an object whose `kind` is the class name. Its members are in declaration order. Members with their default
+value are omitted, so a new member does not change the encoding of older queries.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _KINDS: dict[type, str] = {cls: kind for kind, cls in _CLASSES.items()}
 
 
 def to_json(ir: query.Query) -> JsonValue:
-    """The query as JSON values."""
+    """Encode a query as JSON values."""
     return _encode(ir)
 
 
 def from_json(data: JsonValue) -> query.Query:
-    """The inverse of `to_json`.
+    """Decode the result of `to_json`.
 
     Raises:
         InputError: the data is not the JSON of a query.
@@ -51,12 +51,12 @@ def from_json(data: JsonValue) -> query.Query:
 
 
 def dumps(ir: query.Query) -> str:
-    """Compact JSON text: the same text for the same query."""
+    """Encode a query as compact JSON. Equal queries give equal texts."""
     return json.dumps(to_json(ir), ensure_ascii=False, separators=(",", ":"))
 
 
 def fingerprint(ir: query.Query) -> str:
-    """A hash of the meaning: it changes when, and only when, the IR does."""
+    """A hash of the IR. Equal fingerprints mean equal IR."""
     return "sha256:" + hashlib.sha256(dumps(ir).encode()).hexdigest()
 
 
@@ -104,7 +104,7 @@ def _decode(data: JsonValue) -> Any:
 
 
 def _member(hint: Any, data: JsonValue) -> Any:
-    """A member's value: enums are restored from the declared type, everything else from its own shape."""
+    """Decode a member. Enums need the declared type; all other values are self-describing."""
     choices = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if isinstance(data, str):
         for choice in choices:
@@ -116,14 +116,14 @@ def _member(hint: Any, data: JsonValue) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a decoded value is of a member's declared type."""
+    """Whether a decoded value has the declared type of the member."""
     arguments = typing.get_args(hint)
     if isinstance(hint, types.UnionType):
         return any(_fits(value, choice) for choice in arguments)
     if typing.get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
     if isinstance(hint, str | typing.ForwardRef):
-        return _fits(value, expr.ConstValue)  # the one type that refers to itself
+        return _fits(value, expr.ConstValue)  # a recursive type
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:

@@ -1,4 +1,4 @@
-"""Expressions of the IR. Each knows its type; names are resolved, literals are values."""
+"""Expressions of the IR. Each has its type. Names are resolved, and literals are values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ F64 = ValueType(Scalar.F64)
 DATETIME = ValueType(Scalar.DATETIME)
 
 SELF = "self"
-"""The variable that a mutation's `where` is about."""
+"""The variable of the entity in the `where` of a mutation."""
 
 ConstValue = str | int | float | bool | None | tuple["ConstValue", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A value. A Date is its epoch day, a DateTime its epoch millisecond (UTC), a list or vector a tuple."""
+    """A constant. A Date is an epoch day, a DateTime an epoch millisecond (UTC), a list or vector a tuple."""
 
     value: ConstValue
     type: ValueType
@@ -30,7 +30,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of the query, bound at each call."""
+    """A parameter of the query. Each call binds it."""
 
     name: str
     type: ValueType
@@ -38,7 +38,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time of the request, the same at every occurrence."""
+    """The time of the request. It is the same at every occurrence."""
 
     @property
     def type(self) -> ValueType:
@@ -47,7 +47,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Prop:
-    """A declared property of a node or edge variable; null where the entity's type does not declare it."""
+    """A property of a node or edge variable. Null if the type of the entity does not declare it."""
 
     var: str
     name: str
@@ -55,7 +55,7 @@ class Prop:
 
 
 class Role(StrEnum):
-    """The columns that every entity has beside its properties."""
+    """The system columns of entities: the id, and the endpoints of edges."""
 
     ID = "id"
     FROM = "from"
@@ -64,7 +64,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ident:
-    """The id of a variable's entity, or an endpoint id of an edge variable."""
+    """The id of the entity of a variable, or an endpoint id of an edge variable."""
 
     var: str
     role: Role
@@ -77,7 +77,7 @@ class Ident:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """The node behind a variable of several types. As a value it is the id; two are one only if type and id agree."""
+    """The node of a variable with several types. Its value is the id. Two nodes are equal if type and id are equal."""
 
     var: str
     nullable: bool = False
@@ -89,7 +89,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class TypeOf:
-    """The declared type name of a variable's entity."""
+    """The type name of the entity of a variable."""
 
     var: str
     nullable: bool = False
@@ -107,7 +107,7 @@ class PathPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathValue:
-    """The length of a path variable, or the ids along it."""
+    """The length of a path, or the ids on it."""
 
     var: str
     part: PathPart
@@ -126,20 +126,20 @@ class CompareOp(StrEnum):
     ENDS_WITH = "ends_with"
     MATCHES = "matches"
     HAS_ITEM = "has_item"
-    """The list on the left has an item equal to the right side."""
+    """True if the list on the left contains the value on the right."""
 
 
 NULL_IS_FALSE = frozenset(
     {CompareOp.CONTAINS, CompareOp.STARTS_WITH, CompareOp.ENDS_WITH, CompareOp.MATCHES, CompareOp.HAS_ITEM}
 )
-"""Comparisons that ask whether something is found: in null, nothing is."""
+"""The search operators. They are false, not null, if a side is null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison. Numbers of different types compare exactly.
+    """A comparison. Numbers of different types are compared by their exact values.
 
-    When a side is null, it is unknown for the operators that order and equate, and false for those that search.
+    If a side is null, equality and order operators give null, and search operators give false.
     """
 
     op: CompareOp
@@ -177,7 +177,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class VarIsNull:
-    """Whether an optional variable found nothing."""
+    """Whether an optional variable is unbound."""
 
     var: str
     negated: bool
@@ -189,7 +189,7 @@ class VarIsNull:
 
 @dataclass(frozen=True, slots=True)
 class SameEntity:
-    """Whether two node variables are the same node: same type and same id."""
+    """Whether two node variables are the same node: equal type and equal id."""
 
     left: str
     right: str
@@ -270,7 +270,7 @@ class Function(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A scalar function; null in, null out, except for `coalesce`."""
+    """A scalar function. A null argument gives null, except for `coalesce`."""
 
     function: Function
     args: tuple[Expr, ...]
@@ -290,7 +290,7 @@ class TimeUnit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DateDiff:
-    """Whole units from `start` to `end`, towards zero."""
+    """Whole units from `start` to `end`, truncated towards zero."""
 
     unit: TimeUnit
     start: Expr
@@ -300,7 +300,7 @@ class DateDiff:
 
 @dataclass(frozen=True, slots=True)
 class DateAdd:
-    """A date moved by whole units; a day past the end of a month becomes its last day."""
+    """A date plus whole units. A day after the end of a month becomes the last day of the month."""
 
     unit: TimeUnit
     amount: Expr
@@ -310,15 +310,15 @@ class DateAdd:
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:
-    """How texts become words, in the property and in the query alike. The schema may say otherwise for a property.
+    """How texts are split into words, in properties and queries. The index of a property can set other options.
 
     Attributes:
-        tokenizer: where words end: at anything but letters and digits, at white space, or nowhere (`raw`).
-        language: whose endings and stop words are meant.
-        stem: whether endings are cut off.
-        stop_words: whether words that stand everywhere are left out.
-        lower_case: whether case does not matter.
-        ascii_folding: whether accents do not matter.
+        tokenizer: how words are separated: by all characters except letters and digits, by white space, or not (`raw`).
+        language: the language of the stemmer and the stop words.
+        stem: whether words are reduced to their stems.
+        stop_words: whether stop words are removed.
+        lower_case: whether words are converted to lower case.
+        ascii_folding: whether accents are removed.
     """
 
     tokenizer: str = "simple"
@@ -330,7 +330,7 @@ class Analyzer:
 
     @classmethod
     def with_options(cls, options: Mapping[str, str]) -> Analyzer:
-        """What the options of a full-text index say."""
+        """The analyzer with the options of a full-text index."""
         usual = cls()
 
         def flag(name: str, default: bool) -> bool:
@@ -355,13 +355,13 @@ class TextMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextMatch:
-    """Whether a text property holds the words of a query; null text never matches."""
+    """Whether a text property contains the words of a query. A null text never matches."""
 
     mode: TextMode
     field: Prop
     query: Expr
     edits: Const | Param | None = None
-    """Letters that may differ in a word, for `FUZZY`."""
+    """The maximum edit distance per word, for `FUZZY`."""
     analyzer: Analyzer = Analyzer()
 
     @property
@@ -377,11 +377,11 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The distance of a vector property from a query: smaller is nearer.
+    """The distance of a vector property to a query vector. Smaller is nearer.
 
     Attributes:
-        query: a vector, or a text that is embedded at the property's dimension.
-        model: the model that a text must be embedded with, when the schema records one.
+        query: a vector, or a text to embed with the dimension of the property.
+        model: the model for embedding the text, if the schema records one.
     """
 
     field: Prop
@@ -396,7 +396,7 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Bm25:
-    """The relevance of a text property for a query: larger is better. Null where no word of the query occurs."""
+    """The BM25 score of a text property for a query. Larger is better. Null if the text has no word of the query."""
 
     field: Prop
     query: Expr
@@ -415,9 +415,9 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Reciprocal rank fusion: the sum over arms of weight / (k + place + 1). Larger is better.
+    """Reciprocal rank fusion: the sum over arms of weight / (k + position + 1). Larger is better.
 
-    Equal sums stand in the order of the first arm, then of the next. Null where no arm has a value.
+    The order of the first arm breaks ties, then that of the next arm. Null if no arm has a value.
     """
 
     arms: tuple[Arm, ...]
@@ -442,7 +442,7 @@ class AggregateFunction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A value per group. No argument counts rows."""
+    """An aggregate: one value per group. Without an argument, it counts rows."""
 
     function: AggregateFunction
     arg: Expr | None

@@ -1,4 +1,4 @@
-"""The IR of a whole query: what an executor is given. It says what is meant, never how to find it."""
+"""The IR of a query: the input of executors. It states the meaning, not the execution."""
 
 # See docs/decisions/0002-ir-says-what-not-how.md
 
@@ -14,10 +14,10 @@ from omnigraph.lang.types import ValueType
 
 @dataclass(frozen=True, slots=True)
 class NodeVar:
-    """A variable that ranges over nodes.
+    """A node variable.
 
     Attributes:
-        types: the node types that it ranges over, sorted; several for an interface or alternative edges.
+        types: the possible node types, sorted. Several for an interface or alternative edges.
         named: False for `$_`.
     """
 
@@ -34,7 +34,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One way to get from left to right: an edge type, walked in a direction."""
+    """An edge type and a direction, from left to right."""
 
     edge: str
     direction: Direction
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class HopRange:
-    """Shortest distances that count; `max` None is unbounded."""
+    """The allowed range of the shortest distance. None as `max` means unbounded."""
 
     min: int
     max: int | None
@@ -52,7 +52,7 @@ class HopRange:
 
 @dataclass(frozen=True, slots=True)
 class EdgeVar:
-    """A variable that holds the matched edge: one row per edge."""
+    """An edge variable. It gives one row per matched edge."""
 
     name: str
     types: tuple[str, ...]
@@ -60,11 +60,10 @@ class EdgeVar:
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """`left` and `right` are joined by any of the steps.
+    """`left` and `right` are connected by one of the steps.
 
-    Without an edge variable the neighbours of a row form a set. With hops, a neighbour is a node whose shortest
-    distance lies in the range. With a path variable, the row also holds the shortest path, ties broken by the ids
-    along it.
+    Without an edge variable, the neighbours of a row are a set. With hops, a neighbour is a node whose shortest
+    distance is in the range. With a path variable, the row also has the shortest path. The ids on the path break ties.
     """
 
     left: str
@@ -77,14 +76,14 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A conjunction. A row is one assignment of all variables for which everything holds.
+    """A conjunction of clauses. A row is an assignment of all variables that satisfies all clauses.
 
-    Required nodes, expands and filters come first; then `optionals`, in order, each keeping rows without a solution;
-    then whatever mentions an optional variable; then `negations`, each removing rows with a solution.
+    The order of evaluation: required nodes, expands and filters; then `optionals`, in order, which keep rows without a
+    match; then clauses that use an optional variable; then `negations`, which remove rows with a match.
 
     Attributes:
-        nodes: the variables that are introduced here, in order of first mention.
-        outer: the variables of enclosing blocks that are mentioned here, sorted.
+        nodes: the variables that the block binds, in the order of their first use.
+        outer: the variables of enclosing blocks that the block uses, sorted.
     """
 
     nodes: tuple[NodeVar, ...]
@@ -113,9 +112,9 @@ class Read:
     """A read query.
 
     Attributes:
-        grouped: whether there are aggregates; then `keys` are the grouping keys.
-        order: the written keys. Empty means no order was asked for.
-        ties: what makes the order total, after the written keys.
+        grouped: whether the query has aggregates. If so, `keys` are the grouping keys.
+        order: the written sort keys; empty if the query has no order.
+        ties: the tie-breakers after the written sort keys. They make the order total.
     """
 
     match: Block
@@ -130,13 +129,13 @@ class Read:
 
     @property
     def ranked(self) -> Rank | None:
-        """The rank that is the order itself. Rows without a value for it are not part of the result."""
+        """The rank function that orders the result, if there is one. Rows without a rank are not in the result."""
         first = self.order[0].expr if self.order else None
         return first if isinstance(first, Nearest | Bm25 | Fusion) else None
 
     @property
     def keys(self) -> tuple[OutColumn, ...]:
-        """The grouping keys: the columns that hold neither an aggregate nor a column that does."""
+        """The grouping keys: the columns without aggregates, also through aliases."""
         aggregated: set[str] = set()
         for column in self.columns:
             parts = tuple(walk(column.expr))
@@ -158,7 +157,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class EmbedOnWrite:
-    """A vector that the write computes, because its text is written and it is not."""
+    """A vector to compute, because its source text is assigned and the vector is not."""
 
     target: str
     source: str
@@ -167,11 +166,11 @@ class EmbedOnWrite:
 
 class InsertMode(StrEnum):
     REPLACE = "replace"
-    """A whole-entity upsert where the type has a key, otherwise a strict insert."""
+    """An upsert of the whole entity if the type has a key, else a strict insert."""
     CREATE = "create"
     """A strict insert."""
     MERGE = "merge"
-    """Creates, or sets only what is assigned."""
+    """Creates the entity, or sets only the assigned properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes what matches; `cascades` are the edge types whose incident edges go with deleted nodes."""
+    """Deletes the matching entities. `cascades` are the edge types whose edges are deleted with their nodes."""
 
     entity: EntityKind
     type_name: str
@@ -225,8 +224,8 @@ class Parameter:
     """A declared parameter.
 
     Attributes:
-        default: what an omitted parameter becomes.
-        required: whether it must be given: no default, and null is not a value of its type.
+        default: the value of an omitted parameter.
+        required: whether the parameter must be given: it has no default and is not nullable.
     """
 
     name: str
@@ -241,7 +240,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A checked query. Equal texts under equal schemas give equal queries."""
+    """A checked query. Equal texts and equal schemas give equal queries."""
 
     name: str
     params: tuple[Parameter, ...]

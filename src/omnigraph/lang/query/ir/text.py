@@ -1,4 +1,4 @@
-"""The IR for people: one line a thing, in the order in which it takes effect."""
+"""Text form of the IR for `explain`: one line per clause, in the order of evaluation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.types import Scalar
 
 
 def render(ir: q.Query) -> str:
-    """A query's IR as indented text."""
+    """The IR of a query as indented text."""
     params = ", ".join(f"${p.name}: {p.type}{_default(p)}" for p in ir.params)
     lines = [f"{'read' if ir.is_read else 'write'} {ir.name}({params})"]
     lines += _read(ir.body) if isinstance(ir.body, q.Read) else _write(ir.body)
@@ -55,7 +55,7 @@ def _block(block: q.Block, level: int) -> list[str]:
 
 
 def expansion(expand: q.Expand) -> str:
-    """An expand in one line."""
+    """An expand on one line."""
     arrows = {q.Direction.OUT: "-{}->", q.Direction.IN: "<-{}-", q.Direction.BOTH: "<-{}->"}
     steps = " | ".join(f"{s.left_type} {arrows[s.direction].format(s.edge)} {s.right_type}" for s in expand.steps)
     text = f"expand ${expand.left} to ${expand.right} by {steps}"
@@ -136,7 +136,7 @@ def expression(node: e.Expr) -> str:
 
 
 def _analyzer(analyzer: e.Analyzer) -> str:
-    """What is not as usual."""
+    """The analyzer options that differ from the defaults."""
     usual = e.Analyzer()
     members = ((field.name, getattr(analyzer, field.name)) for field in fields(analyzer))
     return "".join(f", {name}={value}".lower() for name, value in members if value != getattr(usual, name))

@@ -1,4 +1,4 @@
-"""Schema changes: what it takes to turn an accepted schema into a desired one, and what that does to data."""
+"""Schema changes: plan the steps from an accepted schema to a desired one, with their effect on data."""
 
 from omnigraph.lang.schema.migrate.plan import Plan, plan
 from omnigraph.lang.schema.migrate.steps import DropMode, Step, Tier

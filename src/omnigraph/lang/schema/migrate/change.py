@@ -1,4 +1,4 @@
-"""One declaration before and after a change, with the names of then and now."""
+"""One declaration before and after a schema change, with the mapping of names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T = TypeVar("T", InterfaceType, NodeType, EdgeType)
 
 @dataclass(frozen=True, slots=True)
 class TypeChange(Generic[T]):
-    """A declaration that exists on both sides.
+    """A declaration that exists before and after the change.
 
     Attributes:
-        kind: what it is.
-        old: as accepted.
-        new: as desired.
-        former: the former name of every property that existed.
-        current: the present name of every property that still exists; the inverse of `former`.
-        resolution: the same for the whole schema.
+        kind: the kind of declaration.
+        old: the accepted declaration.
+        new: the desired declaration.
+        former: the former name of every property that already existed.
+        current: the new name of every property that still exists; the inverse of `former`.
+        resolution: the name mapping of the whole schema.
         mode: how properties are dropped.
-        refused: properties whose rename hint cannot be followed; what they are cannot be said.
+        refused: the properties with an invalid rename hint. Their identity is unknown.
     """
 
     kind: TypeKind
@@ -44,11 +44,11 @@ class TypeChange(Generic[T]):
 
     @property
     def has_data(self) -> bool:
-        """Interfaces have none, so nothing about them can be lost or fail."""
+        """Whether the declaration has rows. Interfaces have none, so their changes are always safe."""
         return self.kind is not TypeKind.INTERFACE
 
-    def kept(self) -> Iterator[tuple[Property, Property]]:
-        """The properties that exist on both sides, as (old, new), by present name."""
+    def common_properties(self) -> Iterator[tuple[Property, Property]]:
+        """The properties that exist on both sides, as (old, new), sorted by the new name."""
         for name, former in sorted(self.former.items()):
             yield self.old.properties[former], self.new.properties[name]
 
@@ -65,6 +65,6 @@ def change_of(
 
 
 def refuse(code: str, entity: str, reason: str, hint: str, property_name: str | None = None) -> UnsupportedChange:
-    """A refusal with its code, which knows the tier."""
+    """A refused change. Its code determines the tier."""
     tier = Tier(CODES[code].tier or Tier.SAFE)
     return UnsupportedChange(entity, reason, hint, property_name, tier=tier, code=code)

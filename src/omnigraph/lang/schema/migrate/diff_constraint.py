@@ -1,4 +1,4 @@
-"""What changes about the constraints of one type, by the identity of the properties that they name."""
+"""The constraint changes of one type. Constraints are matched by the identity of their properties."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ Change = TypeChange[NodeType] | TypeChange[EdgeType]
 
 
 def key_steps(change: Change) -> Iterator[Step]:
-    """A key is what entities are known by, so it cannot change under them."""
+    """Refuse changes of the key, because the ids of stored entities are derived from it."""
     before = next((c for c in change.old.constraints if isinstance(c, Key)), None)
     after = next((c for c in change.new.constraints if isinstance(c, Key)), None)
     if (_renamed(change, before) if before else None) == after:
         return
     if before is None and after is not None:
-        what = f"{change.label} cannot get {constraint_source(after)}: its entities have other ids already"
+        what = f"{change.label} cannot get {constraint_source(after)}: its entities have ids without a key"
     elif after is None and before is not None:
-        what = f"{change.label} cannot lose {constraint_source(before)}: its entities are known by it"
+        what = f"{change.label} cannot lose {constraint_source(before)}: the ids of its entities are derived from it"
     elif before is not None and after is not None:
         what = f"the key of {change.label} cannot change from {constraint_source(before)} to {constraint_source(after)}"
     yield refuse(
         "OG-BC-101",
         change.label,
         what,
-        "declare a new type with the key that is wanted, load the entities into it, and drop this type; "
+        "declare a new type with the desired key, load the entities into it, and drop this type; "
         "for uniqueness alone use @unique",
     )
 
 
 def cardinality_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
-    """`@card` and `@card_in`: wider bounds always hold, others have to be checked."""
+    """Changes of `@card` and `@card_in`. Wider bounds are safe. Other bounds are validated on the data."""
     sides = (("src", change.old.card, change.new.card), ("dst", change.old.card_in, change.new.card_in))
     for side, before, after in sides:
         if before == after:
@@ -64,7 +64,7 @@ def cardinality_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
 
 
 def constraint_steps(change: Change) -> Iterator[Step]:
-    """Removed, changed and added constraints, then those that are only written in another form."""
+    """Removed, changed and added constraints, then constraints whose form changed."""
     where = change.kind, change.new.name
     before: dict[Constraint, Constraint] = {
         _renamed(change, old): old for old in change.old.constraints if not isinstance(old, Key)
@@ -87,7 +87,7 @@ def constraint_steps(change: Change) -> Iterator[Step]:
 def _pairs(
     change: Change, removed: Iterable[Constraint], added: Iterable[Constraint]
 ) -> list[tuple[Constraint, Constraint]]:
-    """Constraints that went and came about the same thing: one constraint that changed."""
+    """Pairs of a removed and an added constraint on the same properties. Each pair is one changed constraint."""
     subjects: dict[object, tuple[list[Constraint], list[Constraint]]] = {}
     for old in removed:
         subjects.setdefault(_subject(_renamed(change, old)), ([], []))[0].append(old)
@@ -130,7 +130,7 @@ def _bounds(cardinality: Cardinality) -> Bounds:
 
 
 def _covers(outer: Bounds, inner: Bounds) -> bool:
-    """Whether whatever is inside `inner` is inside `outer`; None is open."""
+    """Whether the range `outer` includes the range `inner`. None means no bound."""
     least = outer[0] is None or (inner[0] is not None and outer[0] <= inner[0])
     most = outer[1] is None or (inner[1] is not None and outer[1] >= inner[1])
     return least and most
@@ -138,7 +138,7 @@ def _covers(outer: Bounds, inner: Bounds) -> bool:
 
 def _form_steps(change: Change) -> Iterator[Step]:
     old_constraints, new_constraints = set(change.old.constraints), set(change.new.constraints)
-    for old, new in change.kept():
+    for old, new in change.common_properties():
         for form in sorted(set(old.property_constraints) ^ set(new.property_constraints)):
             before, after = _FORMS[form]((old.name,)), _FORMS[form]((new.name,))
             if before in old_constraints and after in new_constraints:
@@ -150,7 +150,7 @@ _FORMS: dict[str, type[Key] | type[Unique] | type[Index]] = {"key": Key, "unique
 
 
 def _renamed(change: Change, constraint: Constraint) -> Constraint:
-    """An old constraint with the present names of its properties; dropped ones get a name that nothing has."""
+    """An old constraint with the new names of its properties. Dropped properties get a name that does not exist."""
 
     def present(name: str) -> str:
         if isinstance(change.old, EdgeType) and name in ENDPOINTS:

@@ -1,4 +1,4 @@
-"""What changes about one property: its name, type, default, embedding and annotations."""
+"""The changes of one property: name, type, default, embedding and annotations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WIDENINGS = frozenset(
         (Scalar.F32, Scalar.F64),
     }
 )
-"""Number types of which the second holds every value of the first."""
+"""Lossless conversions of number types: the second type can hold every value of the first."""
 
 
 def property_steps(change: Change) -> Iterator[Step]:
@@ -109,7 +109,7 @@ def _type_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
 
 
 def _base_type_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
-    """The change of type apart from nullability."""
+    """The type changes, apart from nullability."""
     where = change.kind, change.new.name, new.name
     before, after = old.type, new.type.with_nullable(old.type.nullable)
     if not change.has_data:

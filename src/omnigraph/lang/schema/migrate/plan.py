@@ -1,4 +1,4 @@
-"""Planning: the whole way from an accepted schema to a desired one."""
+"""Plan a schema change: the steps from an accepted schema to a desired one."""
 
 # See docs/decisions/0014-interface-changes-are-safe.md
 
@@ -35,11 +35,11 @@ _DROP_CODES = {TypeKind.NODE: "OG-DS-102", TypeKind.EDGE: "OG-DS-103"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a schema change takes.
+    """The plan of a schema change.
 
     Attributes:
-        steps: in the order in which they are shown and carried out; empty when nothing changes.
-        notes: what the schema says without effect, such as rename hints that were followed long ago.
+        steps: the steps in the order of output and execution; empty if nothing changes.
+        notes: parts of the schema without effect, such as rename hints that were applied earlier.
     """
 
     steps: tuple[Step, ...]
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def supported(self) -> bool:
-        """Whether the change can be made. One refused step refuses the whole."""
+        """Whether the change is possible. One refused step refuses the whole change."""
         return not self.refusals
 
     @property
@@ -56,11 +56,11 @@ class Plan:
 
     @property
     def tier(self) -> Tier:
-        """The gravest tier of all steps."""
+        """The most severe tier of all steps."""
         return max((step.tier for step in self.steps), key=_TIERS.index, default=Tier.SAFE)
 
     def lines(self) -> list[str]:
-        """The plan for people: a line for each step, and help below what is refused."""
+        """The plan as text: one line per step, with a hint below each refused step."""
         lines = [] if self.steps else ["no schema changes"]
         for step in self.steps:
             lines.append(step.line())
@@ -80,19 +80,19 @@ class Plan:
         """Raise the first refusal, if there is one.
 
         Raises:
-            PlanError: the change cannot be made.
+            PlanError: the change is not possible.
         """
         for step in self.refusals:
             raise PlanError(f"[{step.code}] {step.reason}", diagnostic=step.code, hint=step.hint)
 
 
 def plan(accepted: AcceptedSchema, desired: Catalog, *, allow_data_loss: bool = False) -> Plan:
-    """The steps from an accepted schema to a desired one.
+    """Plan the steps from an accepted schema to a desired one.
 
     Args:
-        accepted: what the graph is stored under.
-        desired: the compiled schema that is asked for.
-        allow_data_loss: make every drop hard, so that earlier versions lose it too.
+        accepted: the schema of the graph.
+        desired: the compiled new schema.
+        allow_data_loss: make every drop hard, so that earlier versions lose the data, too.
     """
     resolution = resolve(accepted.catalog, desired)
     mode = DropMode.HARD if allow_data_loss else DropMode.SOFT
@@ -119,7 +119,7 @@ class _Planner:
             self.problems.setdefault(problem.owner, []).append(step)
 
     def steps(self) -> Iterator[Step]:
-        """Interfaces, nodes, edges, each by name."""
+        """The steps of interfaces, nodes and edges, each by name."""
         for kind in TypeKind:
             kept = {former for (other, _), former in self.resolution.types.items() if other is kind}
             dropped = {name for other, name in self.accepted if other is kind and name not in kept}
@@ -206,7 +206,7 @@ def _metadata_steps(change: TypeChange[NodeType] | TypeChange[EdgeType]) -> Iter
 
 
 def _allowed(declaration: AnyType, steps: Iterable[Step]) -> Iterator[Step]:
-    """The steps, each with the reason that its declaration gives for its code."""
+    """The steps, each with the reason of the `@allow` for its code."""
     for step in steps:
         reasons = dict(declaration.allows)
         if isinstance(step, PropertyStep | UnsupportedChange):

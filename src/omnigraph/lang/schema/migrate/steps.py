@@ -1,4 +1,4 @@
-"""The steps of a schema change. Each says what changes, and what that does to stored data."""
+"""The steps of a schema change, with their effect on stored data."""
 
 # See docs/decisions/0011-a-drop-is-never-safe.md
 
@@ -34,18 +34,18 @@ from omnigraph.lang.types import ValueType
 
 
 class Tier(StrEnum):
-    """What a step does to data."""
+    """The effect of a step on data."""
 
     SAFE = "safe"
-    """Holds for any data, and loses none."""
+    """Valid for any data, and loses no data."""
     VALIDATED = "validated"
-    """The data is looked at first; rows that do not fit stop the change before it has any effect."""
+    """The data is checked first. Rows that do not fit stop the change before it has any effect."""
     DESTRUCTIVE = "destructive"
-    """Data goes away."""
+    """Data is lost."""
 
 
 class DropMode(StrEnum):
-    """Whether earlier versions of the graph keep what is dropped."""
+    """Whether earlier versions of the graph keep the dropped data."""
 
     SOFT = "soft"
     HARD = "hard"
@@ -59,9 +59,9 @@ class Step:
     """One step.
 
     Attributes:
-        tier: what it does to data.
-        code: its registered diagnostic, if it has one.
-        allowed: the reason that an `@allow` of the declaration gives for that code.
+        tier: the effect on data.
+        code: the diagnostic code, if there is one.
+        allowed: the reason of the `@allow` for that code, if the declaration has one.
     """
 
     kind: ClassVar[str]
@@ -71,19 +71,19 @@ class Step:
     allowed: str | None = None
 
     def describe(self) -> str:
-        """The step in words, without code and tier."""
+        """A description of the step, without code and tier."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Json]:
-        """The step as JSON, tagged by `kind`; tier and code come last."""
-        own: dict[str, Json] = {"kind": self.kind}
+        """The step as JSON with a `kind`. Tier and code come last."""
+        members: dict[str, Json] = {"kind": self.kind}
         common: dict[str, Json] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is None and field.name in _LEFT_OUT_WHEN_NONE:
                 continue
-            (common if field.kw_only else own)[field.name.rstrip("_")] = _json(value)
-        return own | common
+            (common if field.kw_only else members)[field.name.rstrip("_")] = _json(value)
+        return members | common
 
     def line(self) -> str:
         """The step on one line, with code and tier."""
@@ -182,7 +182,7 @@ class ChangeImplements(Step):
 
 @dataclass(frozen=True, slots=True)
 class ChangeCardinality(Step):
-    """`side` is `src` for `@card` and `dst` for `@card_in`: the end whose edges are counted."""
+    """A change of `@card` (`side` is `src`) or `@card_in` (`side` is `dst`)."""
 
     kind: ClassVar[str] = "change_cardinality"
 
@@ -334,7 +334,7 @@ class ChangeEmbed(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangePropertyOrigin(PropertyStep):
-    """Whether a node type declares the property itself, and which interfaces it fulfils with it."""
+    """A change of whether the node type declares the property or inherits it, or of the interfaces it implements."""
 
     kind: ClassVar[str] = "change_property_origin"
 
@@ -342,8 +342,8 @@ class ChangePropertyOrigin(PropertyStep):
     interfaces: tuple[str, ...]
 
     def describe(self) -> str:
-        how = "is declared by the type itself" if self.declared_directly else "comes from an interface"
-        contracts = f", fulfils {', '.join(self.interfaces)}" if self.interfaces else ""
+        how = "is declared by the type" if self.declared_directly else "comes from an interface"
+        contracts = f", implements {', '.join(self.interfaces)}" if self.interfaces else ""
         return f"{self.where} {how}{contracts}"
 
 
@@ -403,7 +403,7 @@ class ChangeConstraint(ConstraintStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangeConstraintForm(ConstraintStep):
-    """`form` is `property` for an annotation behind the property, `body` for a line of its own."""
+    """`form` is `property` for an annotation of the property, `body` for a line of the body."""
 
     kind: ClassVar[str] = "change_constraint_form"
 
@@ -411,7 +411,7 @@ class ChangeConstraintForm(ConstraintStep):
     form: str
 
     def describe(self) -> str:
-        where = "behind its property" if self.form == "property" else "as a line of the body"
+        where = "as an annotation of its property" if self.form == "property" else "as a line of the body"
         return f"write {constraint_source(self.constraint)} of {self.where} {where}"
 
 
@@ -420,7 +420,7 @@ class ChangeConstraintForm(ConstraintStep):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(Step):
-    """A change that cannot be made in place. `hint` is what to do instead."""
+    """A change that cannot be made in place. `hint` describes the alternative."""
 
     kind: ClassVar[str] = "unsupported_change"
 

@@ -1,4 +1,4 @@
-"""Catalogue values as a person would write them."""
+"""Source text of catalogue values, for messages."""
 
 from __future__ import annotations
 
