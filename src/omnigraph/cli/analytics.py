@@ -158,7 +158,7 @@ def _run(
                 engine=asked.engine,
             )
             if not asked.quiet and not asked.as_json:
-                click.echo(f"{name} {found.where}", err=True)
+                click.echo(f"{name} {found.choice}", err=True)
             outcome = algorithm(found)
             _give(name, asked, outcome, top)
     finally:

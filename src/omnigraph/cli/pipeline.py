@@ -68,7 +68,7 @@ def run_pipeline(
             session=spark,
             progress=bar.rows,
             jobs=bar.tasks,
-            told=(lambda line: click.echo(line, err=True)) if shown else None,
+            status=(lambda line: click.echo(line, err=True)) if shown else None,
         )
         try:
             receipt = run(graph, document, request)
