@@ -104,7 +104,7 @@ def test_the_archive_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert flag.startswith("-XX:ArchiveClassesAtExit=")
     made = Path(flag.split()[0].partition("=")[2])
     made.write_bytes(b"classes")
-    first._keep_archive()
+    first._publish_archive()
     assert not made.exists()
     assert Session()._archive_flag().startswith("-XX:SharedArchiveFile=")
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")
@@ -164,7 +164,7 @@ def test_a_failure_is_told_in_a_line(session: Session) -> None:
         spark.range(0, 2, 1, 2).mapInArrow(_failing, "id long").count()
     assert "\n" not in failed.value.message
     assert str(session.log) in str(failed.value.hint)
-    session._log_counts = False  # nobody will read it
+    session._log_reported = False  # nobody will read it
     with pytest.raises(InputError) as refused, session.job("reading") as spark:
         spark.range(0, 2, 1, 2).mapInArrow(_refusing, "id long").count()
     assert refused.value.message == "a.csv, line 3: a NUL byte: is this file text?"
