@@ -84,7 +84,7 @@ def test_a_state_is_named(shell: Shell, web: str) -> None:
 
 def test_what_is_wrong(shell: Shell, web: str, tmp_path: Path) -> None:
     assert "--write PROPERTY and --to BRANCH" in shell.fails("analytics", "labels", web, "--write", "part", code=2)
-    assert "are about a write" in shell.fails("analytics", "labels", web, "--message", "m", code=2)
+    assert "need a write" in shell.fails("analytics", "labels", web, "--message", "m", code=2)
     assert "must end in .parquet" in shell.fails("analytics", "labels", web, "--out", "x.json", code=2)
     assert "Page" in shell.fails("analytics", "labels", web, "--node", "Pgae")
     nowhere = str(tmp_path / "no" / "x.csv")

@@ -96,9 +96,9 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
     [
         (without("pipeline"), "the pipeline: 'pipeline' is missing", "give the pipeline a name"),
         (PLAIN | {"pipeline": "a b"}, "the pipeline: pipeline: 'a b' is not a valid name", "use letters"),
-        (without("load"), "the pipeline: 'load' is missing", "say which rows"),
-        (without("mode"), "the pipeline: 'mode' is missing", "say 'mode: append'"),
-        (without("then"), "the pipeline: 'then' is missing", "say 'then: merge'"),
+        (without("load"), "the pipeline: 'load' is missing", "name the rows"),
+        (without("mode"), "the pipeline: 'mode' is missing", "write 'mode: append'"),
+        (without("then"), "the pipeline: 'then' is missing", "write 'then: merge'"),
         (PLAIN | {"source": {}}, "the pipeline: source: this means nothing here", "did you mean 'sources'?"),
         (PLAIN | {"mode": "upsert"}, "the pipeline: mode: 'upsert' is not allowed here", "append, merge, overwrite"),
         (PLAIN | {"then": "publish"}, "the pipeline: then: 'publish' is not allowed here", "merge, review"),
@@ -117,7 +117,7 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
         (
             PLAIN | {"steps": {"ships": "SELECT 1"}},
             "the pipeline: steps.ships: a source already has this name",
-            "call the step",
+            "rename the step",
         ),
         (PLAIN | {"steps": {"a-b": "SELECT 1"}}, "the pipeline: steps.a-b: 'a-b' is not a valid name", "use letters"),
         (PLAIN | {"steps": {"node_Ship": "SELECT 1"}}, "steps.node_Ship: 'node_Ship' is reserved", "names that"),

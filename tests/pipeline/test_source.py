@@ -195,7 +195,7 @@ def test_a_wrong_option_says_what_is_wrong(
 
 
 def test_a_graph_in_memory_is_refused() -> None:
-    with pytest.raises(InputError, match="belongs to one process"):
+    with pytest.raises(InputError, match="cannot be read by Spark"):
         pinned(Options.read({"path": "memory://here", "type": "Thing"}))
 
 
